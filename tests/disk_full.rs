@@ -215,3 +215,104 @@ fn no_point_is_lost_on_a_full_disk_and_the_reserve_is_kept() {
          least {least_free} bytes were free"
     ));
 }
+
+const DELETE_TEST_METRICS: u64 = 10;
+const DELETE_TEST_POINTS: u64 = 2_000;
+
+/// A request that puts [`DELETE_TEST_POINTS`] points, one a second; `stored` are stored already. Their
+/// values do not compress.
+fn points_body(metric: &str, stored: u64) -> String {
+    let seed: u64 = metric.bytes().map(u64::from).sum();
+    let mut random = Xorshift64::new((seed << 32) + stored + 11);
+    let points: Vec<String> = (0..DELETE_TEST_POINTS)
+        .map(|n| {
+            let (second, value) = (FIRST_SECOND + stored + n, random.below(u64::MAX) as f64 / 1e6);
+            format!(
+                r#"{{"metric":"{metric}","timestamp":{second},"value":{value},"tags":{{"host":"a"}}}}"#
+            )
+        })
+        .collect();
+    format!("[{}]", points.join(","))
+}
+
+/// Puts points of several metrics until the disk is full; returns the number of stored points of
+/// each.
+fn fill_by_http(address: SocketAddr) -> Vec<u64> {
+    let mut stored = vec![0; DELETE_TEST_METRICS as usize];
+    for round in 0.. {
+        let metric = round % DELETE_TEST_METRICS;
+        let count = &mut stored[metric as usize];
+        let body = points_body(&format!("d{metric}"), *count);
+        let response = http(address, "POST", "/api/put", Some(&body));
+        if response.status != 204 {
+            assert!(response.body.contains("no space left"), "{}", response.body);
+            break;
+        }
+        *count += DELETE_TEST_POINTS;
+    }
+    stored
+}
+
+/// The disk is filled by the daemon alone, or also by another program; then most points are deleted.
+fn check_deletes(filled_by_others: bool) {
+    let Some(disk) = SmallDisk::mount() else {
+        return report("disk_full: skipped, no right to mount a tmpfs");
+    };
+    disk.fill(DISK_BYTES / 4);
+    let reserve = RESERVE_BYTES / 2;
+    let running = daemon(&disk).env("TSD_STORAGE_RESERVE", &reserve.to_string()).start();
+    let address = running.address();
+    let stored = fill_by_http(address);
+    if filled_by_others {
+        let free = disk.free_bytes();
+        fs::write(disk.path().join("other"), vec![0; (free - reserve * 3 / 4) as usize])
+            .expect("another file");
+    }
+    let full = disk.free_bytes();
+    let one = r#"[{"metric":"d0","timestamp":1500000000,"value":1,"tags":{"host":"a"}}]"#;
+    for metric in 1..DELETE_TEST_METRICS {
+        let end = FIRST_SECOND + 100_000_000;
+        let uri = format!("/api/query?start={FIRST_SECOND}&end={end}&m=sum:0all-count:d{metric}");
+        let response = http(address, "DELETE", &uri, None);
+        assert_eq!(response.status, 200, "{}", response.body);
+    }
+    wait_for(PATIENCE, || {
+        (http(address, "POST", "/api/put", Some(one)).status == 204).then_some(())
+    })
+    .unwrap_or_else(|| {
+        let status = http(address, "GET", "/api/status", None).body;
+        panic!(
+            "puts succeed after the deletes: {full} and {} bytes free, {status}",
+            disk.free_bytes()
+        )
+    });
+    for (metric, stored) in stored.iter().enumerate() {
+        let expected = if metric == 0 { *stored } else { 0 };
+        assert_eq!(count(address, &format!("d{metric}")), expected, "d{metric}");
+    }
+    // What was deleted is freed at the latest when its space is needed.
+    let deleted: u64 = stored.iter().skip(1).sum();
+    let mut again = 0;
+    while again < deleted / 2 {
+        let body = points_body("again", again);
+        let response = wait_for(PATIENCE, || {
+            let response = http(address, "POST", "/api/put", Some(&body));
+            (response.status == 204).then_some(())
+        });
+        assert!(response.is_some(), "{again} points stored after {deleted} were deleted");
+        again += DELETE_TEST_POINTS;
+    }
+    assert_eq!(count(address, "again"), again);
+    assert!(running.terminate().success());
+    report(&format!(
+        "disk_full: {} points, {deleted} deleted, {again} stored in their space, filled by others: \
+         {filled_by_others}",
+        stored.iter().sum::<u64>()
+    ));
+}
+
+#[test]
+fn deletes_free_a_full_disk_without_a_restart() {
+    check_deletes(false);
+    check_deletes(true);
+}

@@ -8,6 +8,7 @@
 //! | recording | contents |
 //! |---|---|
 //! | `embedded-log` | embedded store after SIGKILL: everything in the log, the tree empty |
+//! | `embedded-appends` | as `embedded-log`, with `tsd.storage.enable_appends`: append records |
 //! | `embedded-tables` | embedded store after two clean shutdowns: everything in tables of the tree |
 //! | `hbase-log` | log of `tsd.storage.ack = log` after SIGKILL, before any row was flushed to HBase |
 //!
@@ -40,6 +41,11 @@ const SECOND: u64 = 1_599_998_400;
 #[test]
 fn an_embedded_store_with_everything_in_its_log_is_read() {
     check_embedded("embedded-log");
+}
+
+#[test]
+fn an_embedded_store_with_append_records_in_its_log_is_read() {
+    check_embedded("embedded-appends");
 }
 
 #[test]
@@ -84,23 +90,24 @@ fn record_if_requested() {
     static RECORDED: Once = Once::new();
     if std::env::var(RECORD).is_ok_and(|value| value == "1") {
         RECORDED.call_once(|| {
-            record_embedded_log();
+            record_embedded_log("embedded-log", "false");
+            record_embedded_log("embedded-appends", "true");
             record_embedded_tables();
             record_hbase_log();
         });
     }
 }
 
-fn record_embedded_log() {
+fn record_embedded_log(name: &str, appends: &str) {
     let data = in_process::directory();
-    let daemon = small(tsdb(data.path())).start();
+    let daemon = small(tsdb(data.path())).env("TSD_STORAGE_ENABLE_APPENDS", appends).start();
     assign_uids(daemon.address());
     write_first(daemon.address());
     write_second(daemon.address());
     write_annotations(daemon.address());
     save_results(daemon.address());
     daemon.kill();
-    save("embedded-log", data.path());
+    save(name, data.path());
 }
 
 fn record_embedded_tables() {

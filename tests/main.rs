@@ -11,6 +11,7 @@ use tsd_testkit::DaemonBuilder;
 mod conformance;
 mod connections;
 mod crash;
+mod damage;
 mod disk_full;
 mod formats;
 mod golden;

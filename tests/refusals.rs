@@ -54,8 +54,7 @@ fn points_without_a_uid_left_are_answered_logged_and_counted() {
     let text = "Unexpected exception: All Unique IDs for tagv on 1 bytes are already assigned!";
     assert!(details.body.contains(text), "{}", details.body);
 
-    let logged = daemon.events("a point was refused");
-    let logged = logged.first().expect("a message");
+    let logged = daemon.wait_for_event("a point was refused", |_| true);
     assert_eq!(logged["level"], "WARN");
     for (field, part) in
         [("reason", "All Unique IDs for tagv"), ("line", "m host=h"), ("peer", "127.0.0.1:")]
@@ -64,8 +63,8 @@ fn points_without_a_uid_left_are_answered_logged_and_counted() {
     }
     assert_eq!(daemon.events("a point was refused").len(), 1, "one per interval and cause");
     assert!(exchange(&daemon, b"put m 1 x a=b\n").starts_with("put: invalid value"));
-    let lines = daemon.events("a point was refused");
-    assert!(lines.iter().any(|e| e["line"].to_string().contains("put m 1 x a=b")), "{lines:?}");
+    let is_of_line = |event: &Value| event["line"].to_string().contains("put m 1 x a=b");
+    assert_eq!(daemon.wait_for_event("a point was refused", is_of_line)["level"], "WARN");
 
     assert!(metric(&daemon, "tsd_uid_used{kind=\"tagv\"}") - 255.0 < 0.5);
     assert!(metric(&daemon, "tsd_uid_left{kind=\"tagv\"}") < 0.5);

@@ -94,7 +94,7 @@ fn validate(raw: &RawQuery) {
         Ok(query) => {
             assert!(query.start_ms <= query.end_ms, "a range");
             for sub in &query.sub_queries {
-                assert!(!render_sub_query(sub, None).is_empty(), "a rendered sub query");
+                assert!(!render_sub_query(sub, None, None).is_empty(), "a rendered sub query");
             }
         }
         Err(error) => {

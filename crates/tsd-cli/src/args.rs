@@ -74,6 +74,16 @@ is created with one region per salt bucket. Existing tables are never changed.
   tsdb table create --zkquorum zk1,zk2,zk3 --dry-run
   tsdb table status --config /etc/opentsdb/opentsdb.conf")]
     Table(TableArgs),
+    /// Show damaged store files, or accept their loss
+    #[command(after_help = "\
+A damaged file of the embedded store is quarantined: what is intact of it stays, and queries that
+need the rest fail with its name. Put back a copy of the data directory, or accept the loss: then
+queries return what is left. If a daemon has the data directory open, or with --url, its HTTP API is
+used.
+
+  tsdb quarantine list
+  tsdb quarantine accept t.tsdb-7")]
+    Quarantine(QuarantineArgs),
     /// Print the version
     Version,
 }
@@ -212,6 +222,59 @@ pub(crate) struct TableStatusArgs {
     overrides: Overrides,
 }
 
+/// Arguments of `tsdb quarantine`.
+#[derive(Debug, Args)]
+pub(crate) struct QuarantineArgs {
+    /// The sub-command.
+    #[command(subcommand)]
+    pub(crate) command: QuarantineCommand,
+}
+
+/// Sub-commands of `tsdb quarantine`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuarantineCommand {
+    /// List the files: what was lost, why, since when
+    List(QuarantineListArgs),
+    /// Accept the loss of files and remove them
+    Accept(QuarantineAcceptArgs),
+}
+
+/// Arguments of `tsdb quarantine list`.
+#[derive(Debug, Args)]
+pub(crate) struct QuarantineListArgs {
+    #[command(flatten)]
+    pub(crate) place: QuarantinePlace,
+}
+
+/// Arguments of `tsdb quarantine accept`.
+#[derive(Debug, Args)]
+pub(crate) struct QuarantineAcceptArgs {
+    #[command(flatten)]
+    pub(crate) place: QuarantinePlace,
+    /// All files in quarantine
+    #[arg(long, conflicts_with = "names")]
+    pub(crate) all: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// Names of files, as listed
+    #[arg(value_name = "NAME", required_unless_present = "all")]
+    pub(crate) names: Vec<String>,
+}
+
+/// Where the files are, and how they are printed.
+#[derive(Debug, Args)]
+pub(crate) struct QuarantinePlace {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
+    #[arg(long, visible_alias = "host", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Print JSON, as /api/quarantine does
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Permission to open a damaged log.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct DamageArgs {
@@ -326,6 +389,17 @@ impl QueryArgs {
             config.set_flag("tsdb query without --verbose", "tsd.log.level", "warn");
         }
         self.damage.apply(&mut config);
+        Ok(config)
+    }
+}
+
+impl QuarantinePlace {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() {
+            config.set_flag("tsdb quarantine without --log-level", "tsd.log.level", "error");
+        }
         Ok(config)
     }
 }

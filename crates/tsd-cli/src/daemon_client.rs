@@ -105,12 +105,26 @@ impl DaemonClient {
         path: &str,
         body: impl Into<Bytes>,
     ) -> Result<DaemonResponse, ClientError> {
+        self.send(Method::POST, path, body.into()).await
+    }
+
+    /// Sends a request without a body and reads the whole response.
+    pub(crate) async fn get(&mut self, path: &str) -> Result<DaemonResponse, ClientError> {
+        self.send(Method::GET, path, Bytes::new()).await
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<DaemonResponse, ClientError> {
         let request = Request::builder()
-            .method(Method::POST)
+            .method(method)
             .uri(path)
             .header(header::HOST, &self.authority)
             .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(body.into()))?;
+            .body(Full::new(body))?;
         let mut sender = match self.sender.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
             None => self.connect().await?,

@@ -22,6 +22,8 @@ const SCHEMA_FILE: &str = "schema.conf";
 const LOCK_FILE: &str = "lock";
 const VERSION_KEY: &str = "format.version";
 const VERSION: u64 = 1;
+/// Key of the checksum of the numbers; directories of earlier versions have none.
+const CHECK_KEY: &str = "format.check";
 
 /// The directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +44,7 @@ pub(crate) enum DataDirectoryError {
     #[error(transparent)]
     File(#[from] PropertiesFileError),
     /// The schema file has no valid number for a key.
-    #[error("{} is damaged: no number for {key}", path.display())]
+    #[error("{} is damaged: no number for {key}; restore the file from a copy", path.display())]
     MissingKey {
         /// The schema file.
         path: PathBuf,
@@ -50,15 +52,24 @@ pub(crate) enum DataDirectoryError {
         key: &'static str,
     },
     /// A later version wrote the directory.
-    #[error("{} was written by a later version (format {found}; this version supports {VERSION})", path.display())]
+    #[error("{} was written by a later version (format {found}; this version supports {VERSION}), or is damaged: then restore it from a copy", path.display())]
     LaterVersion {
-        /// The directory.
+        /// The schema file.
         path: PathBuf,
         /// The version found.
         found: u64,
     },
+    /// The numbers of the schema file do not have its checksum: one of them has changed.
+    #[error(
+        "{} is damaged: its numbers do not fit {CHECK_KEY}; restore the file from a copy, or remove \
+         the line of {CHECK_KEY} if all numbers are right", path.display()
+    )]
+    WrongCheck {
+        /// The schema file.
+        path: PathBuf,
+    },
     /// The schema file has an invalid layout.
-    #[error("{} is damaged", path.display())]
+    #[error("{} is damaged; restore the file from a copy", path.display())]
     Schema {
         /// The schema file.
         path: PathBuf,
@@ -194,25 +205,31 @@ impl DataDirectory {
         };
         let found = number(VERSION_KEY)?;
         if found > VERSION {
-            return Err(DataDirectoryError::LaterVersion { path: self.path.clone(), found });
+            return Err(DataDirectoryError::LaterVersion { path, found });
         }
         let width = |key| number(key).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-        TableSchema::try_new(
+        let schema = TableSchema::try_new(
             width("tsd.storage.uid.width.metric")?,
             width("tsd.storage.uid.width.tagk")?,
             width("tsd.storage.uid.width.tagv")?,
             width("tsd.storage.salt.width")?,
             u32::try_from(number("tsd.storage.salt.buckets")?).unwrap_or(0),
-        )
-        .map(Some)
-        .map_err(|source| DataDirectoryError::Schema { path: path.clone(), source })
+        );
+        if let Some(check) = file.value(CHECK_KEY) {
+            let is_right = schema.as_ref().is_ok_and(|schema| check == checksum(*schema));
+            if !is_right || found != VERSION {
+                return Err(DataDirectoryError::WrongCheck { path });
+            }
+        }
+        schema.map(Some).map_err(|source| DataDirectoryError::Schema { path, source })
     }
 
     fn write_schema(&self) -> io::Result<()> {
         let keys = numbers(self.schema).map(|(key, n)| format!("{key} = {n}\n")).concat();
         let text = format!(
             "# Key layout of this directory, fixed at its creation.\n\
-             {VERSION_KEY} = {VERSION}\n{keys}"
+             {VERSION_KEY} = {VERSION}\n{keys}{CHECK_KEY} = {}\n",
+            checksum(self.schema)
         );
         PropertiesFile::write(&self.path.join(SCHEMA_FILE), &text)
     }
@@ -283,6 +300,15 @@ fn numbers(schema: TableSchema) -> [(&'static str, u64); 5] {
     ]
 }
 
+/// FNV-1a of the numbers, 16 hexadecimal digits: a changed digit must not select other keys.
+fn checksum(schema: TableSchema) -> String {
+    let text = numbers(schema).map(|(key, n)| format!("{key} = {n}\n")).concat();
+    let hash = text.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    format!("{hash:016x}")
+}
+
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
@@ -310,6 +336,36 @@ mod tests {
         let opened = prepare(&path, "").unwrap();
         assert_eq!(schema, opened.schema());
         assert_eq!(opened.schema().tagv_width(), 4);
+    }
+
+    #[test]
+    fn a_flipped_bit_of_the_key_layout_is_an_error_or_harmless() {
+        let dir = tempfile::tempdir().unwrap();
+        let schema = prepare(dir.path(), "tsd.storage.salt.width=1").unwrap().schema();
+        let path = dir.path().join(SCHEMA_FILE);
+        let intact = fs::read(&path).unwrap();
+        let mut errors = 0;
+        for at in 0..intact.len() {
+            for bit in 0..8 {
+                let mut bytes = intact.clone();
+                *bytes.get_mut(at).unwrap() ^= 1 << bit;
+                fs::write(&path, bytes).unwrap();
+                match prepare(dir.path(), "") {
+                    Ok(opened) => assert_eq!(opened.schema(), schema, "byte {at}, bit {bit}"),
+                    Err(error) => {
+                        errors += 1;
+                        assert!(error.to_string().contains(SCHEMA_FILE), "{error}");
+                    }
+                }
+            }
+        }
+        assert!(errors > 100, "{errors}");
+        // As an earlier version wrote it.
+        let text = String::from_utf8(intact).unwrap();
+        let without: String =
+            text.split_inclusive('\n').filter(|line| !line.starts_with(CHECK_KEY)).collect();
+        fs::write(&path, without).unwrap();
+        assert_eq!(prepare(dir.path(), "").unwrap().schema(), schema);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod logging;
 mod node;
 mod open_files;
 mod properties_file;
+mod quarantine;
 mod query;
 mod store;
 mod table;
@@ -52,6 +53,7 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import_files(&args),
         Command::Query(args) => print_query(&args),
         Command::Table(args) => tables(&args),
+        Command::Quarantine(args) => quarantine::run(&args),
         Command::Version => {
             print_lines(&version::text());
             Ok(())

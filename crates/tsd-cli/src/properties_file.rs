@@ -23,7 +23,7 @@ pub(crate) enum PropertiesFileError {
         source: io::Error,
     },
     /// It is not a properties file.
-    #[error("{} is damaged", path.display())]
+    #[error("{} is damaged; restore the file from a copy", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,

@@ -7,24 +7,26 @@
 //! The cells are those that the ingest writes, the merge is that of queries, the row compaction that of
 //! the compactor.
 //!
-//! A [`TestStores`] says what is tested: [`embedded`] has the embedded store and the memory store; a
-//! store with several daemons implements the trait and calls [`check_seeds`] with more of them.
+//! A [`TestStores`] says what is tested: [`embedded`] has the embedded store and the memory store,
+//! [`hbase`] two daemons and an OpenTSDB over one HBase.
 //! `CORRECTION_SEEDS` sets the number of seeds per test, `CORRECTION_SEED` runs one of them.
 
 #![expect(
+    clippy::indexing_slicing,
     clippy::trivially_copy_pass_by_ref,
-    clippy::type_complexity,
     clippy::unwrap_used,
     reason = "tests"
 )]
 
 mod embedded;
+mod hbase;
 mod history;
 mod model;
 mod run;
 
 use std::{future::Future, sync::Arc};
 
+use bytes::Bytes;
 use tsd_storage::Storage;
 
 use self::{
@@ -56,6 +58,35 @@ pub(crate) trait TestStores {
 
     /// Changes the clock of all daemons.
     fn move_clock(&mut self, by_ms: i64);
+
+    /// The time, epoch milliseconds; the clock of a daemon may differ.
+    fn now_ms(&self) -> i64 {
+        0
+    }
+
+    /// Greatest difference of a daemon's clock from the time.
+    fn max_skew_ms(&self) -> i64 {
+        0
+    }
+
+    /// Sets the difference of a daemon's clock from the time.
+    fn set_skew(&mut self, _daemon: usize, _ms: i64) {}
+
+    /// How long a daemon holds acknowledged writes that the others do not see; `None`: not at all.
+    fn max_hold_ms(&self, _daemon: usize) -> Option<i64> {
+        None
+    }
+
+    /// True if the daemon is an OpenTSDB: its cells have the time of the server, and it does not
+    /// delete.
+    fn is_opentsdb(&self, _daemon: usize) -> bool {
+        false
+    }
+
+    /// Compacts a row as OpenTSDB does. Returns true if it was rewritten.
+    fn compact_as_opentsdb(&self, _row: Bytes) -> impl Future<Output = bool> {
+        std::future::ready(false)
+    }
 
     /// Ends all daemons.
     fn end(self) -> impl Future<Output = ()>;
@@ -92,7 +123,7 @@ pub(crate) async fn check_seeds<S: TestStores>(
     for seed in seeds {
         let mut rng = Rng::new(seed);
         let stores = open(&mut rng).await;
-        let history = History::random(&mut rng, stores.daemons());
+        let history = History::random(&mut rng, stores.daemons(), stores.max_skew_ms());
         rewritten += Run::new(stores, mode, format!("{mode:?}, seed {seed}")).all(history).await;
     }
     assert!(is_one || rewritten > 0, "no row compaction has written anything");

@@ -31,8 +31,8 @@ use crate::{
     query::{QueryEngine, QueryRunner, Scheduler},
     series_cache::SeriesCache,
     uid::{
-        AssignerSettings, AssignerStats, FilterError, NameFilter, PerKind, Resolver, UidAdmin,
-        UidAssigner, UidCaches, UidTable,
+        AssignerSettings, AssignerStats, FilterError, LossCheck, NameFilter, PerKind, Resolver,
+        UidAdmin, UidAssigner, UidCaches, UidTable,
     },
     write_hold::WriteHold,
     writer::{WriteShard, Writer, WriterSettings},
@@ -268,6 +268,9 @@ impl Builder<'_> {
             schema: self.config.schema,
         };
         let caches = Arc::new(UidCaches::new(config.max_cached_names));
+        let rollups = self.config.rollups.iter().flat_map(Rollups::tables);
+        let mut series_tables = vec![self.config.tables.data.clone()];
+        series_tables.extend(rollups.filter(|table| *table != self.config.tables.data));
         let settings = AssignerSettings {
             table: table.clone(),
             caches: Arc::clone(&caches),
@@ -276,6 +279,7 @@ impl Builder<'_> {
             max_pending: config.max_pending,
             max_batch: config.max_batch,
             stats: Arc::clone(stats),
+            loss_check: Arc::new(LossCheck::new(series_tables)),
         };
         let assigner = actor::spawn(&self.threads.get(0), "uid", UID_MAILBOX, move || {
             UidAssigner::new(settings.clone())

@@ -20,6 +20,7 @@ mod last_point;
 mod meta_tracking;
 mod metrics;
 mod put_error;
+mod quarantine;
 mod query;
 mod series_cache;
 mod series_lookup;
@@ -46,6 +47,7 @@ pub use last_point::{LastPoint, LastQuery, LastSeries};
 pub use meta_tracking::MetaTracking;
 pub use metrics::describe_metrics;
 pub use put_error::{CommitReport, PointFailure, PutError};
+pub use quarantine::{LostPoints, QuarantinedPart};
 pub use query::{
     CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery, GexpResult, LimitOverride,
     LimitOverrideError, LimitOverrides, QueryClient, QueryControl, QueryFailure, QueryGuard,
@@ -59,6 +61,7 @@ pub use tsd_storage::{HealthImpact, LogLimit, StorePart};
 // Types of queries, re-exported for crates that depend only on this one.
 pub use tsd_query::{
     Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,
-    GexpSeries, NamedSeries, Query, QueryErrorClass, RawExpQuery, RawQuery, SubQuery, find_zone,
+    GexpSeries, NamedSeries, Query, QueryErrorClass, RawExpQuery, RawQuery, SeriesSource, SubQuery,
+    find_zone,
 };
 pub use uid::{FilterError, UidAdmin, UidError};

@@ -10,6 +10,7 @@ mod assigner;
 mod cache;
 mod error;
 mod filter;
+mod loss_check;
 mod per_kind;
 mod resolver;
 mod table;
@@ -19,6 +20,7 @@ pub(crate) use self::{
     assigner::{AssignerSettings, AssignerStats, UidAssigner, UidMessage},
     cache::UidCaches,
     filter::NameFilter,
+    loss_check::LossCheck,
     per_kind::PerKind,
     resolver::Resolver,
     table::UidTable,

@@ -64,14 +64,14 @@ pub enum RollupError {
     #[error("No rollups configured for the interval: {0}")]
     UnknownInterval(String),
     /// An aggregator without an id.
-    #[error("No ID found mapping to aggregator: {0}")]
+    #[error("{}", unknown_aggregator(.0))]
     UnknownAggregator(String),
     /// An aggregator that does not exist or is blocked.
     #[error("{reason} {aggregator} with metric {metric} {tags}")]
     RejectedAggregator {
         /// OpenTSDB's text.
         reason: &'static str,
-        /// As sent; in upper case if it is blocked.
+        /// As sent; in upper case if it is that of a blocked rollup.
         aggregator: String,
         /// Metric of the point.
         metric: String,
@@ -101,6 +101,13 @@ pub enum RollupError {
     /// An error of any kind of point.
     #[error(transparent)]
     Point(#[from] PointError),
+}
+
+fn unknown_aggregator(name: &str) -> String {
+    if name.is_empty() {
+        return "Aggregator cannot be null or empty.".to_owned();
+    }
+    format!("No ID found mapping to aggregator: {name}")
 }
 
 impl RollupError {
@@ -193,7 +200,7 @@ impl RollupRules {
             }
             if self.block_derived && is_derived(group_by) {
                 let reason = "Derived group by aggregations are not allowed";
-                return Err(rejected(reason, upper(Latin1(group_by))));
+                return Err(rejected(reason, Latin1(group_by).to_string()));
             }
         }
         series.check(metric, &tags)?;
@@ -391,7 +398,7 @@ mod tests {
     Given tag value for _aggregate of max did not match the group by aggregator of sum for m {host=a, _aggregate=max}
     Given tag value for _aggregate of max did not match the group by aggregator of null for m {host=a, _aggregate=max}
     Invalid group by aggregator nope with metric m {_aggregate=NOPE, host=a!}
-    Derived group by aggregations are not allowed AVG with metric m {_aggregate=AVG, host=a!}
+    Derived group by aggregations are not allowed avg with metric m {_aggregate=AVG, host=a!}
     Invalid tag value with key [host] ("a!"): illegal character: !
     Need at least one tag (metric=m, tags={})
     No rollups configured for the interval: 5m
@@ -406,6 +413,7 @@ mod tests {
         let errors = [
             RollupError::UnknownInterval("5m".into()),
             RollupError::UnknownAggregator("last".into()),
+            RollupError::UnknownAggregator(String::new()),
             RollupError::without_configuration(&spec("", "sum", "sum")),
             RollupError::without_configuration(&spec("1h", "sum", "sum")),
         ];
@@ -413,6 +421,7 @@ mod tests {
         insta::assert_snapshot!(text.concat(), @r"
     rollup: No such rollup: No rollups configured for the interval: 5m
     rollup: illegal argument: No ID found mapping to aggregator: last
+    rollup: illegal argument: Aggregator cannot be null or empty.
     rollup: illegal argument: Invalid tag name with value [SUM]: null
     rollup: illegal argument: No rollup or aggregations were configured
     ");

@@ -1,15 +1,23 @@
-//! Merges the points of a row into one compacted column.
+//! Merges the points of a row into compacted columns.
 //!
-//! The column has the format of row compaction: concatenated qualifiers and values in time order, a
-//! last byte that flags mixed seconds and milliseconds, and the timestamp of its newest point. A
-//! single point stays a plain cell, and so do cells that are not valid points. Of several points
-//! with the same time (of different widths, for example) the newest is merged and the others stay
-//! plain cells with their own timestamps, by which readers resolve them as usual. If the newest
-//! ones are tied, all of them stay plain.
+//! A column has the format of row compaction: concatenated qualifiers and values in time order, and a
+//! last byte that flags mixed seconds and milliseconds. It has one timestamp, and that is never later
+//! than the write of any of its points: a correction that another daemon has written meanwhile would be
+//! superseded by it.
+//!
+//! * The points that were written in the order of their instants, as a series is measured, are one
+//!   column with the time of the first. The time of the others is lowered by that: a value that another
+//!   daemon wrote in between may supersede one of them. The caller verifies it ([`PlacedPoint`]).
+//! * All other points, corrections among them, keep their times: those of one time are one column.
+//!
+//! A single point stays a plain cell, and so do cells that are not valid points. Of several points at
+//! one instant (of different widths, for example) the newest is merged and the others stay plain cells
+//! with their own timestamps, by which readers resolve them as usual. If the newest ones are tied, all
+//! of them stay plain.
 
 use std::cmp::Reverse;
 
-use tsd_model::Family;
+use tsd_model::{ColumnKind, Family};
 use tsd_storage::{FlushCell, MAX_KEY_BYTES, StorageError};
 
 use crate::superseded::point_qualifier;
@@ -18,8 +26,19 @@ use crate::superseded::point_qualifier;
 #[derive(Debug, Default)]
 pub(crate) struct ColumnCompactor {
     points: Vec<RowPoint>,
+    exact: Vec<RowPoint>,
     qualifiers: Vec<u8>,
     values: Vec<u8>,
+    placed: Vec<PlacedPoint>,
+}
+
+/// Where the newest point of an instant is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacedPoint {
+    /// Index among the row's cells.
+    pub(crate) cell: usize,
+    /// Timestamp of its column; not later than that of the point.
+    pub(crate) column_ms: i64,
 }
 
 /// A point of the current row.
@@ -29,23 +48,30 @@ struct RowPoint {
     millis: bool,
     written_ms: i64,
     /// Index among the row's cells.
-    cell: u32,
+    cell: usize,
+    /// The row has older points of the instant.
+    is_shared: bool,
 }
 
 impl ColumnCompactor {
+    /// The newest point of each instant of the last row, unless it is tied.
+    pub(crate) fn placed(&self) -> &[PlacedPoint] {
+        &self.placed
+    }
+
     /// Calls `put` with each resulting column: family, qualifier, value, timestamp.
     pub(crate) fn compact(
         &mut self,
         cells: &[FlushCell<'_>],
         mut put: impl FnMut(Family, &[u8], &[u8], i64) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
-        if let [only] = cells {
-            return put(only.family, only.qualifier, only.value, only.timestamp_ms);
-        }
         self.points.clear();
+        self.placed.clear();
         let mut in_order = true;
-        for (cell, index) in cells.iter().zip(0..) {
+        let mut has_columns = false;
+        for (index, cell) in cells.iter().enumerate() {
             let Some(qualifier) = point_qualifier(cell.family, cell.qualifier, cell.value) else {
+                has_columns |= ColumnKind::of(cell.qualifier).is_points();
                 put(cell.family, cell.qualifier, cell.value, cell.timestamp_ms)?;
                 continue;
             };
@@ -54,43 +80,88 @@ impl ColumnCompactor {
                 millis: qualifier.is_millis(),
                 written_ms: cell.timestamp_ms,
                 cell: index,
+                is_shared: false,
             };
             in_order &= self.points.last().is_none_or(|last| last.offset_ms < point.offset_ms);
             self.points.push(point);
         }
         if !in_order {
             self.points.sort_by_key(|point| (point.offset_ms, Reverse(point.written_ms)));
+            self.put_older(cells, &mut put)?;
         }
-        let points = std::mem::take(&mut self.points);
-        let result = self.merge_points(cells, &points, &mut put);
-        self.points = points;
+        self.split(has_columns);
+        let (points, exact) = (std::mem::take(&mut self.points), std::mem::take(&mut self.exact));
+        let by_time = exact.chunk_by(|a, b| a.written_ms == b.written_ms);
+        let mut columns = std::iter::once(&points[..]).chain(by_time);
+        let result = columns.try_for_each(|column| self.put_column(cells, column, &mut put));
+        (self.points, self.exact) = (points, exact);
         result
     }
 
-    fn merge_points(
+    /// Puts the points that are not the newest of their instants.
+    fn put_older(
+        &mut self,
+        cells: &[FlushCell<'_>],
+        put: &mut impl FnMut(Family, &[u8], &[u8], i64) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let points = std::mem::take(&mut self.points);
+        for instant in points.chunk_by(|a, b| a.offset_ms == b.offset_ms) {
+            let Some((newest, older)) = instant.split_first() else { continue };
+            let is_tied = older.first().is_some_and(|next| next.written_ms == newest.written_ms);
+            for point in if is_tied { instant } else { older } {
+                let Some(cell) = cells.get(point.cell) else { continue };
+                put(cell.family, cell.qualifier, cell.value, cell.timestamp_ms)?;
+            }
+            if !is_tied {
+                self.points.push(RowPoint { is_shared: !older.is_empty(), ..*newest });
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the points whose times must be exact to `exact`, by time: those that were written after
+    /// one of a later instant, and those beside older values in this row.
+    fn split(&mut self, has_columns: bool) {
+        self.exact.clear();
+        let mut earliest_ms = i64::MAX;
+        for at in (0..self.points.len()).rev() {
+            let Some(point) = self.points.get_mut(at) else { continue };
+            if has_columns || point.is_shared || point.written_ms > earliest_ms {
+                self.exact.push(*point);
+                // Marks it as moved.
+                point.cell = usize::MAX;
+            } else {
+                earliest_ms = point.written_ms;
+            }
+        }
+        if !self.exact.is_empty() {
+            self.points.retain(|point| point.cell != usize::MAX);
+            self.exact.sort_unstable_by_key(|point| (point.written_ms, point.offset_ms));
+        }
+    }
+
+    /// Puts points, in the order of their instants, with the time of the first.
+    fn put_column(
         &mut self,
         cells: &[FlushCell<'_>],
         points: &[RowPoint],
         put: &mut impl FnMut(Family, &[u8], &[u8], i64) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
         let mut column = OpenColumn::default();
-        for instant in points.chunk_by(|a, b| a.offset_ms == b.offset_ms) {
-            let Some((point, older)) = instant.split_first() else { continue };
-            let tied = older.first().is_some_and(|next| next.written_ms == point.written_ms);
-            for point in if tied { instant } else { older } {
-                let Some(cell) = cells.get(point.cell as usize) else { continue };
-                put(cell.family, cell.qualifier, cell.value, cell.timestamp_ms)?;
-            }
-            let Some(cell) = cells.get(point.cell as usize).filter(|_| !tied) else { continue };
+        for point in points {
+            let Some(cell) = cells.get(point.cell) else { continue };
             if self.qualifiers.len() + cell.qualifier.len() > MAX_KEY_BYTES {
                 self.finish(&mut column, put)?;
             }
+            if column.points == 0 {
+                column.first_ms = point.written_ms;
+            }
             self.qualifiers.extend_from_slice(cell.qualifier);
             self.values.extend_from_slice(cell.value);
+            self.placed.push(PlacedPoint { cell: point.cell, column_ms: column.first_ms });
             column.points += 1;
             column.seconds |= !point.millis;
             column.millis |= point.millis;
-            column.newest_ms = column.newest_ms.max(point.written_ms);
         }
         self.finish(&mut column, put)
     }
@@ -100,13 +171,13 @@ impl ColumnCompactor {
         column: &mut OpenColumn,
         put: &mut impl FnMut(Family, &[u8], &[u8], i64) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
-        let OpenColumn { points, seconds, millis, newest_ms } = std::mem::take(column);
+        let OpenColumn { points, seconds, millis, first_ms } = std::mem::take(column);
         if points > 1 {
             self.values.push(u8::from(seconds && millis));
         }
         let result = match points {
             0 => Ok(()),
-            _ => put(Family::T, &self.qualifiers, &self.values, newest_ms),
+            _ => put(Family::T, &self.qualifiers, &self.values, first_ms),
         };
         self.qualifiers.clear();
         self.values.clear();
@@ -115,18 +186,13 @@ impl ColumnCompactor {
 }
 
 /// The column under construction.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct OpenColumn {
     points: usize,
     seconds: bool,
     millis: bool,
-    newest_ms: i64,
-}
-
-impl Default for OpenColumn {
-    fn default() -> Self {
-        Self { points: 0, seconds: false, millis: false, newest_ms: i64::MIN }
-    }
+    /// Time of the first point, which is the earliest.
+    first_ms: i64,
 }
 
 #[cfg(test)]
@@ -189,8 +255,15 @@ mod tests {
     }
 
     #[test]
-    fn column_has_the_timestamp_of_its_newest_point() {
-        check(&["0000=01@5", "0010=02@9", "0020=03@7"], &["000000100020=01020300@9"]);
+    fn column_has_the_time_of_its_first_point_and_later_corrections_have_their_own() {
+        check(&["0000=01@5", "0010=02@7", "0020=03@9"], &["000000100020=01020300@5"]);
+        // The second point was written after the third.
+        check(&["0000=01@5", "0010=02@9", "0020=03@7"], &["00000020=010300@5", "0010=02@9"]);
+        // Two corrections at once, and one later.
+        check(
+            &["0000=01@9", "0010=02@9", "0020=03@8", "0030=04@5", "0040=05@6"],
+            &["00000010=010200@9", "0020=03@8", "00300040=040500@5"],
+        );
         check(&["0000=01@5"], &["0000=01@5"]);
         check(&[], &[]);
     }
@@ -233,13 +306,13 @@ mod tests {
     #[test]
     fn newest_point_of_one_time_is_in_the_column() {
         check(
-            &["0000=01@1", "0001=012C@5", "000B=3F800000@3", "0010=02@2"],
-            &["0000=01@1", "00010010=012C0200@5", "000B=3F800000@3"],
+            &["0000=01@1", "0001=012C@5", "000B=3F800000@3", "0010=02@2", "0020=03@2"],
+            &["0000=01@1", "0001=012C@5", "000B=3F800000@3", "00100020=020300@2"],
         );
         check(&["0010=01@9", "F000FA00=02@1"], &["0010=01@9", "F000FA00=02@1"]);
         check(
             &["0010=01@9", "F000FA00=02@9", "0020=03@1", "0030=04@2"],
-            &["0010=01@9", "00200030=030400@2", "F000FA00=02@9"],
+            &["0010=01@9", "00200030=030400@1", "F000FA00=02@9"],
         );
     }
 

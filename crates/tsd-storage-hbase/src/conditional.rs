@@ -24,7 +24,7 @@ use tsd_model::Family;
 use tsd_storage::{Column, StorageError, Table};
 
 use crate::{
-    clock,
+    context::OpenTable,
     error::{error_chain, request_error, storage_error},
     request::{family_name, timestamp},
 };
@@ -49,10 +49,11 @@ impl ConditionalWrite {
     /// Writes if the column has the expected value; returns true if it did.
     pub(crate) async fn execute(
         self,
-        rows: &HBaseTable,
+        to: &OpenTable,
         table: &Table,
         timeout: Duration,
     ) -> Result<bool, StorageError> {
+        let OpenTable { rows, clock, .. } = to;
         let started = Instant::now();
         let failed = |error: OperationError| storage_error(table, &error);
         let Column { row, family, qualifier } = &self.column;
@@ -88,8 +89,8 @@ impl ConditionalWrite {
             Some(value) => {
                 let at = match (self.timestamp_ms, replaced) {
                     (Some(time), _) => time,
-                    (None, Some(replaced)) => clock::after_ms(replaced),
-                    (None, None) => clock::now_ms(),
+                    (None, Some(replaced)) => clock.after_ms(replaced),
+                    (None, None) => clock.now_ms(),
                 };
                 let at = timestamp(at)?;
                 let put =
@@ -99,7 +100,7 @@ impl ConditionalWrite {
             None => Delete::try_new(row.clone())
                 .and_then(|delete| {
                     let until = replaced.unwrap_or_default();
-                    clock::pass(until);
+                    clock.pass(until);
                     let until = until.max(0).unsigned_abs();
                     delete.column(family, qualifier, until)
                 })

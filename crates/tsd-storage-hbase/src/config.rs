@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
 use tsd_model::TableSchema;
-use tsd_storage::Table;
+use tsd_storage::{ClockMs, Table, system_clock_ms};
 
 use crate::metrics::with_rpc_metrics;
 
@@ -32,6 +32,11 @@ pub struct HBaseConfig {
     /// After a flush to such a row its points are read back: another daemon may have compacted the
     /// row while they were in the log. `None`: no table is compacted.
     pub compacted_table: Option<(Table, TableSchema)>,
+    /// Longest time for which a daemon holds acknowledged points in its log (`tsd.storage.ack = log`).
+    /// A row that was written within this time is not compacted.
+    pub max_hold: Duration,
+    /// The system's clock, epoch milliseconds.
+    pub clock: ClockMs,
 }
 
 impl HBaseConfig {
@@ -47,6 +52,8 @@ impl HBaseConfig {
             table_prefix: String::new(),
             max_write_bytes: 64 << 20,
             compacted_table: None,
+            max_hold: Duration::ZERO,
+            clock: system_clock_ms,
         }
     }
 

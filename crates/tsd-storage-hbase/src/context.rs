@@ -15,6 +15,7 @@ use tsd_model::Row;
 use tsd_storage::{Get, StorageError, Table};
 
 use crate::{
+    clock::WriteClock,
     config::HBaseConfig,
     error::{request_error, storage_error},
     request::{hbase_get, time_range},
@@ -27,6 +28,7 @@ pub(crate) struct StoreContext {
     pub(crate) config: HBaseConfig,
     /// Runs the connections. Callers may use runtimes that are short-lived, blocked or without I/O.
     pub(crate) runtime: Handle,
+    pub(crate) clock: Arc<WriteClock>,
     tables: RwLock<HashMap<Table, Arc<OpenTable>>>,
     closed: AtomicBool,
 }
@@ -36,12 +38,15 @@ pub(crate) struct StoreContext {
 pub(crate) struct OpenTable {
     pub(crate) rows: HBaseTable,
     pub(crate) writer: BufferedMutator,
+    /// The clock of the store.
+    pub(crate) clock: Arc<WriteClock>,
 }
 
 impl StoreContext {
     pub(crate) fn new(client: Client, config: HBaseConfig, runtime: Handle) -> Self {
         let (tables, closed) = (RwLock::default(), AtomicBool::new(false));
-        Self { client, config, runtime, tables, closed }
+        let clock = Arc::new(WriteClock::new(config.clock));
+        Self { client, config, runtime, clock, tables, closed }
     }
 
     pub(crate) fn check_open(&self) -> Result<(), StorageError> {
@@ -70,7 +75,10 @@ impl StoreContext {
         let writer = rows.buffered(buffer);
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         let entry = tables.entry(table.clone());
-        Ok(Arc::clone(entry.or_insert_with(|| Arc::new(OpenTable { rows, writer }))))
+        Ok(Arc::clone(entry.or_insert_with(|| {
+            let clock = Arc::clone(&self.clock);
+            Arc::new(OpenTable { rows, writer, clock })
+        })))
     }
 
     pub(crate) async fn get_row(

@@ -5,18 +5,22 @@
 //! acknowledged: they have timestamps, so the order is safe, and a reader in between sees surplus
 //! cells rather than missing ones. Every cell has a timestamp, so a repeated flush changes nothing.
 //!
-//! A row whose hour is over may have been compacted by another daemon while its points were in the
-//! log. The points of such rows are read back, and put again if an older value supersedes them.
+//! Two kinds of rows are read back, and points that an older value supersedes are put again (see
+//! [`superseded`](crate::superseded)):
+//!
+//! * those with a column of points of several commits: its time is that of the first, and another
+//!   daemon may have written one of the others in between. Only cells from that time on are read;
+//! * those whose hour is over: OpenTSDB may have compacted them while their points were in the log.
 
 use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
-use hbase_rs::{Delete, MutationBatch, Receipt, SERVER_TIME};
+use hbase_rs::{Delete, Get as HBaseGet, MutationBatch, Receipt, SERVER_TIME, TimeRange};
 use tsd_model::{BaseTime, Cell, Family, RowKey, TableSchema};
-use tsd_storage::{CellRef, FlushRow, FlushRows, Get, StorageError, Table, system_clock_ms};
+use tsd_storage::{CellRef, FlushRow, FlushRows, Get, StorageError, Table};
 
 use crate::{
-    compacted_column::ColumnCompactor,
+    compacted_column::{ColumnCompactor, PlacedPoint},
     context::OpenTable,
     error::{request_error, storage_error},
     metrics::RESTORED_POINTS,
@@ -24,7 +28,7 @@ use crate::{
     request::{hbase_get, timestamp},
     row::model_row,
     storage::{batch_error, write_batch},
-    superseded::{WrittenPoint, cells_to_restore},
+    superseded::{WrittenPoint, cells_to_restore, is_whole_compaction},
 };
 
 /// Size in bytes from which a batch is sent.
@@ -47,7 +51,7 @@ pub(crate) struct CompactibleRows {
 }
 
 impl CompactibleRows {
-    /// True if the hour of the row is over at `now_ms`.
+    /// True if the hour of the row is over at `now_ms`, or nearly.
     fn contains(self, key: &[u8], now_ms: i64) -> bool {
         let Ok(key) = RowKey::decode(&self.schema, key) else { return false };
         let end_secs = i64::from(key.base_time().as_secs()) + i64::from(BaseTime::SPAN_SECONDS);
@@ -60,6 +64,63 @@ impl CompactibleRows {
 struct UnverifiedRow {
     key: Bytes,
     points: Vec<WrittenPoint>,
+    /// Cells of this time and later can supersede the points.
+    since_ms: i64,
+    /// The columns that this flush has put, with their times; `None` if nobody compacts the row.
+    put: Option<Vec<(Bytes, i64)>>,
+}
+
+impl UnverifiedRow {
+    /// `None` if the cells of the row have exact times, and nobody compacts it.
+    fn new(
+        row: &FlushRow<'_>,
+        compactor: &ColumnCompactor,
+        put: Option<Vec<(Bytes, i64)>>,
+    ) -> Option<Self> {
+        let mut since_ms = i64::MAX;
+        let point = |placed: &PlacedPoint| {
+            let cell = row.cells.get(placed.cell)?;
+            let is_exact = placed.column_ms == cell.timestamp_ms;
+            if is_exact && put.is_none() {
+                return None;
+            }
+            since_ms = since_ms.min(placed.column_ms);
+            Some(WrittenPoint {
+                qualifier: Bytes::copy_from_slice(cell.qualifier),
+                value: Bytes::copy_from_slice(cell.value),
+                written_ms: cell.timestamp_ms,
+                column_ms: placed.column_ms,
+            })
+        };
+        let points: Vec<_> = compactor.placed().iter().filter_map(point).collect();
+        if points.is_empty() {
+            return None;
+        }
+        Some(Self { key: Bytes::copy_from_slice(row.key), points, since_ms, put })
+    }
+
+    /// The read of the row, for all of its cells if it can be compacted.
+    fn get(&self) -> Option<HBaseGet> {
+        let get = Get { row: self.key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
+        let since = self.since_ms.max(0).unsigned_abs();
+        let times = TimeRange::try_new(since, u64::MAX >> 1).ok().filter(|_| self.put.is_none());
+        hbase_get(get, times)
+    }
+
+    fn cells_to_restore(&mut self, cells: &[Cell], retry_ms: Option<i64>) -> Vec<Cell> {
+        let Self { points, put, .. } = self;
+        let is_ours = |cell: &Cell| {
+            let is_cell = |(q, at): &(Bytes, i64)| (q, *at) == (&cell.qualifier, cell.timestamp_ms);
+            put.iter().flatten().any(is_cell)
+        };
+        let is_compaction =
+            |column: &Cell| put.is_some() && is_whole_compaction(column, cells, is_ours);
+        let restored = cells_to_restore(points, cells, is_compaction, retry_ms);
+        if let Some(put) = put {
+            put.extend(restored.iter().map(|cell| (cell.qualifier.clone(), cell.timestamp_ms)));
+        }
+        restored
+    }
 }
 
 /// Applies the rows and returns when all of them are durable.
@@ -73,7 +134,7 @@ pub(crate) async fn flush_rows(
     let mut in_flight: VecDeque<Receipt> = VecDeque::new();
     let mut deletes = MutationBatch::default();
     let mut unverified: Vec<UnverifiedRow> = Vec::new();
-    let now_ms = system_clock_ms();
+    let now_ms = to.clock.system_ms();
     loop {
         let mut puts = to.writer.batch(0, BATCH_BYTES + BATCH_BYTES / 4);
         let mut last = false;
@@ -85,17 +146,11 @@ pub(crate) async fn flush_rows(
                 last = true;
                 break;
             };
-            add_row(&row, &mut compactor, &mut puts, &mut deletes).map_err(rejected)?;
-            // A deleted row has no older columns of points.
-            if row.delete_row.is_none()
-                && compactible.is_some_and(|rows| rows.contains(row.key, now_ms))
-            {
-                let points = WrittenPoint::of_flushed(&row.cells);
-                if !points.is_empty() {
-                    let key = Bytes::copy_from_slice(row.key);
-                    unverified.push(UnverifiedRow { key, points });
-                }
-            }
+            let is_over = compactible.is_some_and(|rows| rows.contains(row.key, now_ms));
+            let mut columns = is_over.then(Vec::new);
+            add_row(&row, &mut compactor, &mut puts, &mut deletes, columns.as_mut())
+                .map_err(rejected)?;
+            unverified.extend(UnverifiedRow::new(&row, &compactor, columns));
         }
         if !puts.is_empty() {
             while in_flight.len() >= MAX_BATCHES {
@@ -123,22 +178,19 @@ async fn restore_superseded(
     table: &Table,
     mut rows: Vec<UnverifiedRow>,
 ) -> Result<(), StorageError> {
-    for _ in 0..MAX_RESTORES {
+    for attempt in 0..MAX_RESTORES {
         if rows.is_empty() {
             return Ok(());
         }
-        let get = |row: &UnverifiedRow| {
-            let get = Get { row: row.key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
-            hbase_get(get, None)
-        };
         // Every key was put: all are valid.
-        let gets: Vec<_> = rows.iter().filter_map(get).collect();
+        let gets: Vec<_> = rows.iter().filter_map(UnverifiedRow::get).collect();
         let found = to.rows.get_many(gets).await.map_err(|error| storage_error(table, &error))?;
         let mut puts = MutationBatch::default();
         let mut restored = Vec::new();
-        for (row, found) in rows.into_iter().zip(&found) {
-            let Some(found) = model_row(found) else { continue };
-            let cells = cells_to_restore(&row.points, &found.cells, system_clock_ms());
+        for (mut row, found) in rows.into_iter().zip(&found) {
+            let found = model_row(found).map_or_else(Vec::new, |row| row.cells);
+            let retry_ms = (attempt > 0).then(|| to.clock.now_ms());
+            let cells = row.cells_to_restore(&found, retry_ms);
             if cells.is_empty() {
                 continue;
             }
@@ -178,11 +230,13 @@ async fn settle(table: &Table, receipt: Option<Receipt>) -> Result<(), StorageEr
     }
 }
 
+/// Adds the mutations of a row, and to `columns` those that are put, with their times.
 fn add_row(
     row: &FlushRow<'_>,
     compactor: &mut ColumnCompactor,
     puts: &mut MutationBatch,
     deletes: &mut MutationBatch,
+    mut columns: Option<&mut Vec<(Bytes, i64)>>,
 ) -> Result<(), StorageError> {
     let deleted_until = delete_time(row);
     puts.begin();
@@ -190,7 +244,11 @@ fn add_row(
         // A cell put after the row's delete must be newer than the delete, whatever timestamp it
         // has.
         let after = deleted_until.map_or(i64::MIN, |until| until.saturating_add(1));
-        let timestamp_ms = Some(timestamp_ms.max(after));
+        let at = timestamp_ms.max(after);
+        if let Some(columns) = columns.as_deref_mut() {
+            columns.push((Bytes::copy_from_slice(qualifier), at));
+        }
+        let timestamp_ms = Some(at);
         put(puts, row.key, CellRef { family, qualifier, value, timestamp_ms })
     })?;
     if let Some(until) = deleted_until {
@@ -244,7 +302,9 @@ mod tests {
             .collect();
         let row = FlushRow { key: b"row", delete_row, deletes: Vec::new(), cells };
         let (mut puts, mut deletes) = (MutationBatch::default(), MutationBatch::default());
-        assert!(add_row(&row, &mut ColumnCompactor::default(), &mut puts, &mut deletes).is_ok());
+        assert!(
+            add_row(&row, &mut ColumnCompactor::default(), &mut puts, &mut deletes, None).is_ok()
+        );
         (delete_time(&row), puts.len(), deletes.len())
     }
 

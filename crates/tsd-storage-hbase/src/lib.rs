@@ -31,12 +31,19 @@
 //!   millisecond after the delete;
 //! * a row compaction reads the row back after its put. If a marker hides the column, it is put
 //!   again with the server's time, before anything is deleted. Points that were written since the
-//!   row was read, and are older than the column, are put again after it;
-//! * after a flush to a row that another daemon may have compacted, its points are read back as
-//!   well ([`HBaseConfig::compacted_table`]).
+//!   row was read, and are older than the column, are put again after it. A row that was written within
+//!   [`HBaseConfig::max_hold`] is not compacted: a log may hold points that are older than the column;
+//! * points of one instant that are put in different columns get increasing times, also within a
+//!   millisecond;
+//! * a flushed column never has a later time than any of its points. Points that were not written in
+//!   the order of their instants keep their own times; those of columns with points of several commits
+//!   are read back, and those of rows whose hour is over ([`HBaseConfig::compacted_table`]), which an
+//!   OpenTSDB may have compacted.
 //!
 //! Of two daemons that write one column, or of a daemon and an OpenTSDB, whose cells have the time of
 //! their region server, the later time wins: hosts and region servers should have synchronised clocks.
+//! Of two writes through different daemons that are closer than the difference of their clocks either
+//! may win.
 //!
 //! HBase's own limits remain: a put with an explicit timestamp below that of a marker is never
 //! visible, and clock skew between servers affects the order of writes. HBase's conditions do not

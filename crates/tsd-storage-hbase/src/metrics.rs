@@ -17,7 +17,7 @@ const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 /// Points put again after a flush, because an older value superseded them.
 pub(crate) const RESTORED_POINTS: &str = "tsd_hbase_restored_points_total";
 
-const COUNTERS: [(&str, &str); 18] = [
+const COUNTERS: [(&str, &str); 19] = [
     ("tsd_hbase_admission_waits_total", "Calls that waited for a connection's in-flight limit."),
     ("tsd_hbase_batch_actions_total", "Actions sent in batches (Multi calls)."),
     ("tsd_hbase_batches_total", "Batches (Multi calls) sent."),
@@ -27,6 +27,10 @@ const COUNTERS: [(&str, &str); 18] = [
     ("tsd_hbase_meta_lookups_total", "Region lookups in hbase:meta."),
     ("tsd_hbase_mutation_failures_total", "Buffered mutations that failed permanently."),
     ("tsd_hbase_mutations_written_total", "Buffered mutations that were written."),
+    (
+        "tsd_hbase_pressure_pause_seconds_total",
+        "Sum of the pauses of writes to single regions because their memstores fill up.",
+    ),
     ("tsd_hbase_received_bytes_total", "Bytes received from HBase."),
     ("tsd_hbase_region_cache_misses_total", "Regions that were not in the region cache."),
     (
@@ -41,7 +45,7 @@ const COUNTERS: [(&str, &str); 18] = [
     ("tsd_hbase_sent_bytes_total", "Bytes sent to HBase."),
 ];
 
-const GAUGES: [(&str, Unit, &str); 10] = [
+const GAUGES: [(&str, Unit, &str); 11] = [
     ("tsd_hbase_buffer_pool_bytes", Unit::Bytes, "Pooled buffers of the writers, ready for reuse."),
     (
         "tsd_hbase_buffer_unavailable_bytes",
@@ -52,6 +56,11 @@ const GAUGES: [(&str, Unit, &str); 10] = [
     ("tsd_hbase_cached_regions", Unit::Count, "Regions in the region cache."),
     ("tsd_hbase_calls_in_flight", Unit::Count, "Calls in flight."),
     ("tsd_hbase_connections", Unit::Count, "Open connections."),
+    (
+        "tsd_hbase_regions_under_pressure",
+        Unit::Count,
+        "Regions that are written to more slowly because their memstores fill up.",
+    ),
     ("tsd_hbase_request_in_flight_bytes", Unit::Bytes, "Requests of the calls in flight."),
     ("tsd_hbase_server_calls_in_flight", Unit::Count, "Calls in flight, by server."),
     ("tsd_hbase_server_connections", Unit::Count, "Open connections, by server."),
@@ -141,11 +150,13 @@ pub(crate) fn gauges(stats: &ClientStats) -> Vec<(&'static str, f64)> {
         ("tsd_hbase_buffer_pool_bytes", buffers.pool_bytes),
         ("tsd_hbase_buffer_unavailable_bytes", buffers.unavailable_bytes),
         ("tsd_hbase_unavailable_regions", buffers.unavailable_regions),
+        ("tsd_hbase_regions_under_pressure", buffers.regions_under_pressure),
         ("tsd_hbase_mutations_written_total", buffers.written),
         ("tsd_hbase_mutation_failures_total", buffers.failed),
     ]
     .into_iter()
     .map(|(name, value)| (name, value as f64))
+    .chain([("tsd_hbase_pressure_pause_seconds_total", buffers.pressure_pauses.as_secs_f64())])
     .collect()
 }
 

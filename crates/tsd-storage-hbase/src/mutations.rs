@@ -7,24 +7,25 @@ use hbase_rs::{Action, Append, MutationBatch, SERVER_TIME};
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, RowRef, StorageError};
 
-use crate::{error::request_error, request::timestamp};
+use crate::{clock::WriteClock, error::request_error, request::timestamp};
 
 /// Bytes of an encoded cell beyond those in a [`CellBatch`], to estimate the size of the buffer.
 const CELL_OVERHEAD: usize = 24;
 
 /// One Put per row. The Puts of one call are not ordered, so each row is put once, with the last
-/// cell of each column. `with_capacity` creates the batch for a number of mutations and bytes.
+/// cell of each column. Cells without a time get that of the clock, in the order of the batch.
+/// `with_capacity` creates the batch for a number of mutations and bytes.
 pub(crate) fn puts(
     batch: &CellBatch,
-    now_ms: i64,
+    clock: &WriteClock,
     with_capacity: impl FnOnce(usize, usize) -> MutationBatch,
 ) -> Result<MutationBatch, StorageError> {
     let bytes = batch.byte_len() * 5 / 4 + batch.cell_count() * CELL_OVERHEAD;
     let mut puts = with_capacity(batch.row_count(), bytes);
     if has_repetitions(batch) {
-        for (row, columns) in last_cells(batch) {
+        for (row, columns) in last_cells(batch, clock) {
             for ((family, qualifier), (value, timestamp_ms)) in columns {
-                let timestamp_ms = timestamp_ms.or(Some(now_ms));
+                let timestamp_ms = Some(timestamp_ms);
                 let cell = CellRef { family, qualifier, value, timestamp_ms };
                 put(&mut puts, row, cell)?;
             }
@@ -33,11 +34,15 @@ pub(crate) fn puts(
     }
     for row in batch.rows() {
         for cell in row.cells() {
-            let timestamp_ms = cell.timestamp_ms.or(Some(now_ms));
+            let timestamp_ms = Some(put_time(clock, row.key, &cell));
             put(&mut puts, row.key, CellRef { timestamp_ms, ..cell })?;
         }
     }
     Ok(puts)
+}
+
+fn put_time(clock: &WriteClock, row: &[u8], cell: &CellRef<'_>) -> i64 {
+    cell.timestamp_ms.unwrap_or_else(|| clock.put_ms(row, cell))
 }
 
 /// Adds a cell to the put of its row.
@@ -62,14 +67,15 @@ fn has_repetitions(batch: &CellBatch) -> bool {
     batch.rows().any(|row| !seen.insert(row.key) || !ascending(&row))
 }
 
-type Columns<'a> = BTreeMap<(Family, &'a [u8]), (&'a [u8], Option<i64>)>;
+type Columns<'a> = BTreeMap<(Family, &'a [u8]), (&'a [u8], i64)>;
 
-fn last_cells(batch: &CellBatch) -> BTreeMap<&[u8], Columns<'_>> {
+fn last_cells<'a>(batch: &'a CellBatch, clock: &WriteClock) -> BTreeMap<&'a [u8], Columns<'a>> {
     let mut rows: BTreeMap<&[u8], Columns<'_>> = BTreeMap::new();
     for row in batch.rows() {
         let columns = rows.entry(row.key).or_default();
         for cell in row.cells() {
-            columns.insert((cell.family, cell.qualifier), (cell.value, cell.timestamp_ms));
+            let at = put_time(clock, row.key, &cell);
+            columns.insert((cell.family, cell.qualifier), (cell.value, at));
         }
     }
     rows
@@ -121,6 +127,10 @@ mod tests {
         batch
     }
 
+    fn clock() -> WriteClock {
+        WriteClock::new(|| 1)
+    }
+
     fn rows_of(puts: &MutationBatch) -> Vec<&[u8]> {
         (0..puts.len()).map(|at| puts.row(at)).collect()
     }
@@ -130,14 +140,18 @@ mod tests {
         let ordered = batch(&[(b"b", b"1", b""), (b"b", b"2", b""), (b"a", b"1", b"")]);
         assert!(!has_repetitions(&ordered));
         assert_eq!(
-            rows_of(&puts(&ordered, 1, MutationBatch::with_capacity).unwrap()),
+            rows_of(&puts(&ordered, &clock(), MutationBatch::with_capacity).unwrap()),
             [b"b", b"a"]
         );
         let again = batch(&[(b"b", b"1", b"x"), (b"a", b"1", b""), (b"b", b"1", b"yy")]);
         assert!(has_repetitions(&again));
-        assert_eq!(rows_of(&puts(&again, 1, MutationBatch::with_capacity).unwrap()), [b"a", b"b"]);
+        assert_eq!(
+            rows_of(&puts(&again, &clock(), MutationBatch::with_capacity).unwrap()),
+            [b"a", b"b"]
+        );
         assert!(has_repetitions(&batch(&[(b"b", b"1", b"x"), (b"b", b"1", b"y")])));
-        let last = last_cells(&again);
+        let clock = clock();
+        let last = last_cells(&again, &clock);
         assert_eq!(last.get(&b"b"[..]).unwrap().values().next().unwrap().0, b"yy");
     }
 
@@ -162,7 +176,7 @@ mod tests {
         let cell =
             CellRef { family: Family::T, qualifier: b"q", value: b"", timestamp_ms: Some(-1) };
         assert!(
-            puts(&CellBatch::single(b"row", cell).unwrap(), 1, MutationBatch::with_capacity)
+            puts(&CellBatch::single(b"row", cell).unwrap(), &clock(), MutationBatch::with_capacity)
                 .is_err()
         );
     }

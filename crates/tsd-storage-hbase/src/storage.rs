@@ -8,14 +8,13 @@ use hbase_rs::{
     RequestError, SERVER_TIME, Selection,
 };
 use tokio::{runtime::Handle, time::sleep};
-use tsd_model::{Cell, Family, Row};
+use tsd_model::{Cell, ColumnKind, Family, Row};
 use tsd_storage::{
     BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, ReplacedColumn,
-    RowRewrite, RowScanner, Scan, Storage, StorageError, Table, system_clock_ms,
+    RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
 };
 
 use crate::{
-    clock,
     conditional::{self, ConditionalWrite},
     config::HBaseConfig,
     context::{OpenTable, StoreContext},
@@ -80,6 +79,19 @@ impl HBaseStorage {
         &self.context.client
     }
 
+    /// Rejects a row compaction while a log may hold points that are older than the compacted column:
+    /// it would supersede them.
+    fn check_settled(&self, compacted: &Cell) -> Result<(), StorageError> {
+        let StoreContext { clock, config, .. } = &*self.context;
+        let held_since = clock.now_ms().saturating_sub(config.max_hold.as_millis() as i64);
+        if compacted.timestamp_ms > held_since && !config.max_hold.is_zero() {
+            return Err(StorageError::Throttled(
+                "the row was written within the hold time of logs",
+            ));
+        }
+        Ok(())
+    }
+
     /// Puts the column of a row compaction with its timestamp. Before the replaced columns are
     /// deleted it must be visible, and points written since the row was read must be read before it.
     async fn put_compacted(
@@ -125,12 +137,12 @@ impl HBaseStorage {
             };
             is_compacted(cell) || replaced.iter().any(is_same)
         };
-        let written_since: Vec<_> = cells
+        let mut written_since: Vec<_> = cells
             .iter()
             .filter(|cell| !is_replaced(cell))
             .filter_map(WrittenPoint::of_cell)
             .collect();
-        for cell in cells_to_restore(&written_since, &cells, system_clock_ms()) {
+        for cell in cells_to_restore(&mut written_since, &cells, |_| true, None) {
             ::metrics::counter!(metrics::RESTORED_POINTS).increment(1);
             put(&cell, Some(cell.timestamp_ms)).await?;
         }
@@ -183,9 +195,8 @@ impl Storage for HBaseStorage {
         batch: CellBatch,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         self.write(table, |to, table, _| async move {
-            let puts = puts(&batch, clock::now_ms(), |mutations, bytes| {
-                to.writer.batch(mutations, bytes)
-            })?;
+            let puts =
+                puts(&batch, &to.clock, |mutations, bytes| to.writer.batch(mutations, bytes))?;
             write_batch(&to, &table, puts).await
         })
     }
@@ -222,9 +233,10 @@ impl Storage for HBaseStorage {
         value: Bytes,
     ) -> BoxFuture<'a, Result<bool, StorageError>> {
         let write = ConditionalWrite { column, expected, new: Some(value), timestamp_ms: None };
-        self.write(table, |to, table, timeout| async move {
-            write.execute(&to.rows, &table, timeout).await
-        })
+        self.write(
+            table,
+            |to, table, timeout| async move { write.execute(&to, &table, timeout).await },
+        )
     }
 
     fn compare_and_set_at<'a>(
@@ -237,9 +249,10 @@ impl Storage for HBaseStorage {
     ) -> BoxFuture<'a, Result<bool, StorageError>> {
         let timestamp_ms = Some(timestamp_ms);
         let write = ConditionalWrite { column, expected, new: Some(value), timestamp_ms };
-        self.write(table, |to, table, timeout| async move {
-            write.execute(&to.rows, &table, timeout).await
-        })
+        self.write(
+            table,
+            |to, table, timeout| async move { write.execute(&to, &table, timeout).await },
+        )
     }
 
     fn compare_and_delete<'a>(
@@ -251,7 +264,7 @@ impl Storage for HBaseStorage {
         let write =
             ConditionalWrite { column, expected: Some(expected), new: None, timestamp_ms: None };
         self.write(table, |to, table, timeout| async move {
-            let done = write.execute(&to.rows, &table, timeout).await?;
+            let done = write.execute(&to, &table, timeout).await?;
             if done {
                 sleep(DELETE_PAUSE).await;
             }
@@ -281,6 +294,13 @@ impl Storage for HBaseStorage {
             // The markers are as old as the cells that they hide, whose clock may be another: neither
             // a later write of this clock nor one of the server's is hidden.
             let Some(newest) = read.cells().map(|cell| cell.timestamp).max() else { return Ok(()) };
+            // Points of a flushed column may be newer than it, and are put alone if it is flushed again.
+            let is_column = |qualifier| ColumnKind::of(qualifier) == ColumnKind::Compacted;
+            let newest = if read.cells().any(|cell| is_column(cell.qualifier)) {
+                newest.max(timestamp(to.clock.now_ms())?)
+            } else {
+                newest
+            };
             let delete = HBaseDelete::try_new(row).map_err(invalid)?;
             let delete = match &columns {
                 None => delete.up_to(newest),
@@ -291,7 +311,7 @@ impl Storage for HBaseStorage {
                     })
                     .map_err(invalid)?,
             };
-            clock::pass(i64::try_from(newest).unwrap_or(i64::MAX));
+            to.clock.pass(i64::try_from(newest).unwrap_or(i64::MAX));
             to.rows.mutate(delete).await.map_err(failed)?;
             sleep(DELETE_PAUSE).await;
             Ok(())
@@ -306,6 +326,7 @@ impl Storage for HBaseStorage {
         Box::pin(async move {
             let RowRewrite { row, put, delete, .. } = rewrite;
             if let Some(cell) = put {
+                self.check_settled(&cell)?;
                 self.put_compacted(table, &row, &cell, &delete).await?;
             }
             if delete.is_empty() {

@@ -1,23 +1,29 @@
-//! Finds points whose value is superseded by an older one in a column of several points.
+//! Finds points whose value is superseded by an older one.
 //!
-//! Such a column has one timestamp: that of its newest point, or with OpenTSDB the time of its
-//! compaction. It can be later than the write of a correction that arrives after the column: one
-//! that a log held, or one that was written while the row was compacted. The correction is then
-//! put again with a later timestamp.
+//! A column of several points has one timestamp, and what it tells depends on who wrote it:
+//!
+//! * a flush puts the points of a row that were written in the order of their instants as one column
+//!   with the time of the first. A value that another daemon wrote after that and before a later point
+//!   of the column supersedes that point, which is then put again alone, with its own time;
+//! * a row compaction of ours has the time of its newest source, and rows that were written within the
+//!   longest hold time are not compacted: points that a log still holds are newer;
+//! * OpenTSDB's compaction has the time of its execution, and deletes its sources up to the time of the
+//!   server. A point that a log held meanwhile is put again with a later time.
 
-use std::{cmp::Reverse, collections::HashMap};
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use tsd_model::{Cell, ColumnKind, Family, Qualifier, read_column};
-use tsd_storage::FlushCell;
 
 /// A point that was written to a row, and has to be read unless a later write replaced it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WrittenPoint {
-    qualifier: Bytes,
-    value: Bytes,
+    pub(crate) qualifier: Bytes,
+    pub(crate) value: Bytes,
     /// Time of the write, epoch milliseconds.
-    written_ms: i64,
+    pub(crate) written_ms: i64,
+    /// Timestamp of the column that has the point; not later than `written_ms`.
+    pub(crate) column_ms: i64,
 }
 
 /// A point of a stored column.
@@ -25,7 +31,7 @@ pub(crate) struct WrittenPoint {
 struct ReadPoint<'a> {
     qualifier: Qualifier,
     value: &'a [u8],
-    cell_ms: i64,
+    cell: &'a Cell,
     /// The column has no other point: its timestamp is that of the write.
     is_single: bool,
 }
@@ -33,7 +39,7 @@ struct ReadPoint<'a> {
 impl ReadPoint<'_> {
     /// The point that is read is the greatest.
     const fn rank(&self) -> (i64, bool) {
-        (self.cell_ms, self.is_single)
+        (self.cell.timestamp_ms, self.is_single)
     }
 
     /// True if both are the same value of the same type, in any spelling of the time.
@@ -50,82 +56,98 @@ impl WrittenPoint {
             qualifier: cell.qualifier.clone(),
             value: cell.value.clone(),
             written_ms: cell.timestamp_ms,
+            column_ms: cell.timestamp_ms,
         })
-    }
-
-    /// The points of a flushed row: of several at one instant the newest, and none if the newest
-    /// have the same time.
-    pub(crate) fn of_flushed(cells: &[FlushCell<'_>]) -> Vec<Self> {
-        let mut points: Vec<(u32, &FlushCell<'_>)> = cells
-            .iter()
-            .filter_map(|cell| {
-                let qualifier = point_qualifier(cell.family, cell.qualifier, cell.value)?;
-                Some((qualifier.offset_ms(), cell))
-            })
-            .collect();
-        points.sort_by_key(|(offset_ms, cell)| (*offset_ms, Reverse(cell.timestamp_ms)));
-        let newest = points.chunk_by(|a, b| a.0 == b.0).filter_map(|instant| match instant {
-            [(_, newest), (_, next), ..] if newest.timestamp_ms == next.timestamp_ms => None,
-            [(_, newest), ..] => Some(newest),
-            [] => None,
-        });
-        newest
-            .map(|cell| Self {
-                qualifier: Bytes::copy_from_slice(cell.qualifier),
-                value: Bytes::copy_from_slice(cell.value),
-                written_ms: cell.timestamp_ms,
-            })
-            .collect()
     }
 }
 
-/// Returns the cells to put, with their timestamps, so that `written` is read from a row that has
-/// `cells`; empty if it is read already.
+/// Returns the cells to put, with their timestamps, so that `points` are read from a row that has
+/// `cells`; empty if they are read already.
 ///
-/// A single point with a later timestamp is a later write and stays. An instant that the row does
-/// not have was deleted and stays deleted.
-pub(crate) fn cells_to_restore(written: &[WrittenPoint], cells: &[Cell], now_ms: i64) -> Vec<Cell> {
+/// A later write stays, and an instant that the row does not have was deleted and stays deleted. If a
+/// compaction supersedes a point it is put after that, in later attempts at `retry_ms` at least: the
+/// compaction has deleted older cells of its column.
+pub(crate) fn cells_to_restore(
+    points: &mut [WrittenPoint],
+    cells: &[Cell],
+    is_compaction: impl Fn(&Cell) -> bool,
+    retry_ms: Option<i64>,
+) -> Vec<Cell> {
     let mut read: HashMap<u32, Vec<ReadPoint<'_>>> = HashMap::new();
-    for cell in cells.iter().filter(|cell| cell.family == Family::T) {
-        let kind = ColumnKind::of(&cell.qualifier);
-        if !matches!(kind, ColumnKind::Point | ColumnKind::Compacted) {
-            continue;
-        }
-        let mut points = Vec::new();
-        // The points before a damaged one are read as well; reads of the row report the damage.
-        let _ = read_column(&cell.qualifier, &cell.value, &mut points);
-        for point in points {
-            read.entry(point.qualifier.offset_ms()).or_default().push(ReadPoint {
-                qualifier: point.qualifier,
-                value: point.value,
-                cell_ms: cell.timestamp_ms,
-                is_single: kind == ColumnKind::Point,
-            });
+    for cell in cells {
+        for (qualifier, value) in points_of(cell) {
+            let is_single = ColumnKind::of(&cell.qualifier) == ColumnKind::Point;
+            let point = ReadPoint { qualifier, value, cell, is_single };
+            read.entry(qualifier.offset_ms()).or_default().push(point);
         }
     }
     let mut restored = Vec::new();
-    for point in written {
+    for point in points {
         let Some(qualifier) = Qualifier::decode(&point.qualifier) else { continue };
-        let Some(candidates) = read.get(&qualifier.offset_ms()) else { continue };
-        let later = candidates.iter().filter(|c| c.is_single && c.cell_ms > point.written_ms);
-        let (wanted, value) = match later.max_by_key(|c| c.cell_ms) {
+        let candidates = read.get(&qualifier.offset_ms()).map_or(&[][..], Vec::as_slice);
+        let visible = candidates.iter().max_by_key(|candidate| candidate.rank());
+        let flags = qualifier.flags().bits();
+        let visible_ms = visible.map_or(i64::MIN, |visible| visible.cell.timestamp_ms);
+        let is_same = visible.is_some_and(|visible| visible.is_same_value(flags, &point.value));
+        if is_same && (visible_ms >= point.written_ms || visible_ms == point.column_ms) {
+            continue;
+        }
+        let mut restore = |qualifier: &[u8], value: Bytes, timestamp_ms| {
+            let qualifier = Bytes::copy_from_slice(qualifier);
+            restored.push(Cell { family: Family::T, qualifier, value, timestamp_ms });
+        };
+        if point.column_ms < point.written_ms && visible_ms <= point.written_ms {
+            // Its own time decides.
+            point.column_ms = point.written_ms;
+            restore(&point.qualifier, point.value.clone(), point.written_ms);
+            continue;
+        }
+        // Of single points with one timestamp readers decide by value or type: another timestamp
+        // would not be theirs.
+        let Some(visible) = visible.filter(|visible| !visible.is_single) else { continue };
+        if !is_compaction(visible.cell) {
+            continue;
+        }
+        let later =
+            candidates.iter().filter(|c| c.is_single && c.cell.timestamp_ms > point.written_ms);
+        let (wanted, value) = match later.max_by_key(|c| c.cell.timestamp_ms) {
             Some(later) => (later.qualifier, Bytes::copy_from_slice(later.value)),
             None => (qualifier, point.value.clone()),
         };
-        let Some(visible) = candidates.iter().max_by_key(|c| c.rank()) else { continue };
-        // Of single points with one timestamp readers decide by value or type: another timestamp
-        // would not be theirs.
-        if visible.is_single || visible.is_same_value(wanted.flags().bits(), &value) {
+        if visible.is_same_value(wanted.flags().bits(), &value) {
             continue;
         }
-        restored.push(Cell {
-            family: Family::T,
-            qualifier: Bytes::copy_from_slice(wanted.as_bytes()),
-            value,
-            timestamp_ms: now_ms.max(visible.cell_ms.saturating_add(1)),
-        });
+        let after = visible_ms.max(point.written_ms).saturating_add(1);
+        restore(wanted.as_bytes(), value, retry_ms.map_or(after, |retry_ms| retry_ms.max(after)));
     }
     restored
+}
+
+/// True if a column of a row can be a whole compaction, of a row with these cells: it has every instant
+/// of the older columns. `is_ours` are cells that were put since the row was last read.
+pub(crate) fn is_whole_compaction(
+    column: &Cell,
+    cells: &[Cell],
+    is_ours: impl Fn(&Cell) -> bool,
+) -> bool {
+    let instants: HashSet<u32> = points_of(column).map(|(q, _)| q.offset_ms()).collect();
+    let is_older = |cell: &&Cell| cell.timestamp_ms < column.timestamp_ms && !is_ours(cell);
+    cells
+        .iter()
+        .filter(is_older)
+        .flat_map(points_of)
+        .all(|(q, _)| instants.contains(&q.offset_ms()))
+}
+
+/// The points of a stored cell. Those before a damaged one are returned as well; reads of the row
+/// report the damage.
+fn points_of(cell: &Cell) -> impl Iterator<Item = (Qualifier, &[u8])> {
+    let kind = ColumnKind::of(&cell.qualifier);
+    let mut points = Vec::new();
+    if cell.family == Family::T && matches!(kind, ColumnKind::Point | ColumnKind::Compacted) {
+        let _ = read_column(&cell.qualifier, &cell.value, &mut points);
+    }
+    points.into_iter().map(|point| (point.qualifier, point.value))
 }
 
 /// The qualifier of a cell that is one valid point.
@@ -158,16 +180,31 @@ mod tests {
         Cell { family: Family::T, qualifier, value, timestamp_ms: time.parse().unwrap() }
     }
 
+    /// Checks the cells that are restored for `qualifier=value@written` or
+    /// `qualifier=value@written/column` points of a row.
+    #[track_caller]
+    fn check_of(is_compaction: bool, written: &[&str], row: &[&str], expected: &[&str]) {
+        let point = |text: &&str| {
+            let (text, column) = text.split_once('/').unwrap_or((text, ""));
+            let mut point = WrittenPoint::of_cell(&cell(text)).unwrap();
+            point.column_ms = column.parse().unwrap_or(point.written_ms);
+            point
+        };
+        let mut written: Vec<_> = written.iter().map(point).collect();
+        let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
+        let restored: Vec<String> =
+            cells_to_restore(&mut written, &row, |_| is_compaction, Some(100))
+                .iter()
+                .map(|c| {
+                    format!("{}={}@{}", to_hex(&c.qualifier), to_hex(&c.value), c.timestamp_ms)
+                })
+                .collect();
+        assert_eq!(restored, expected);
+    }
+
     #[track_caller]
     fn check(written: &[&str], row: &[&str], expected: &[&str]) {
-        let written: Vec<_> =
-            written.iter().map(|text| WrittenPoint::of_cell(&cell(text)).unwrap()).collect();
-        let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
-        let restored: Vec<String> = cells_to_restore(&written, &row, 100)
-            .iter()
-            .map(|c| format!("{}={}@{}", to_hex(&c.qualifier), to_hex(&c.value), c.timestamp_ms))
-            .collect();
-        assert_eq!(restored, expected);
+        check_of(true, written, row, expected);
     }
 
     #[test]
@@ -178,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn correction_below_a_compacted_column_is_put_above_it() {
+    fn correction_below_a_compaction_is_put_above_it() {
         check(&["0000=07@15"], &["0000=07@15", "00000010=050600@20"], &["0000=07@100"]);
         check(&["0000=07@15"], &["0000=07@15", "00000010=050600@200"], &["0000=07@201"]);
         // Another width, and seconds beside milliseconds.
@@ -187,16 +224,40 @@ mod tests {
     }
 
     #[test]
-    fn correction_hidden_by_a_delete_marker_is_put_again() {
+    fn later_flush_of_another_daemon_stays() {
+        let row = ["0000=07@15", "00000010=050600@20"];
+        check_of(false, &["0000=07@15"], &row, &[]);
+        check_of(false, &["0000=07@15/3"], &row, &[]);
+    }
+
+    #[test]
+    fn correction_hidden_by_a_delete_marker_of_a_compaction_is_put_again() {
         check(&["0000=07@15"], &["00000010=050600@20"], &["0000=07@100"]);
+        check(&["0000=07@15"], &["00000010=050600@14"], &["0000=07@100"]);
+        check_of(false, &["0000=07@15"], &["00000010=050600@20"], &[]);
+    }
+
+    #[test]
+    fn point_of_a_column_with_an_earlier_time_is_put_with_its_own() {
+        let ours = "000000100020=01020300@3";
+        check_of(false, &["0010=02@5/3"], &[ours], &[]);
+        // Another daemon's value from before, and one from after.
+        check_of(false, &["0010=02@5/3"], &[ours, "0010=09@4"], &["0010=02@5"]);
+        check_of(false, &["0010=02@5/3"], &[ours, "00100030=090900@4"], &["0010=02@5"]);
+        check_of(false, &["0010=02@5/3"], &[ours, "0010=02@4"], &["0010=02@5"]);
+        check_of(false, &["0010=02@5/3"], &[ours, "0010=09@6"], &[]);
+        check_of(false, &["0010=02@5/3"], &[ours, "0011=0009@2"], &[]);
+        // A delete marker hides the column.
+        check_of(false, &["0010=02@5/3"], &["0020=02@9"], &["0010=02@5"]);
+        check_of(false, &["0010=02@5/3"], &[], &["0010=02@5"]);
     }
 
     #[test]
     fn later_correction_of_another_writer_wins() {
         check(&["0000=07@15"], &["0000=08@18"], &[]);
         check(&["0000=07@15"], &["0000=08@18", "00000010=050600@17"], &[]);
-        // Its own coalesced column is above it.
-        check(&["0000=05@10"], &["0000=08@18", "00000010=050600@20"], &["0000=08@100"]);
+        // A compaction that read neither.
+        check(&["0000=05@10"], &["0000=08@18", "00000010=040600@20"], &["0000=08@100"]);
     }
 
     #[test]
@@ -206,22 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn newest_flushed_point_of_an_instant_counts() {
-        let flushed = |cells: &[Cell]| {
-            let cells: Vec<_> = cells
-                .iter()
-                .map(|c| FlushCell {
-                    family: c.family,
-                    qualifier: &c.qualifier,
-                    value: &c.value,
-                    timestamp_ms: c.timestamp_ms,
-                })
-                .collect();
-            WrittenPoint::of_flushed(&cells)
-        };
-        let cells = ["0000=05@10", "0001=0105@12", "0010=06@11", "010005=7B7D@13"].map(cell);
-        let points = [&cells[1], &cells[2]].map(|c| WrittenPoint::of_cell(c).unwrap());
-        assert_eq!(flushed(&cells), points);
-        assert_eq!(flushed(&["0000=05@10", "0001=0105@10"].map(cell)), []);
+    fn compaction_has_the_instants_of_all_older_columns() {
+        let row = ["0000=05@3", "00000010=050600@20", "0020=01@4", "0030=02@30"].map(cell);
+        assert!(!is_whole_compaction(&row[1], &row, |_| false));
+        assert!(is_whole_compaction(&row[1], &row, |cell| cell.timestamp_ms == 4));
+        assert!(is_whole_compaction(&row[1], &row[..2], |_| false));
     }
 }

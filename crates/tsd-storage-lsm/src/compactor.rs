@@ -1,7 +1,8 @@
 //! The background thread of LSM compaction.
 //!
 //! A failed step removes its partial outputs and is retried later, each time after a longer pause; a
-//! step without enough disk space is not started. If an input of a step is damaged, it is replaced
+//! step without enough disk space is not started, and deleted entries are removed from single files
+//! instead ([`crate::reclaim`]). If an input of a step is damaged, it is replaced
 //! before the next one ([`crate::repair`]).
 //! Writers stall while a tree has too many L0 runs: a slow disk slows down the log rather than
 //! reads.
@@ -14,12 +15,16 @@ use std::{
 };
 
 use lsm_tree::{
-    AbstractTree,
+    AbstractTree, AnyTree,
     compaction::{Choice, CompactionStrategy, Leveled},
 };
 use tsd_storage::{StorageError, Table, spawn_critical};
 
-use crate::{repair::is_damage, table::TableStore};
+use crate::{
+    reclaim::{is_space_low, reclaim},
+    repair::is_damage,
+    table::TableStore,
+};
 
 /// L0 runs that trigger a compaction.
 const L0_COMPACTION_RUNS: u8 = 8;
@@ -31,8 +36,6 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Longest pause, except for lack of disk space, which ends at any time.
 const MAX_RETRY_PAUSE: Duration = Duration::from_mins(5);
-/// Approximate maximum of the bytes that one step rewrites.
-const STEP_BYTES: u64 = 1 << 30;
 
 /// Synchronizes writers with the compactor.
 #[derive(Debug, Default)]
@@ -104,7 +107,7 @@ impl CompactionSignal {
         self.changed.notify_all();
     }
 
-    fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.lock().stopped
     }
 
@@ -185,8 +188,17 @@ fn step(table: &TableStore, signal: &CompactionSignal) -> bool {
     let before = version_id(table);
     let started = Instant::now();
     let repairs = table.has_suspects();
-    let result = if repairs { table.repair() } else { compact(table) };
-    let changed = result.is_ok() && (repairs || version_id(table) != before);
+    let mut result = if repairs { table.repair() } else { compact(table) };
+    let mut changed = result.is_ok() && (repairs || version_id(table) != before);
+    let lacks_space = matches!(result, Err(StorageError::DiskFull)) || is_space_low(table);
+    if !changed && lacks_space {
+        match reclaim(table) {
+            // The step may succeed now.
+            Ok(true) => (changed, result) = (true, Ok(())),
+            Ok(false) => {}
+            Err(error) => result = Err(error),
+        }
+    }
     // The next step repairs the file.
     let found_damage = !repairs && table.has_suspects();
     let mut state = signal.lock();
@@ -220,14 +232,14 @@ fn step(table: &TableStore, signal: &CompactionSignal) -> bool {
 
 fn compact(table: &TableStore) -> Result<(), StorageError> {
     let tree = table.tree();
-    // Held until the step ends, so that the log does not use the space of its outputs.
-    let _permit = table.space().promise(tree.disk_space().min(STEP_BYTES))?;
     // Readers own a version of the tree, not a sequence number: only the newest cells are needed.
     let strategy = || Leveled::default().with_l0_threshold(L0_COMPACTION_RUNS);
     // What the step is about to choose, for the case that an input is damaged.
     #[expect(clippy::default_trait_access, reason = "the tree does not export the type")]
     let state = Default::default();
     let choice = strategy().choose(&tree.current_version(), tree.tree_config(), &state);
+    // Held until the step ends, so that the log does not use the space of its outputs.
+    let _permit = table.space().promise(output_bytes(&tree, &choice))?;
     let compacting = table.compacting.lock().unwrap_or_else(PoisonError::into_inner);
     let result = tree.compact(Arc::new(strategy()), table.seqno.get());
     // Before another write may remove files that are not part of a version.
@@ -251,6 +263,14 @@ fn compact(table: &TableStore) -> Result<(), StorageError> {
         remove_partial_outputs(table);
     }
     Ok(())
+}
+
+/// Bytes that a step may write at most.
+fn output_bytes(tree: &AnyTree, choice: &Choice) -> u64 {
+    let Choice::Merge(input) = choice else { return 0 };
+    let version = tree.current_version();
+    let inputs = version.iter_tables().filter(|file| input.table_ids.contains(&file.id()));
+    inputs.map(|file| file.metadata.file_size).sum()
 }
 
 fn remove_partial_outputs(table: &TableStore) {

@@ -30,6 +30,10 @@ struct RowChange {
 }
 
 impl FlushRows for ChangeSet {
+    fn frees_space(&self) -> bool {
+        self.rows.values().all(|row| row.puts.is_empty())
+    }
+
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
         self.current = self.rows.pop_first();
         let (key, row) = self.current.as_ref()?;

@@ -66,7 +66,7 @@ impl Directory {
 
     /// Path of the tree of a table.
     pub(crate) fn tree_path(&self, spec: &TableSpec) -> PathBuf {
-        self.path.join(file_name(spec.table.as_str()))
+        self.path.join(spec.tree_name())
     }
 
     fn register(&self, tables: &[TableSpec]) -> Result<(), StorageError> {
@@ -122,6 +122,13 @@ impl Directory {
 /// Tables of the store in a directory; empty if there is no store, or its list is damaged.
 pub(crate) fn existing_tables(path: &Path) -> Result<Vec<TableSpec>, StorageError> {
     Ok(read_tables(&path.join(TABLES_FILE))?.map_or_else(Vec::new, |list| list.tables))
+}
+
+impl TableSpec {
+    /// Name of the directory of the table's tree.
+    pub(crate) fn tree_name(&self) -> String {
+        file_name(self.table.as_str())
+    }
 }
 
 struct TableList {
@@ -192,6 +199,20 @@ fn parse_layout(name: &str) -> Option<TableLayout> {
         "cells" => Some(TableLayout::Cells),
         _ => None,
     }
+}
+
+/// The table of a tree, by the name of the tree's directory.
+pub(crate) fn table_of(tree: &str) -> Table {
+    let mut bytes = Vec::with_capacity(tree.len());
+    let mut rest = tree.strip_prefix("t.").unwrap_or(tree).bytes();
+    while let Some(byte) = rest.next() {
+        let mut nibble = || char::from(rest.next()?).to_digit(16);
+        match byte {
+            b'%' => bytes.extend(nibble().zip(nibble()).map(|(high, low)| (high << 4 | low) as u8)),
+            byte => bytes.push(byte),
+        }
+    }
+    Table::new(&String::from_utf8_lossy(&bytes))
 }
 
 /// A table name as a file name: with the prefix `t.`, which avoids collisions with other files, and
@@ -288,5 +309,8 @@ mod tests {
     fn table_names_are_escaped_in_file_names() {
         assert_eq!(file_name("tsdb-uid"), "t.tsdb-uid");
         assert_eq!(file_name("ns:tsdb/../x"), "t.ns%3atsdb%2f..%2fx");
+        for name in ["tsdb-uid", "ns:tsdb/../x", "\u{e4}%"] {
+            assert_eq!(table_of(&file_name(name)).as_str(), name);
+        }
     }
 }

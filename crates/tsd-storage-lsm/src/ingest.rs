@@ -103,12 +103,23 @@ impl TableStore {
         result.map(|_| ())
     }
 
+    /// Fails if the next bytes of an ingestion would use the reserve; one that frees space may use a
+    /// part of it.
+    fn check_space(&self, frees_space: bool) -> Result<(), StorageError> {
+        let space = self.space();
+        space.check(SPACE_CHECK_BYTES).or_else(|error| {
+            let bytes = SPACE_CHECK_BYTES.min(space.reserve_bytes() / 8);
+            if frees_space { space.check_reserve(bytes) } else { Err(error) }
+        })
+    }
+
     fn ingest_rows(
         &self,
         writer: &mut WriterState,
         rows: &mut dyn FlushRows,
     ) -> Result<IngestedCounts, StorageError> {
-        self.space().check(SPACE_CHECK_BYTES)?;
+        let frees_space = rows.frees_space();
+        self.check_space(frees_space)?;
         let tree = self.tree();
         let ingestion = tree.ingestion().map_err(self.failed("writing"))?;
         let mut row_writer = RowWriter {
@@ -118,6 +129,7 @@ impl TableStore {
             last_key: UserKey::default(),
             written: IngestedCounts::default(),
             unchecked_bytes: 0,
+            frees_space,
         };
         let mut encoded = Vec::new();
         while let Some(row) = rows.next_row() {
@@ -149,6 +161,7 @@ struct RowWriter<'a> {
     last_key: UserKey,
     written: IngestedCounts,
     unchecked_bytes: u64,
+    frees_space: bool,
 }
 
 impl RowWriter<'_> {
@@ -157,9 +170,11 @@ impl RowWriter<'_> {
         let key = self.next_key(key)?;
         self.written.bytes += bytes;
         self.unchecked_bytes += bytes;
-        if self.unchecked_bytes > SPACE_CHECK_BYTES {
+        let check_bytes =
+            SPACE_CHECK_BYTES.min(self.table.space().reserve_bytes() / 8).max(1 << 16);
+        if self.unchecked_bytes > check_bytes {
             self.unchecked_bytes = 0;
-            self.table.space().check(SPACE_CHECK_BYTES)?;
+            self.table.check_space(self.frees_space)?;
         }
         self.ingestion.write(key, value).map_err(self.table.failed("writing"))
     }

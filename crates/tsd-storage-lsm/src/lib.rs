@@ -30,6 +30,7 @@ mod manifest;
 mod metrics;
 mod quarantine;
 mod read;
+mod reclaim;
 mod repair;
 mod row_merge;
 mod salvage;
@@ -42,5 +43,4 @@ mod tests;
 
 pub use config::{LsmConfig, TableLayout, TableSpec};
 pub use metrics::describe_metrics;
-pub use quarantine::QuarantinedFile;
 pub use storage::LsmStorage;

@@ -3,32 +3,38 @@
 //! ```text
 //! <dir>/quarantine/<name>.lost    what was damaged, and the lost key ranges
 //! <dir>/quarantine/<name>.file    the damaged file; absent if the file was missing
+//! <dir>/quarantine/<tree>.accepted  a loss of the tree was accepted, and nobody has checked what
+//!                                 depends on the lost entries
 //! ```
 //!
-//! A read of a lost range fails and names the file, because rows may be missing there. Removing one
-//! of the two files accepts the loss, also while the store is open: reads of the range then return
-//! what is left.
+//! A read of a lost range fails and names the file, because rows may be missing there. When the
+//! loss is accepted, reads of the range return what is left.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering},
     },
+    time::UNIX_EPOCH,
 };
 
-use tsd_storage::StorageError;
+use tsd_storage::{LostRows, QuarantinedFile, StorageError};
 
 use crate::{
     checksum,
+    directory::table_of,
+    key_encoding,
     manifest::{parse_hex, replace_file, write_hex},
 };
 
 const DIRECTORY: &str = "quarantine";
 const RECORD: &str = "lost";
 const DATA: &str = "file";
+const ACCEPTED: &str = "accepted";
 const HEADER: &str = "saltern quarantine 1";
 
 /// A range of keys of a tree.
@@ -41,6 +47,11 @@ pub(crate) struct KeyRange {
 }
 
 impl KeyRange {
+    fn rows(&self) -> LostRows {
+        let row = |key: &[u8]| Some(key_encoding::decode(key)?.0.into());
+        LostRows { first: row(&self.start), last: self.end.as_deref().and_then(row) }
+    }
+
     fn overlaps(&self, start: &[u8], end: Option<&[u8]>) -> bool {
         end.is_none_or(|end| self.start.as_slice() < end)
             && self.end.as_deref().is_none_or(|last| start < last)
@@ -49,15 +60,15 @@ impl KeyRange {
 
 /// A file in quarantine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuarantinedFile {
+pub(crate) struct QuarantineRecord {
     /// Name by which the loss is accepted.
-    pub name: String,
+    pub(crate) name: String,
     /// Path of the file in the store, relative to the store's directory.
-    pub file: String,
+    pub(crate) file: String,
     /// What is damaged, with the offset.
-    pub what: String,
+    pub(crate) what: String,
     /// Size of the damaged file, in bytes; 0 if it was missing.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Checksum that the file should have.
     pub(crate) checksum: u128,
     /// Whether the damaged file was kept.
@@ -66,10 +77,9 @@ pub struct QuarantinedFile {
     pub(crate) lost: Vec<KeyRange>,
 }
 
-impl QuarantinedFile {
+impl QuarantineRecord {
     /// True if entries may be lost; otherwise the file was rebuilt completely.
-    #[must_use]
-    pub fn is_loss(&self) -> bool {
+    pub(crate) fn is_loss(&self) -> bool {
         !self.lost.is_empty()
     }
 
@@ -135,7 +145,7 @@ impl QuarantinedFile {
     }
 }
 
-impl std::fmt::Display for QuarantinedFile {
+impl std::fmt::Display for QuarantineRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "store file {} is damaged ({}); ", self.file, self.what)?;
         if self.is_loss() {
@@ -143,8 +153,7 @@ impl std::fmt::Display for QuarantinedFile {
         } else {
             f.write_str("it was rebuilt without loss")?;
         }
-        let name = &self.name;
-        write!(f, "; it is in quarantine, remove quarantine/{name}.lost to accept this")
+        write!(f, "; it is in quarantine, `tsdb quarantine accept {}` accepts this", self.name)
     }
 }
 
@@ -152,18 +161,29 @@ impl std::fmt::Display for QuarantinedFile {
 #[derive(Debug)]
 pub(crate) struct Quarantine {
     dir: PathBuf,
-    records: RwLock<Vec<Arc<QuarantinedFile>>>,
+    records: RwLock<Vec<Arc<QuarantineRecord>>>,
     /// Number of records with lost ranges: reads of an undamaged store only load this.
     losses: AtomicUsize,
+    /// Trees with an accepted loss that was not checked.
+    unchecked: RwLock<BTreeSet<String>>,
+    /// Serializes changes of the directory.
+    accepting: Mutex<()>,
 }
 
 impl Quarantine {
     /// Opens the quarantine of the store in a directory, which may have none.
     pub(crate) fn open(store: &Path) -> Result<Self, StorageError> {
         let dir = store.join(DIRECTORY);
-        let records = load(&dir)
-            .map_err(|source| StorageError::io(format!("reading {}", dir.display()), source))?;
-        let quarantine = Self { dir, records: RwLock::default(), losses: AtomicUsize::new(0) };
+        let failed = |source| StorageError::io(format!("reading {}", dir.display()), source);
+        let unchecked = accepted_trees(&dir).map_err(failed)?;
+        let records = load(&dir).map_err(failed)?;
+        let quarantine = Self {
+            dir,
+            records: RwLock::default(),
+            losses: AtomicUsize::new(0),
+            unchecked: RwLock::new(unchecked),
+            accepting: Mutex::default(),
+        };
         quarantine.change(|all| all.extend(records.into_iter().map(Arc::new)));
         for record in quarantine.records() {
             tracing::warn!("{record}");
@@ -171,7 +191,7 @@ impl Quarantine {
         Ok(quarantine)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Arc<QuarantinedFile>>)) {
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<QuarantineRecord>>)) {
         let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut records);
         let losses = records.iter().filter(|record| record.is_loss()).count();
@@ -179,17 +199,84 @@ impl Quarantine {
     }
 
     /// The files in quarantine whose loss was not accepted yet.
-    pub(crate) fn records(&self) -> Vec<Arc<QuarantinedFile>> {
+    pub(crate) fn records(&self) -> Vec<Arc<QuarantineRecord>> {
         let records = self.records.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let (accepted, rest): (Vec<_>, _) =
-            records.into_iter().partition(|record| self.is_accepted(record));
-        for record in accepted {
-            tracing::warn!(name = record.name, file = record.file, "the loss was accepted");
-            // One of its two files may be left.
-            let _ = remove(&self.dir, &record.name);
-            self.change(|records| records.retain(|other| !Arc::ptr_eq(other, &record)));
+        let (removed, rest): (Vec<_>, _) =
+            records.into_iter().partition(|record| self.was_removed(record));
+        for record in removed {
+            // An operator removed one of its two files, which accepts the loss.
+            if let Err(error) = self.accept_record(&record) {
+                tracing::warn!(name = record.name, %error, "the rest of a file in quarantine was not removed");
+            }
         }
         rest
+    }
+
+    /// Removes a record and its file, after the loss has been noted.
+    fn accept_record(&self, record: &Arc<QuarantineRecord>) -> io::Result<()> {
+        if record.is_loss() {
+            self.note(record.tree())?;
+        }
+        let _changing = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+        tracing::warn!(name = record.name, file = record.file, "the loss was accepted");
+        let removed = remove(&self.dir, &record.name);
+        self.change(|records| records.retain(|other| !Arc::ptr_eq(other, record)));
+        removed
+    }
+
+    /// Notes durably that entries of a tree were lost with consent.
+    pub(crate) fn note(&self, tree: &str) -> io::Result<()> {
+        let _changing = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+        fs::create_dir_all(&self.dir)?;
+        replace_file(&self.dir.join(format!("{tree}.{ACCEPTED}")), b"", true)?;
+        self.unchecked.write().unwrap_or_else(PoisonError::into_inner).insert(tree.to_owned());
+        Ok(())
+    }
+
+    /// True if a loss of the tree was accepted and not checked since.
+    pub(crate) fn is_noted(&self, tree: &str) -> bool {
+        self.unchecked.read().unwrap_or_else(PoisonError::into_inner).contains(tree)
+    }
+
+    /// Ends [`Self::is_noted`], durably.
+    pub(crate) fn forget(&self, tree: &str) -> io::Result<()> {
+        let _changing = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+        ignore_missing(fs::remove_file(self.dir.join(format!("{tree}.{ACCEPTED}"))))?;
+        self.unchecked.write().unwrap_or_else(PoisonError::into_inner).remove(tree);
+        Ok(())
+    }
+
+    /// The records for an operator.
+    pub(crate) fn files(&self) -> Vec<QuarantinedFile> {
+        self.records()
+            .iter()
+            .map(|record| QuarantinedFile {
+                name: record.name.clone(),
+                file: record.file.clone(),
+                table: table_of(record.tree()),
+                what: record.what.clone(),
+                bytes: record.bytes,
+                since_ms: self.since_ms(record),
+                lost: record.lost.iter().map(KeyRange::rows).collect(),
+            })
+            .collect()
+    }
+
+    /// Accepts the loss of a file; returns false if there is none of this name.
+    pub(crate) fn accept(&self, name: &str) -> Result<bool, StorageError> {
+        let Some(record) = self.records().into_iter().find(|record| record.name == name) else {
+            return Ok(false);
+        };
+        self.accept_record(&record)
+            .map_err(|source| StorageError::io(format!("accepting the loss of {name}"), source))?;
+        Ok(true)
+    }
+
+    /// The time of the record.
+    fn since_ms(&self, record: &QuarantineRecord) -> i64 {
+        let metadata = fs::metadata(self.dir.join(format!("{}.{RECORD}", record.name)));
+        let since = metadata.and_then(|metadata| metadata.modified()).unwrap_or(UNIX_EPOCH);
+        since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
     }
 
     /// Fails if entries of the range of keys may be lost. `tree` is the directory of the tree.
@@ -212,7 +299,11 @@ impl Quarantine {
     }
 
     /// Keeps a damaged file and records what is lost. Durable on return.
-    pub(crate) fn add(&self, mut record: QuarantinedFile, source: Option<&Path>) -> io::Result<()> {
+    pub(crate) fn add(
+        &self,
+        mut record: QuarantineRecord,
+        source: Option<&Path>,
+    ) -> io::Result<()> {
         fs::create_dir_all(&self.dir)?;
         let records = self.records();
         // A repair that was interrupted is repeated under the same name.
@@ -261,7 +352,7 @@ impl Quarantine {
         Ok(())
     }
 
-    fn is_accepted(&self, record: &QuarantinedFile) -> bool {
+    fn was_removed(&self, record: &QuarantineRecord) -> bool {
         let exists = |suffix: &str| self.dir.join(format!("{}.{suffix}", record.name)).exists();
         !exists(RECORD) || (record.kept && !exists(DATA))
     }
@@ -298,7 +389,7 @@ fn size(path: &Path) -> u64 {
     }
 }
 
-fn load(dir: &Path) -> io::Result<Vec<QuarantinedFile>> {
+fn load(dir: &Path) -> io::Result<Vec<QuarantineRecord>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -312,38 +403,42 @@ fn load(dir: &Path) -> io::Result<Vec<QuarantinedFile>> {
         };
         let text = fs::read_to_string(dir.join(&file_name)).unwrap_or_default();
         records.push(
-            QuarantinedFile::parse(name, &text)
-                .unwrap_or_else(|| QuarantinedFile::of_damaged_record(name)),
+            QuarantineRecord::parse(name, &text)
+                .unwrap_or_else(|| QuarantineRecord::of_damaged_record(name)),
         );
     }
     records.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(records)
 }
 
-/// Removes a record, then its file.
-fn remove(dir: &Path, name: &str) -> io::Result<bool> {
-    let ignore_missing = |result: io::Result<()>| match result {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
+/// Trees with an accepted loss that was not checked.
+fn accepted_trees(dir: &Path) -> io::Result<BTreeSet<String>> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) => return Err(error),
     };
-    let removed = ignore_missing(fs::remove_file(dir.join(format!("{name}.{RECORD}"))))?;
-    let data = dir.join(format!("{name}.{DATA}"));
-    ignore_missing(if data.is_dir() { fs::remove_dir_all(data) } else { fs::remove_file(data) })?;
-    Ok(removed)
-}
-
-/// Lists the files in quarantine of the store in a directory, which may be open.
-pub(crate) fn list(store: &Path) -> io::Result<Vec<QuarantinedFile>> {
-    load(&store.join(DIRECTORY))
-}
-
-/// Accepts the loss of a file; returns false if there is none of this name. The store may be open.
-pub(crate) fn accept(store: &Path, name: &str) -> io::Result<bool> {
-    if name.contains(['/', '\\']) {
-        return Ok(false);
+    let mut trees = BTreeSet::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        trees.extend(name.strip_suffix(&format!(".{ACCEPTED}")).map(str::to_owned));
     }
-    remove(&store.join(DIRECTORY), name)
+    Ok(trees)
+}
+
+/// Removes a record, then its file.
+fn remove(dir: &Path, name: &str) -> io::Result<()> {
+    ignore_missing(fs::remove_file(dir.join(format!("{name}.{RECORD}"))))?;
+    let data = dir.join(format!("{name}.{DATA}"));
+    ignore_missing(if data.is_dir() { fs::remove_dir_all(data) } else { fs::remove_file(data) })
+}
+
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })
 }
 
 #[cfg(test)]
@@ -352,8 +447,8 @@ mod tests {
 
     use super::*;
 
-    fn record() -> QuarantinedFile {
-        QuarantinedFile {
+    fn record() -> QuarantineRecord {
+        QuarantineRecord {
             name: "t.tsdb-7".into(),
             file: "t.tsdb/tables/7".into(),
             what: "data block at offset 40".into(),
@@ -386,16 +481,22 @@ mod tests {
         // The same damage again, and damage of a later file of the same name.
         let quarantine = Quarantine::open(store.path()).unwrap();
         quarantine.add(record(), Some(&file)).unwrap();
-        quarantine.add(QuarantinedFile { checksum: 1, ..record() }, None).unwrap();
+        quarantine.add(QuarantineRecord { checksum: 1, ..record() }, None).unwrap();
         let names: Vec<_> = quarantine.records().iter().map(|r| r.name.clone()).collect();
         assert_eq!(names, ["t.tsdb-7", "t.tsdb-7.2"]);
-        assert!(accept(store.path(), "t.tsdb-7.2").unwrap());
-        assert!(!accept(store.path(), "t.tsdb-7.2").unwrap());
+        assert!(quarantine.accept("t.tsdb-7.2").unwrap());
+        assert!(!quarantine.accept("t.tsdb-7.2").unwrap());
+        assert!(!quarantine.accept("../quarantine/t.tsdb-7").unwrap());
         assert!(quarantine.check("t.tsdb", b"c", None).is_err());
         // An operator removed the damaged file.
         fs::remove_file(store.path().join("quarantine/t.tsdb-7.file")).unwrap();
         quarantine.check("t.tsdb", b"c", None).unwrap();
-        assert!(list(store.path()).unwrap().is_empty());
+        assert!(quarantine.files().is_empty());
+        // Both losses are noted until they are checked.
+        let quarantine = Quarantine::open(store.path()).unwrap();
+        assert!(quarantine.is_noted("t.tsdb") && !quarantine.is_noted("t.other"));
+        quarantine.forget("t.tsdb").unwrap();
+        assert!(!Quarantine::open(store.path()).unwrap().is_noted("t.tsdb"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tsd_storage::StorageError;
 use crate::{
     TableLayout,
     manifest::{Manifest, ManifestError, TABLES, TreeFile, is_medium_error, newest_version},
-    quarantine::{KeyRange, Quarantine, QuarantinedFile},
+    quarantine::{KeyRange, Quarantine, QuarantineRecord},
     salvage::{self, NewFile, Salvaged},
 };
 
@@ -29,12 +29,13 @@ pub(crate) struct TreeDir<'a> {
     pub(crate) quarantine: &'a Quarantine,
 }
 
-/// A damaged file and what replaces it.
+/// A file and what replaces it.
 #[derive(Debug)]
 pub(crate) struct Replacement {
     pub(crate) id: u64,
-    record: QuarantinedFile,
-    by: Option<TreeFile>,
+    /// The record of its damage; `None` if it is removed for good.
+    pub(crate) record: Option<QuarantineRecord>,
+    pub(crate) by: Option<TreeFile>,
 }
 
 /// Why a file was not replaced.
@@ -140,7 +141,7 @@ impl TreeDir<'_> {
         let Salvaged { what, lost, copy, range } =
             salvage::salvage(&self.file_path(file.id), range.as_ref(), new).map_err(io_error)?;
         let by = copy.map(|checksum| TreeFile { id, checksum, seqno: file.seqno, range });
-        Ok(Replacement { id: file.id, record: self.record(file, what, lost), by })
+        Ok(Replacement { id: file.id, record: Some(self.record(file, what, lost)), by })
     }
 
     /// A replacement that needs no disk space: all of the file is lost until it is put back.
@@ -152,12 +153,12 @@ impl TreeDir<'_> {
             None => KeyRange::default(),
         };
         let what = format!("its intact part could not be copied: {error}");
-        Replacement { id: file.id, record: self.record(file, what, vec![lost]), by: None }
+        Replacement { id: file.id, record: Some(self.record(file, what, vec![lost])), by: None }
     }
 
-    fn record(&self, file: &TreeFile, what: String, lost: Vec<KeyRange>) -> QuarantinedFile {
+    fn record(&self, file: &TreeFile, what: String, lost: Vec<KeyRange>) -> QuarantineRecord {
         let tree = self.name();
-        QuarantinedFile {
+        QuarantineRecord {
             name: format!("{tree}-{}", file.id),
             file: format!("{tree}/{TABLES}/{}", file.id),
             what,
@@ -174,7 +175,9 @@ impl TreeDir<'_> {
         manifest: &mut Manifest,
         Replacement { id, record, by }: Replacement,
     ) -> io::Result<()> {
-        self.quarantine.add(record, Some(&self.file_path(id)))?;
+        if let Some(record) = record {
+            self.quarantine.add(record, Some(&self.file_path(id)))?;
+        }
         manifest.replace(id, by.as_ref());
         Ok(())
     }
@@ -191,7 +194,7 @@ impl TreeDir<'_> {
         let (file, what) = describe(error);
         let tree = self.name();
         let kept = self.dir.join(&file);
-        let record = QuarantinedFile {
+        let record = QuarantineRecord {
             name: format!("{tree}-{file}"),
             file: format!("{tree}/{file}"),
             what: format!("manifest: {what}"),
@@ -228,7 +231,7 @@ impl TreeDir<'_> {
     fn set_tree_aside(&self, error: ManifestError) -> io::Result<()> {
         let (file, what) = describe(error);
         let tree = self.name();
-        let record = QuarantinedFile {
+        let record = QuarantineRecord {
             name: format!("{tree}-tree"),
             file: format!("{tree}/{file}"),
             what: format!("manifest: {what}, and there is no copy"),

@@ -14,8 +14,8 @@ use lsm_tree::{AbstractTree, Cache, DescriptorTable};
 use tsd_model::Row;
 use tsd_storage::{
     CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact, HealthProblem,
-    LogMark, ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture,
-    StorePart, Table,
+    LogMark, QuarantinedFile, ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError,
+    StorageFuture, StorePart, Table,
 };
 
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
     compactor::{CompactionSignal, Compactor},
     directory::{Directory, existing_tables},
     metrics::describe_metrics,
-    quarantine::{self, Quarantine, QuarantinedFile},
+    quarantine::Quarantine,
     read::CellSelection,
     scanner::LsmScanner,
     table::{TableContext, TableStore},
@@ -43,13 +43,44 @@ pub struct LsmStorage {
     closed: AtomicBool,
     signal: Arc<CompactionSignal>,
     cache: CacheHandle,
-    quarantine: Arc<Quarantine>,
+    quarantine: Arc<StoreQuarantine>,
     reads: PoolHandle,
     writes: PoolHandle,
     // Dropped in this order: thread pools, compactor, directory lock.
     _pools: [BlockingPool; 2],
     compactor: Mutex<Option<Compactor>>,
     directory: Arc<Directory>,
+}
+
+/// The quarantine with the trees of the open tables.
+#[derive(Debug)]
+struct StoreQuarantine {
+    files: Arc<Quarantine>,
+    trees: BTreeMap<Table, String>,
+}
+
+impl tsd_storage::Quarantine for StoreQuarantine {
+    fn files(&self) -> Vec<QuarantinedFile> {
+        self.files.files()
+    }
+
+    fn accept(&self, name: &str) -> Result<bool, StorageError> {
+        self.files.accept(name)
+    }
+
+    fn has_unchecked_loss(&self, table: &Table) -> bool {
+        self.trees.get(table).is_some_and(|tree| self.files.is_noted(tree))
+    }
+
+    fn loss_checked(&self, table: &Table) -> Result<(), StorageError> {
+        let Some(tree) = self.trees.get(table) else { return Ok(()) };
+        self.files.forget(tree).map_err(|source| StorageError::io("noting a check", source))
+    }
+
+    fn note_loss(&self) -> Result<(), StorageError> {
+        let failed = |source| StorageError::io("noting an accepted loss", source);
+        self.trees.values().try_for_each(|tree| self.files.note(tree)).map_err(failed)
+    }
 }
 
 struct CacheHandle(Arc<Cache>);
@@ -65,19 +96,6 @@ impl LsmStorage {
     /// there is no store. For tools that open a store with its existing tables.
     pub fn existing_tables(dir: &Path) -> Result<Vec<TableSpec>, StorageError> {
         existing_tables(dir)
-    }
-
-    /// Returns the files in quarantine of the store in a directory, which may be open.
-    pub fn quarantined_files(dir: &Path) -> Result<Vec<QuarantinedFile>, StorageError> {
-        quarantine::list(dir)
-            .map_err(|source| StorageError::io(format!("reading {}", dir.display()), source))
-    }
-
-    /// Accepts the loss of a file in quarantine and removes the file: from then on reads return what
-    /// is left. Returns false if there is no such file. The store may be open.
-    pub fn accept_loss(dir: &Path, name: &str) -> Result<bool, StorageError> {
-        quarantine::accept(dir, name)
-            .map_err(|source| StorageError::io(format!("changing {}", dir.display()), source))
     }
 
     /// Opens the store and creates it if missing. Blocks on disk I/O.
@@ -101,6 +119,8 @@ impl LsmStorage {
             let table = TableStore::open(directory.tree_path(spec), spec, context.clone())?;
             tables.insert(spec.table.clone(), Arc::new(table));
         }
+        let trees = config.tables.iter().map(|spec| (spec.table.clone(), spec.tree_name()));
+        let quarantine = Arc::new(StoreQuarantine { files: quarantine, trees: trees.collect() });
         let no_thread = |source| StorageError::io("starting the store's threads", source);
         let pools = [
             BlockingPool::new("lsm-read", config.read_threads).map_err(no_thread)?,
@@ -292,7 +312,7 @@ impl Storage for LsmStorage {
 
     fn health(&self) -> Vec<HealthProblem> {
         let mut problems = Vec::new();
-        let quarantined = self.quarantine.records();
+        let quarantined = self.quarantine.files.records();
         for record in &quarantined {
             let impact =
                 if record.is_loss() { HealthImpact::SomeReadsFail } else { HealthImpact::Degraded };
@@ -317,11 +337,15 @@ impl Storage for LsmStorage {
         problems
     }
 
+    fn quarantine(&self) -> Option<Arc<dyn tsd_storage::Quarantine>> {
+        Some(Arc::clone(&self.quarantine) as Arc<dyn tsd_storage::Quarantine>)
+    }
+
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         let sum = |of: fn(&TableStore) -> u64| {
             self.tables.values().map(|table| of(table)).sum::<u64>() as f64
         };
-        let quarantined = self.quarantine.records();
+        let quarantined = self.quarantine.files.records();
         vec![
             ("tsd_lsm_disk_bytes", sum(|t| t.tree().disk_space())),
             ("tsd_lsm_entries", sum(|t| t.tree().approximate_len() as u64)),

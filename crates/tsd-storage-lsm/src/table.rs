@@ -32,6 +32,7 @@ use crate::{
     manifest::{Manifest, file_checksum, is_medium_error},
     metrics::TableMetrics,
     quarantine::Quarantine,
+    reclaim::Reclaimed,
     repair::{Replacement, TreeDir, repair_error},
 };
 
@@ -63,6 +64,8 @@ pub(crate) struct TableStore {
     /// Set after a failure until its partial outputs are removed.
     has_partial_outputs: AtomicBool,
     suspects: Mutex<Suspects>,
+    /// Which files have nothing that can be freed.
+    pub(crate) reclaimed: Mutex<Reclaimed>,
     context: TableContext,
     pub(crate) metrics: TableMetrics,
 }
@@ -82,6 +85,13 @@ struct Suspects {
     damaged: BTreeMap<u64, String>,
     /// Inputs of a failed compaction.
     inputs: BTreeSet<u64>,
+}
+
+/// Numbers of suspects.
+struct Repaired {
+    replaced: usize,
+    /// Intact, though they could not be read.
+    intact: usize,
 }
 
 impl std::fmt::Debug for TableStore {
@@ -126,6 +136,7 @@ impl TableStore {
             outputs: Mutex::default(),
             has_partial_outputs: AtomicBool::new(false),
             suspects: Mutex::default(),
+            reclaimed: Mutex::default(),
             context,
             metrics: TableMetrics::new(spec.table.as_str()),
         };
@@ -141,11 +152,16 @@ impl TableStore {
         &self.context.space
     }
 
+    /// True if the store is being closed.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.signal().is_stopped()
+    }
+
     pub(crate) fn signal(&self) -> &CompactionSignal {
         &self.context.signal
     }
 
-    fn dir(&self) -> TreeDir<'_> {
+    pub(crate) fn dir(&self) -> TreeDir<'_> {
         TreeDir { dir: &self.path, layout: self.layout, quarantine: &self.context.quarantine }
     }
 
@@ -238,6 +254,12 @@ impl TableStore {
         StorageError::Damaged(Arc::from(format!("store file {file} is damaged ({what})")))
     }
 
+    /// True if the file is to be verified.
+    pub(crate) fn is_suspect(&self, id: u64) -> bool {
+        let suspects = self.suspects();
+        suspects.damaged.contains_key(&id) || suspects.inputs.contains(&id)
+    }
+
     /// Marks the inputs of a failed compaction for verification.
     pub(crate) fn suspect_inputs(&self, ids: impl IntoIterator<Item = u64>) {
         self.suspects().inputs.extend(ids);
@@ -262,6 +284,28 @@ impl TableStore {
         let suspects = self.suspects().clone();
         // So that a flush does not remove the new files as partial outputs.
         let compacting = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+        let repaired = self.repair_suspects(&suspects, &compacting);
+        if self.has_partial_outputs() {
+            self.remove_partial_outputs(&mut self.writer(), &compacting);
+        }
+        drop(compacting);
+        let Repaired { replaced, intact } = repaired?;
+        let mut current = self.suspects();
+        current.damaged.retain(|id, _| !suspects.damaged.contains_key(id));
+        current.inputs.retain(|id| !suspects.inputs.contains(id));
+        drop(current);
+        if intact > 0 && replaced == 0 {
+            let text = format!("files of table {} could not be read, but are intact", self.name);
+            return Err(StorageError::Backend(text.into()));
+        }
+        Ok(())
+    }
+
+    fn repair_suspects(
+        &self,
+        suspects: &Suspects,
+        _compacting: &MutexGuard<'_, ()>,
+    ) -> Result<Repaired, StorageError> {
         let tree = self.tree();
         let failed = |error| repair_error(&self.path, error);
         let mut replacements: Vec<Replacement> = Vec::new();
@@ -287,26 +331,22 @@ impl TableStore {
             self.note_partial_outputs();
             replacements.push(self.dir().replacement(file, id).map_err(failed)?);
         }
-        let is_repaired = !replacements.is_empty();
-        if is_repaired {
-            let mut writer = self.writer();
-            self.replace(&tree, replacements)?;
-            self.remove_partial_outputs(&mut writer, &compacting);
+        let replaced = replacements.len();
+        if replaced > 0 {
+            self.replace(&mut self.writer(), &tree, replacements)?;
         }
-        drop(compacting);
-        let mut current = self.suspects();
-        current.damaged.retain(|id, _| !suspects.damaged.contains_key(id));
-        current.inputs.retain(|id| !suspects.inputs.contains(id));
-        if intact > 0 && !is_repaired {
-            let text = format!("files of table {} could not be read, but are intact", self.name);
-            return Err(StorageError::Backend(text.into()));
-        }
-        Ok(())
+        Ok(Repaired { replaced, intact })
     }
 
-    /// Replaces files of the tree. The caller has the writer's lock, and no compaction runs.
-    fn replace(&self, tree: &AnyTree, replacements: Vec<Replacement>) -> Result<(), StorageError> {
+    /// Replaces files of the tree. No compaction runs.
+    pub(crate) fn replace(
+        &self,
+        _writer: &mut WriterState,
+        tree: &AnyTree,
+        replacements: Vec<Replacement>,
+    ) -> Result<(), StorageError> {
         let failed = |error| repair_error(&self.path, error);
+        let replaced: Vec<u64> = replacements.iter().map(|replacement| replacement.id).collect();
         let mut manifest = Manifest::of_tree(tree);
         for replacement in replacements {
             self.dir().apply(&mut manifest, replacement).map_err(failed)?;
@@ -329,6 +369,10 @@ impl TableStore {
         }
         *self.tree.write().unwrap_or_else(PoisonError::into_inner) = opened;
         self.version_changed();
+        // An open descriptor would keep the space of a removed file.
+        for id in replaced {
+            self.context.files.remove_for_table(&(tree.id(), id).into());
+        }
         Ok(())
     }
 }

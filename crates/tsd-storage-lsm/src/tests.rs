@@ -4,6 +4,7 @@ mod damage;
 mod fixture;
 mod memory_model;
 mod packed_rows;
+mod reclaim;
 mod recovery;
 mod size;
 

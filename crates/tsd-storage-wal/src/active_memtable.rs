@@ -89,6 +89,12 @@ impl ActiveMemtable {
         self.deadline = Some(Instant::now() + delay);
     }
 
+    /// Lets the memtable be rotated after `age` at the latest.
+    pub(crate) fn shorten_age(&mut self, age: Duration) {
+        let latest = Instant::now() + age;
+        self.deadline = self.deadline.map(|deadline| deadline.min(latest));
+    }
+
     pub(crate) const fn max_age(&self) -> Duration {
         self.limits.max_age
     }

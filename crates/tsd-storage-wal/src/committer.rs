@@ -39,6 +39,11 @@ const SLOW_COMMIT_LOG_INTERVAL: Duration = Duration::from_mins(1);
 /// Pause before a commit is tried after a failed one, if there is no write.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Room of the log below which deletes are flushed soon.
+const LOW_ROOM: u64 = 1 << 20;
+/// Age at which they are flushed then: those of one request are flushed together.
+const DELETE_AGE: Duration = Duration::from_millis(500);
+
 /// A request of the group being built.
 struct StagedWrite {
     id: TableId,
@@ -269,6 +274,11 @@ impl Committer {
         self.touched.clear();
         if self.active.is_full() && self.active.can_rotate() {
             self.active.rotate(None);
+        }
+        let has_deletes = || self.state.memtables.view().active().is_some_and(|a| a.has_deletes());
+        if has_deletes() && self.state.log_room() < LOW_ROOM {
+            // What was deleted frees space only in the backend.
+            self.active.shorten_age(DELETE_AGE);
         }
     }
 

@@ -14,7 +14,7 @@ mod table_rows;
 
 use std::sync::{
     Arc, PoisonError, RwLock, RwLockReadGuard,
-    atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
 };
 
 use bytes::Bytes;
@@ -65,6 +65,7 @@ pub(crate) struct Memtable {
     /// Sequence numbers of the first and the last change.
     first_sequence: AtomicU64,
     last_sequence: AtomicU64,
+    has_deletes: AtomicBool,
 }
 
 /// What a memtable has of a column.
@@ -103,7 +104,13 @@ impl Memtable {
             first_commit_ms: AtomicI64::new(i64::MAX),
             first_sequence: AtomicU64::new(u64::MAX),
             last_sequence: AtomicU64::new(0),
+            has_deletes: AtomicBool::new(false),
         }
+    }
+
+    /// True if a row or a column was deleted.
+    pub(crate) fn has_deletes(&self) -> bool {
+        self.has_deletes.load(Ordering::Relaxed)
     }
 
     pub(crate) const fn id(&self) -> u64 {
@@ -150,6 +157,9 @@ impl Memtable {
                 rows.put(put, self.base_ms, now_ms);
                 delete(rows, row, columns, self.base_ms, now_ms);
             }
+        }
+        if matches!(change, Change::DeleteRow(_) | Change::DeleteColumns { .. }) {
+            self.has_deletes.store(true, Ordering::Relaxed);
         }
         self.first_commit_ms.fetch_min(now_ms, Ordering::Relaxed);
         let sum = |of: fn(&TableRows) -> usize| tables.iter().map(of).sum();

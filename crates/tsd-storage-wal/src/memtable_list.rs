@@ -66,6 +66,11 @@ impl MemtableView {
         self.memtables.len().saturating_sub(1)
     }
 
+    /// True if one of the memtables has deletes.
+    pub(crate) fn has_deletes(&self) -> bool {
+        self.memtables.iter().any(|memtable| memtable.has_deletes())
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.memtables.iter().map(|memtable| memtable.bytes()).sum()
     }

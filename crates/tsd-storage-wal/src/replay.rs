@@ -65,6 +65,12 @@ pub(crate) fn replay<B: FlushTarget>(
     for lost in &log.lost {
         tracing::error!(%lost, "log records are lost; the damage was accepted");
     }
+    // Before the log forgets it: what is derived from the lost cells has to be checked.
+    if !log.lost.is_empty()
+        && let Some(quarantine) = backend.quarantine()
+    {
+        quarantine.note_loss().map_err(OpenError::Backend)?;
+    }
     if checked.is_unusable {
         rename_segments(dir, &mut log).map_err(io_error)?;
     }

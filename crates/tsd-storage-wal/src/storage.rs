@@ -14,8 +14,9 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tsd_model::Row;
 use tsd_storage::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, ReadVersion,
-    RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture, Table, spawn_critical,
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, Quarantine,
+    ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture, Table,
+    spawn_critical,
 };
 
 use crate::{
@@ -496,6 +497,10 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         problems.extend(self.policy.health());
         problems.extend(self.backend.health());
         problems
+    }
+
+    fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
+        self.backend.quarantine()
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

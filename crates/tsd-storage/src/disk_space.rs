@@ -114,19 +114,36 @@ impl DiskSpace {
         Ok(SpacePermit { space: Arc::clone(self), bytes })
     }
 
-    /// Promises `bytes` to a write that frees space later, from the reserve if necessary.
+    /// Promises `bytes` to a write that frees space later, from the reserve if necessary. A quarter
+    /// of the reserve stays free.
     ///
     /// # Errors
     ///
     /// [`StorageError::DiskFull`] if fewer bytes are free.
     pub fn promise_from_reserve(self: &Arc<Self>, bytes: u64) -> Result<SpacePermit, StorageError> {
         let mut promised = self.promised();
-        if self.reserve_bytes > 0 && self.free_bytes()?.saturating_sub(*promised) < bytes {
+        let kept = (self.reserve_bytes / 4).saturating_add(*promised);
+        if self.reserve_bytes > 0 && self.free_bytes()?.saturating_sub(kept) < bytes {
             return Err(StorageError::DiskFull);
         }
         *promised += bytes;
         drop(promised);
         Ok(SpacePermit { space: Arc::clone(self), bytes })
+    }
+
+    /// Fails if a write of `bytes` now would leave less than a quarter of the reserve, or other writes
+    /// are in progress. For flushes of deletes, which free space, when [`Self::check`] fails.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::DiskFull`] if it would.
+    pub fn check_reserve(&self, bytes: u64) -> Result<(), StorageError> {
+        let promised = *self.promised();
+        let kept = self.reserve_bytes / 4;
+        if promised > 0 || self.free_bytes()? < kept.saturating_add(bytes) {
+            return Err(StorageError::DiskFull);
+        }
+        Ok(())
     }
 
     fn available(&self, promised: u64) -> Result<u64, StorageError> {
@@ -188,12 +205,14 @@ mod tests {
 
     #[test]
     fn writes_that_free_space_may_use_the_reserve_but_not_what_is_promised() {
-        let space = space(100, 90);
-        assert!(space.promise(11).is_err());
-        let permit = space.promise_from_reserve(80).unwrap();
-        assert!(space.promise_from_reserve(21).is_err());
+        let space = space(100, 80);
+        assert!(space.promise(21).is_err());
+        assert!(space.check_reserve(80).is_ok() && space.check_reserve(81).is_err());
+        let permit = space.promise_from_reserve(70).unwrap();
+        assert!(space.promise_from_reserve(11).is_err());
+        assert!(space.check_reserve(1).is_err());
         drop(permit);
-        assert!(space.promise_from_reserve(100).is_ok());
+        assert!(space.promise_from_reserve(80).is_ok());
     }
 
     #[test]

@@ -50,6 +50,12 @@ pub struct FlushRow<'a> {
 pub trait FlushRows: Send {
     /// Returns the next row; `None` after the last.
     fn next_row(&mut self) -> Option<FlushRow<'_>>;
+
+    /// True if the flush lets the backend free space, so that it may use the reserve of a full disk:
+    /// the rows have deletes, or are to be flushed before others that have.
+    fn frees_space(&self) -> bool {
+        false
+    }
 }
 
 /// What a store has recorded for the log in front of it.

@@ -9,7 +9,7 @@ use tsd_model::Row;
 
 use crate::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, LogMark,
-    Operation, ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
+    Operation, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
 };
 
 /// Runs around every call of a [`HookedStorage`].
@@ -183,6 +183,10 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
 
     fn health(&self) -> Vec<HealthProblem> {
         self.inner.health()
+    }
+
+    fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
+        self.inner.quarantine()
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -22,6 +22,7 @@ mod memory;
 mod metered;
 mod metrics;
 mod operation;
+mod quarantine;
 mod storage;
 
 pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef, decode_family};
@@ -41,6 +42,7 @@ pub use memory::MemoryStorage;
 pub use metered::{CallMeters, MeteredStorage};
 pub use metrics::describe_metrics;
 pub use operation::Operation;
+pub use quarantine::{LostRows, Quarantine, QuarantinedFile};
 pub use tsd_model::ReplacedColumn;
 
 pub use storage::{

@@ -5,7 +5,7 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 use bytes::Bytes;
 use tsd_model::{Cell, Family, ReplacedColumn, Row};
 
-use crate::{CellBatch, HealthProblem, RowFilter, StorageError};
+use crate::{CellBatch, HealthProblem, Quarantine, RowFilter, StorageError};
 
 /// A boxed future; it makes the trait usable as `dyn Storage`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -268,6 +268,11 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// called by every health check.
     fn health(&self) -> Vec<HealthProblem> {
         Vec::new()
+    }
+
+    /// The damaged files that the store has quarantined; `None` if it quarantines none.
+    fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
+        None
     }
 
     /// Metrics without labels, as (name, value). Names end in their unit, those of counters in

@@ -95,10 +95,17 @@ impl DaemonBuilder {
     /// Starts the daemon and waits until it serves.
     #[must_use]
     pub fn start(self) -> Daemon {
+        let (log, started) = self.try_start();
+        started.unwrap_or_else(|exit| panic!("tsdb exited: {exit:?} {log}"))
+    }
+
+    /// Starts the daemon and waits until it serves or exits. Returns its log so far, and its exit
+    /// status if it exited.
+    pub fn try_start(self) -> (String, Result<Daemon, ExitStatus>) {
         let mut process = self.command().spawn().expect("start tsdb");
         let stderr = process.stderr.take().expect("standard error");
         let log = Arc::new(Mutex::new(Vec::new()));
-        thread::spawn({
+        let reader = thread::spawn({
             let log = Arc::clone(&log);
             move || {
                 for line in BufReader::new(stderr).lines().map_while(Result::ok) {
@@ -107,17 +114,22 @@ impl DaemonBuilder {
                 }
             }
         });
-        let address = wait_for(TIMEOUT, || {
+        let outcome = wait_for(TIMEOUT, || {
             let events = log.lock().expect("log");
             if let Some(ready) = events.iter().find(|e| e["message"] == "ready to serve") {
-                return Some(ready["address"].as_str()?.parse().expect("an address"));
+                return Some(Ok(ready["address"].as_str()?.parse().expect("an address")));
             }
             drop(events);
-            let exit = process.try_wait().expect("state of tsdb");
-            assert!(exit.is_none(), "tsdb exited: {exit:?} {:?}", log.lock().expect("log"));
-            None
+            process.try_wait().expect("state of tsdb").map(Err)
         });
-        Daemon { process, address: address.expect("tsdb serves within a minute"), log }
+        let outcome = outcome.expect("tsdb serves within a minute");
+        if outcome.is_err() {
+            reader.join().expect("no panic");
+        }
+        let line = |event: &Value| event.as_str().map_or_else(|| event.to_string(), str::to_owned);
+        let lines: Vec<String> = log.lock().expect("log").iter().map(line).collect();
+        let started = outcome.map(|address| Daemon { process, address, log });
+        (lines.join("\n"), started)
     }
 
     /// Runs a daemon that is expected to exit by itself; returns its status and standard error.
@@ -145,6 +157,18 @@ impl Daemon {
     #[must_use]
     pub fn events(&self, message: &str) -> Vec<Value> {
         self.events_where("message", message)
+    }
+
+    /// Waits for a log event with this message that `accept` takes. The log is read by a thread, so an
+    /// event may be seen later than a reply that the daemon sent after it.
+    ///
+    /// # Panics
+    ///
+    /// If there is none within a minute.
+    #[must_use]
+    pub fn wait_for_event(&self, message: &str, accept: impl Fn(&Value) -> bool) -> Value {
+        wait_for(TIMEOUT, || self.events(message).into_iter().find(&accept))
+            .unwrap_or_else(|| panic!("no such event: {:?}", self.events(message)))
     }
 
     /// Log events at this level.

@@ -40,7 +40,9 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
     let hbase = &settings.storage.hbase;
     let client = hbase.client();
     let compacted_table = Some((settings.engine.tables.data.clone(), settings.storage.schema));
-    let cluster = HBaseConfig { compacted_table, ..hbase.cluster.clone() };
+    // A flush takes time, and the clocks of the daemons differ.
+    let max_hold = hbase.hold * 2;
+    let cluster = HBaseConfig { compacted_table, max_hold, ..hbase.cluster.clone() };
     let below = HBaseStorage::with_client(client.clone(), cluster)?;
     let below = Arc::new(MeteredStorage::new("hbase", Arc::new(below)));
     let HBaseConfig { quorum, root, user, .. } = &hbase.cluster;

@@ -8,6 +8,9 @@ use super::{Ending, Mode};
 /// Start of the hour of all points, epoch seconds.
 pub(crate) const HOUR: u32 = 1_356_998_400;
 
+/// Instants of all points, milliseconds of their hour; few, for many corrections.
+pub(crate) const OFFSETS_MS: [u32; 5] = [0, 1_000, 4_000, 4_001, 3_599_000];
+
 /// Pseudo-random numbers (splitmix64).
 pub(crate) struct Rng(u64);
 
@@ -48,8 +51,7 @@ pub(crate) struct Point {
 impl Point {
     fn random(rng: &mut Rng, number: &mut i8) -> Self {
         *number = (*number + 1) % 120;
-        // Few instants, for many corrections.
-        let offset_ms = rng.pick(&[0, 1_000, 4_000, 4_001, 3_599_000]);
+        let offset_ms = rng.pick(&OFFSETS_MS);
         Self {
             series: rng.below(2) as u8,
             offset_ms,
@@ -128,13 +130,15 @@ pub(crate) enum HistoryStep {
     Compact(usize, u8, Vec<(Gap, usize, ShortStep)>),
     Restart(usize, Ending),
     MoveClock(i64),
+    /// Sets the difference of a daemon's clock from the time.
+    Skew(usize, i64),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct History(pub(crate) Vec<HistoryStep>);
 
 impl History {
-    pub(crate) fn random(rng: &mut Rng, daemons: usize) -> Self {
+    pub(crate) fn random(rng: &mut Rng, daemons: usize, max_skew_ms: i64) -> Self {
         let mut number = 0;
         let steps = 5 + rng.below(40);
         // In some histories the clock stands still unless it is moved.
@@ -148,7 +152,7 @@ impl History {
             }
         };
         let daemon = |rng: &mut Rng| rng.below(daemons as u64) as usize;
-        let step = |_| match rng.below(20) {
+        let mut step = |rng: &mut Rng| match rng.below(20) {
             0..6 => {
                 let gaps = [Gap::BeforeRead, Gap::WhileReading, Gap::AfterRead, Gap::WhileWriting];
                 let inside = (0..rng.below(3)).map(|_| {
@@ -167,6 +171,18 @@ impl History {
             ),
             _ => HistoryStep::Short(daemon(rng), short(rng)),
         };
-        Self((0..steps).map(step).collect())
+        let mut all = Vec::new();
+        for _ in 0..steps {
+            if daemons > 1 {
+                // Of two daemons the clock decides: mostly it moves between two steps.
+                all.push(HistoryStep::MoveClock(rng.pick(&[0, 1, 100, 100, 100, 500, 3_000])));
+                if max_skew_ms > 0 && rng.chance(20) {
+                    let skew = rng.below(2 * max_skew_ms as u64 + 1) as i64 - max_skew_ms;
+                    all.push(HistoryStep::Skew(daemon(rng), skew));
+                }
+            }
+            all.push(step(rng));
+        }
+        Self(all)
     }
 }

@@ -1,61 +1,161 @@
-//! The last acknowledged value of each instant.
+//! The last acknowledged value of each instant, as far as each daemon can read it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tsd_model::Value;
 
 use super::{
     Mode,
-    history::{Point, ShortStep},
+    history::{OFFSETS_MS, Point, ShortStep},
 };
+
+/// How much later than its clock a daemon may stamp a point: those of one instant in different columns
+/// are a millisecond apart.
+const MAX_LEAD_MS: i64 = 64;
+
+/// An acknowledged write of an instant.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    daemon: usize,
+    at_ms: i64,
+    /// `None`: deleted.
+    value: Option<Value>,
+    /// Its daemon acknowledged it from its log.
+    is_logged: bool,
+    /// Number of steps at the acknowledgement, and at the flush.
+    acked: u64,
+    flushed: Option<u64>,
+    /// A daemon that did not read it deleted the row: it may be deleted or not.
+    may_be_deleted: bool,
+}
+
+impl Write {
+    /// Only its daemon reads it yet.
+    const fn is_held(&self) -> bool {
+        self.is_logged && self.flushed.is_none()
+    }
+
+    /// True if logs of two daemons hold both at once: the columns of their flushes do not tell which
+    /// is newer.
+    fn is_held_beside(&self, later: &Self) -> bool {
+        let is_flushed_before = self.flushed.is_some_and(|flushed| flushed <= later.acked);
+        self.is_logged && later.is_logged && self.daemon != later.daemon && !is_flushed_before
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Model {
-    /// By series and offset: the last acknowledged value, and how many there were.
-    points: BTreeMap<(u8, u32), (Value, u32)>,
+    /// By series and offset, in the order of acknowledgements.
+    points: BTreeMap<(u8, u32), Vec<Write>>,
+    /// Bound of the difference of a daemon's clock from the time.
+    max_skew_ms: i64,
+    steps: u64,
+    /// An OpenTSDB compacts rows, with a time that is later than those of held writes.
+    has_opentsdb: bool,
 }
 
 impl Model {
-    /// Applies an acknowledged step.
-    pub(crate) fn apply(&mut self, step: &ShortStep) {
+    pub(crate) fn new(max_skew_ms: i64, has_opentsdb: bool) -> Self {
+        Self { max_skew_ms, has_opentsdb, ..Self::default() }
+    }
+
+    /// Applies an acknowledged step of a daemon.
+    pub(crate) fn apply(&mut self, daemon: usize, at_ms: i64, is_logged: bool, step: &ShortStep) {
+        self.steps += 1;
+        let (acked, flushed, may_be_deleted) = (self.steps, None, false);
+        let write =
+            |value| Write { daemon, at_ms, value, is_logged, acked, flushed, may_be_deleted };
         match step {
-            ShortStep::Put(points) => points.iter().for_each(|point| self.put(point)),
-            ShortStep::Delete(series) => self.points.retain(|(of, _), _| of != series),
-            ShortStep::Flush => {}
+            ShortStep::Put(points) => points.iter().for_each(|point| self.put(point, write)),
+            ShortStep::Delete(series) => {
+                for offset in OFFSETS_MS {
+                    let writes = self.points.entry((*series, offset)).or_default();
+                    for earlier in writes.iter_mut() {
+                        earlier.may_be_deleted |= earlier.is_held() && earlier.daemon != daemon;
+                    }
+                    writes.push(write(None));
+                }
+            }
+            ShortStep::Flush => {
+                let writes = self.points.values_mut().flatten();
+                let writes = writes.filter(|w| w.daemon == daemon);
+                writes.for_each(|w| w.flushed = w.flushed.or(Some(acked)));
+            }
         }
     }
 
-    fn put(&mut self, point: &Point) {
-        let known = self.points.entry((point.series, point.offset_ms));
-        let known = known.or_insert((point.value(), 0));
-        *known = (point.value(), known.1 + 1);
+    fn put(&mut self, point: &Point, write: impl Fn(Option<Value>) -> Write) {
+        let writes = self.points.entry((point.series, point.offset_ms)).or_default();
+        writes.push(write(Some(point.value())));
+    }
+
+    /// Time of the first write that the daemon still holds.
+    pub(crate) fn held_since(&self, daemon: usize) -> Option<i64> {
+        let writes = self.points.values().flatten();
+        writes.filter(|w| w.daemon == daemon && w.is_held()).map(|w| w.at_ms).min()
     }
 
     /// True if an instant of the series got several values.
     pub(crate) fn has_corrections(&self, series: u8) -> bool {
-        self.points.iter().any(|((of, _), (_, count))| *of == series && *count > 1)
+        let of_series = self.points.iter().filter(|((of, _), _)| *of == series);
+        of_series
+            .into_iter()
+            .any(|(_, writes)| writes.iter().filter(|w| w.value.is_some()).count() > 1)
     }
 
-    /// Compares what was read of a series; the error says what differs.
+    /// What a daemon may read of an instant: the last write, and those of other daemons that their
+    /// clocks cannot tell from it.
+    fn allowed(&self, reader: usize, writes: &[Write]) -> Vec<Option<Value>> {
+        let visible: Vec<&Write> =
+            writes.iter().filter(|w| !w.is_held() || w.daemon == reader).collect();
+        let Some((last, earlier)) = visible.split_last() else { return vec![None] };
+        let mut allowed = vec![last.value];
+        let mut daemons = BTreeSet::from([last.daemon]);
+        for write in earlier.iter().rev() {
+            let is_close = last.at_ms - write.at_ms <= 2 * self.max_skew_ms + MAX_LEAD_MS;
+            if daemons.insert(write.daemon) && is_close {
+                allowed.push(write.value);
+            }
+        }
+        // Until the flush has read the row; and of a delete that a log held.
+        if self.has_opentsdb && last.is_logged && (last.is_held() || last.value.is_none()) {
+            allowed.extend(earlier.iter().map(|write| write.value));
+        }
+        allowed.extend(earlier.iter().filter(|w| w.is_held_beside(last)).map(|w| w.value));
+        if last.value.is_none() {
+            allowed.extend(earlier.iter().filter(|w| w.may_be_deleted).map(|w| w.value));
+        }
+        allowed
+    }
+
+    /// Compares what a daemon read of a series; the error says what differs.
     pub(crate) fn compare(
         &self,
+        reader: usize,
         series: u8,
         mode: Mode,
         read: &BTreeMap<u32, Value>,
     ) -> Result<(), String> {
-        let of_series = self.points.iter().filter(|((of, _), _)| *of == series);
-        let expected: BTreeMap<u32, Value> =
-            of_series.map(|((_, offset), (value, _))| (*offset, *value)).collect();
-        let is_right = expected.len() == read.len()
-            && expected.iter().all(|(offset, expected)| {
-                read.get(offset).is_some_and(|found| match mode {
-                    // No smaller value may hide the last one.
-                    Mode::Largest => number(*found) >= number(*expected),
-                    Mode::Smallest => number(*found) <= number(*expected),
-                    _ => found == expected,
-                })
-            });
-        if is_right { Ok(()) } else { Err(format!("series {series}: {read:?}, not {expected:?}")) }
+        for ((_, offset), writes) in self.points.iter().filter(|((of, _), _)| *of == series) {
+            let allowed = self.allowed(reader, writes);
+            let found = read.get(offset).copied();
+            let is_right = |allowed: &Option<Value>| match (found, *allowed, mode) {
+                // No smaller value may hide the last one.
+                (Some(found), Some(expected), Mode::Largest) => number(found) >= number(expected),
+                (Some(found), Some(expected), Mode::Smallest) => number(found) <= number(expected),
+                (found, expected, _) => found == expected,
+            };
+            if !allowed.iter().any(is_right) {
+                return Err(format!(
+                    "series {series}, offset {offset}: {found:?}, not {allowed:?}; {writes:#?}"
+                ));
+            }
+        }
+        let is_known = |offset: &u32| self.points.contains_key(&(series, *offset));
+        match read.keys().find(|offset| !is_known(offset)) {
+            Some(offset) => Err(format!("series {series}, offset {offset}: never written")),
+            None => Ok(()),
+        }
     }
 }
 

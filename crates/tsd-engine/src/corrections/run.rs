@@ -40,7 +40,9 @@ pub(crate) struct Run<S> {
 
 impl<S: TestStores> Run<S> {
     pub(crate) fn new(stores: S, mode: Mode, context: String) -> Self {
-        Self { stores, mode, model: SharedModel::default(), context }
+        let has_opentsdb = (0..stores.daemons()).any(|daemon| stores.is_opentsdb(daemon));
+        let model = Arc::new(Mutex::new(Model::new(stores.max_skew_ms(), has_opentsdb)));
+        Self { stores, mode, model, context }
     }
 
     /// Executes a history and compares after each step. Returns the number of rewrites.
@@ -61,7 +63,7 @@ impl<S: TestStores> Run<S> {
     async fn step(&mut self, step: HistoryStep) -> bool {
         match step {
             HistoryStep::Short(daemon, step) => {
-                short_step(self.stores.store(daemon), self.mode, &self.model, step).await;
+                self.writer(daemon).step(step).await;
                 false
             }
             HistoryStep::Compact(daemon, series, inside) => {
@@ -69,12 +71,39 @@ impl<S: TestStores> Run<S> {
             }
             HistoryStep::Restart(daemon, how) => {
                 self.stores.restart(daemon, how).await;
+                let now_ms = self.stores.now_ms();
+                self.model.lock().unwrap().apply(daemon, now_ms, false, &ShortStep::Flush);
                 false
             }
             HistoryStep::MoveClock(by_ms) => {
+                let now_ms = self.stores.now_ms();
+                for daemon in 0..self.stores.daemons() {
+                    let held_since = self.model.lock().unwrap().held_since(daemon);
+                    let flush_at =
+                        held_since.zip(self.stores.max_hold_ms(daemon)).map(|(at, hold)| at + hold);
+                    if flush_at.is_some_and(|flush_at| flush_at < now_ms + by_ms) {
+                        self.writer(daemon).step(ShortStep::Flush).await;
+                    }
+                }
                 self.stores.move_clock(by_ms);
                 false
             }
+            HistoryStep::Skew(daemon, by_ms) => {
+                self.stores.set_skew(daemon, by_ms);
+                false
+            }
+        }
+    }
+
+    fn writer(&self, daemon: usize) -> Writer {
+        Writer {
+            daemon,
+            store: self.stores.store(daemon),
+            mode: self.mode,
+            model: Arc::clone(&self.model),
+            now_ms: self.stores.now_ms(),
+            is_holding: self.stores.max_hold_ms(daemon).is_some(),
+            is_opentsdb: self.stores.is_opentsdb(daemon),
         }
     }
 
@@ -85,15 +114,17 @@ impl<S: TestStores> Run<S> {
         series: u8,
         inside: Vec<(Gap, usize, ShortStep)>,
     ) -> bool {
-        let mut steps: HashMap<Gap, Vec<(Arc<dyn Storage>, ShortStep)>> = HashMap::new();
-        for (gap, daemon, step) in inside {
-            steps.entry(gap).or_default().push((self.stores.store(daemon), step));
+        if self.stores.is_opentsdb(daemon) {
+            return self.stores.compact_as_opentsdb(Point::row(series)).await;
         }
-        let action = |(gap, steps): (Gap, Vec<(Arc<dyn Storage>, ShortStep)>)| {
-            let (mode, model) = (self.mode, Arc::clone(&self.model));
+        let mut steps: HashMap<Gap, Vec<(Writer, ShortStep)>> = HashMap::new();
+        for (gap, daemon, step) in inside {
+            steps.entry(gap).or_default().push((self.writer(daemon), step));
+        }
+        let action = |(gap, steps): (Gap, Vec<(Writer, ShortStep)>)| {
             let action: BoxFuture<'static, ()> = Box::pin(async move {
-                for (store, step) in steps {
-                    short_step(store, mode, &model, step).await;
+                for (writer, step) in steps {
+                    writer.step(step).await;
                 }
             });
             (gap, action)
@@ -106,7 +137,10 @@ impl<S: TestStores> Run<S> {
             keep_cell_times: matches!(self.mode, Mode::Largest | Mode::Smallest),
             repair_appends: self.mode == Mode::Appends,
         };
-        let now_secs = i64::from(HOUR) + 7_200;
+        let now_secs = match self.stores.now_ms() {
+            0 => i64::from(HOUR) + 7_200,
+            now_ms => now_ms / 1_000,
+        };
         match compact(&storage, &table(), &Point::row(series), &rules, now_secs).await {
             CompactionOutcome::Done { put, deleted, .. } => put || deleted > 0,
             CompactionOutcome::RetryLater => false,
@@ -139,7 +173,7 @@ impl<S: TestStores> Run<S> {
                 let key = Point::row(series);
                 let by_key = store.get(&table(), Get::row(key.clone())).await.unwrap();
                 for (how, row) in [("by key", by_key), ("by scan", scanned.remove(&key))] {
-                    let compared = self.compare_row(series, row.as_ref());
+                    let compared = self.compare_row(daemon, series, row.as_ref());
                     compared.map_err(|what| format!("daemon {daemon}, {how}: {what}: {row:?}"))?;
                 }
             }
@@ -147,14 +181,14 @@ impl<S: TestStores> Run<S> {
         Ok(())
     }
 
-    fn compare_row(&self, series: u8, row: Option<&Row>) -> Result<(), String> {
+    fn compare_row(&self, reader: usize, series: u8, row: Option<&Row>) -> Result<(), String> {
         let model = self.model.lock().unwrap();
         let read = |rule| match row {
             Some(row) => points(row, rule),
             None => Ok(BTreeMap::new()),
         };
         match read(self.rule()) {
-            Ok(read) => model.compare(series, self.mode, &read)?,
+            Ok(read) => model.compare(reader, series, self.mode, &read)?,
             Err(RowError::Duplicate { .. })
                 if self.mode == Mode::Refuse && model.has_corrections(series) => {}
             Err(error) => return Err(format!("series {series}: {error}")),
@@ -162,7 +196,7 @@ impl<S: TestStores> Run<S> {
         if self.mode == Mode::Refuse {
             // Nothing is lost while it is refused.
             let newest = read(MergeRule::Newest).map_err(|error| error.to_string())?;
-            model.compare(series, self.mode, &newest)?;
+            model.compare(reader, series, self.mode, &newest)?;
         }
         Ok(())
     }
@@ -181,34 +215,61 @@ fn points(row: &Row, rule: MergeRule) -> Result<BTreeMap<u32, Value>, RowError> 
         .collect())
 }
 
-/// Executes a step and tells the model when it is acknowledged.
-async fn short_step(store: Arc<dyn Storage>, mode: Mode, model: &SharedModel, step: ShortStep) {
-    let table = table();
-    let result: Result<(), StorageError> = match &step {
-        ShortStep::Put(points) if mode == Mode::Appends => {
-            store.append(&table, batch(points, mode)).await
-        }
-        ShortStep::Put(points) => store.put(&table, batch(points, mode)).await,
-        ShortStep::Delete(series) => store.delete(&table, Delete::Row(Point::row(*series))).await,
-        ShortStep::Flush => store.flush().await,
-    };
-    result.unwrap();
-    model.lock().unwrap().apply(&step);
+/// A daemon that writes.
+struct Writer {
+    daemon: usize,
+    store: Arc<dyn Storage>,
+    mode: Mode,
+    model: SharedModel,
+    now_ms: i64,
+    is_holding: bool,
+    is_opentsdb: bool,
 }
 
-fn batch(points: &[Point], mode: Mode) -> CellBatch {
+impl Writer {
+    /// Executes a step and tells the model when it is acknowledged.
+    async fn step(&self, step: ShortStep) {
+        let (table, mode, store) = (table(), self.mode, &self.store);
+        let step = match step {
+            // Of two points in a call readers would decide by value or type.
+            ShortStep::Put(mut points) if self.is_opentsdb => {
+                points.truncate(1);
+                ShortStep::Put(points)
+            }
+            ShortStep::Delete(_) if self.is_opentsdb => ShortStep::Flush,
+            step => step,
+        };
+        let result: Result<(), StorageError> = match &step {
+            ShortStep::Put(points) if mode == Mode::Appends => {
+                store.append(&table, batch(points, mode, self.is_opentsdb)).await
+            }
+            ShortStep::Put(points) => {
+                store.put(&table, batch(points, mode, self.is_opentsdb)).await
+            }
+            ShortStep::Delete(series) => {
+                store.delete(&table, Delete::Row(Point::row(*series))).await
+            }
+            ShortStep::Flush => store.flush().await,
+        };
+        result.unwrap();
+        let mut model = self.model.lock().unwrap();
+        model.apply(self.daemon, self.now_ms, self.is_holding, &step);
+    }
+}
+
+fn batch(points: &[Point], mode: Mode, is_opentsdb: bool) -> CellBatch {
     let mut batch = CellBatch::new();
     for point in points {
         batch.begin_row(&Point::row(point.series)).unwrap();
         let (qualifier, value) = point.cell(mode);
         let time_ms = i64::from(HOUR) * 1_000 + i64::from(point.offset_ms);
-        let is_otsdb = matches!(mode, Mode::Largest | Mode::Smallest);
-        let cell = CellRef {
-            family: Family::T,
-            qualifier: &qualifier,
-            value: &value,
-            timestamp_ms: is_otsdb.then_some(time_ms),
+        let timestamp_ms = match mode {
+            Mode::Largest | Mode::Smallest => Some(time_ms),
+            // The server's time.
+            _ => is_opentsdb.then_some(i64::MAX),
         };
+        let cell =
+            CellRef { family: Family::T, qualifier: &qualifier, value: &value, timestamp_ms };
         batch.push(cell).unwrap();
     }
     batch

@@ -168,6 +168,10 @@ impl SubQueryRead<'_> {
             return Ok(ReadGroups::default());
         }
         tracing::debug!(%plan, "planned");
+        stats.rollup_interval = match &attempt.source {
+            ReadSource::Rollup { interval, .. } => Some(interval.interval.clone()),
+            ReadSource::Points { .. } => None,
+        };
         let (table, content) = engine.source(attempt);
         let sub = &attempt.sub;
         let mut pipeline = SeriesPipeline::new(sub, &plan.window, &self.options.query.zone);

@@ -52,6 +52,8 @@ pub struct SubQueryStats {
     pub emitted_points: u64,
     /// Those of them that are NaN (`nanDPs`).
     pub nan_points: u64,
+    /// Interval of the rollups that its result is made of; `None` for points.
+    pub rollup_interval: Option<String>,
     /// One for each scan, in the order of their key ranges (`scannerStats`).
     pub scanners: Vec<ScannerStats>,
 }

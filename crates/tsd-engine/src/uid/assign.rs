@@ -46,6 +46,14 @@ pub(crate) struct AssignedBatch {
     pub(crate) highest: Option<i64>,
 }
 
+impl AssignedBatch {
+    /// A batch of which nothing was tried.
+    pub(crate) fn failed(names: usize, error: &StorageError) -> Self {
+        let results = vec![Err(UidError::Storage(error.clone())); names];
+        Self { results, collisions: 0, highest: None }
+    }
+}
+
 /// Assigns UIDs to names that have none.
 pub(crate) async fn assign(
     table: &UidTable,

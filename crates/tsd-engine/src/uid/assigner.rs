@@ -19,8 +19,8 @@ use hashbrown::HashMap;
 use tsd_model::{Uid, UidKind};
 
 use super::{
-    PerKind, UidCaches, UidError, UidTable,
-    assign::{UidAllocation, assign, create_meta_objects},
+    LossCheck, PerKind, UidCaches, UidError, UidTable,
+    assign::{AssignedBatch, UidAllocation, assign, create_meta_objects},
 };
 use crate::{
     actor::{Actor, ActorContext, Reply},
@@ -89,6 +89,8 @@ pub(crate) struct AssignerSettings {
     pub(crate) max_pending: usize,
     pub(crate) max_batch: usize,
     pub(crate) stats: Arc<AssignerStats>,
+    /// Runs before assignments after a loss of names.
+    pub(crate) loss_check: Arc<LossCheck>,
 }
 
 /// State of the UID actor.
@@ -201,8 +203,12 @@ impl UidAssigner {
             let random = self.settings.random_metrics && kind == UidKind::Metric;
             let allocation = if random { UidAllocation::Random } else { UidAllocation::Counter };
             let clock = self.settings.realtime_meta.clone();
+            let loss_check = Arc::clone(&self.settings.loss_check);
             let work = async move {
-                let assigned = assign(&table, kind, &names, allocation).await;
+                let assigned = match loss_check.run(&table).await {
+                    Ok(()) => assign(&table, kind, &names, allocation).await,
+                    Err(error) => AssignedBatch::failed(names.len(), &error),
+                };
                 if let Some(clock) = clock {
                     create_meta_objects(&table, kind, &assigned, clock.now_secs()).await;
                 }

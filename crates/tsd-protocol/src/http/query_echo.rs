@@ -21,7 +21,7 @@ pub fn render_query(raw: &RawQuery, query: &Query, expressions: &[&str]) -> Stri
     let mut shown = Vec::new();
     let mut bytes = 0;
     for sub in &query.sub_queries {
-        let text = render_sub_query(sub, None);
+        let text = render_sub_query(sub, None, None);
         bytes += text.len();
         if bytes > MAX_SUB_QUERIES_BYTES {
             break;

@@ -9,9 +9,14 @@ use crate::json::{JsonObject, write_json_string};
 
 /// Renders a sub query with OpenTSDB's fields in their order; missing ones are `null`.
 ///
-/// `filter_tagks` are the UIDs of the tag keys with filters, if resolved.
+/// `filter_tagks` are the UIDs of the tag keys with filters, as far as resolved; `rollup` is the interval of
+/// the rollups that were read, if not points.
 #[must_use]
-pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> String {
+pub fn render_sub_query(
+    sub: &SubQuery,
+    filter_tagks: Option<&[Bytes]>,
+    rollup: Option<&str>,
+) -> String {
     let mut out = Vec::new();
     let mut object = JsonObject::open(&mut out);
     let tsuids = match &sub.source {
@@ -38,7 +43,9 @@ pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> Strin
     if sub.percentiles.is_empty() {
         object.literal("percentiles", "null");
     } else {
-        object.list("percentiles", &sub.percentiles, |out, p| {
+        let mut percentiles = sub.percentiles.clone();
+        percentiles.sort_by(f32::total_cmp);
+        object.list("percentiles", &percentiles, |out, p| {
             out.extend_from_slice(single_text(*p).as_bytes());
         });
     }
@@ -62,7 +69,7 @@ pub fn render_sub_query(sub: &SubQuery, filter_tagks: Option<&[Bytes]>) -> Strin
     .literal("useFuzzyFilter", true)
     .literal("preAggregate", sub.pre_aggregate)
     .optional("rollupUsage", sub.rollup_usage.map(tsd_query::RollupUsage::name))
-    .string("rollupTable", "raw")
+    .string("rollupTable", rollup.unwrap_or("raw"))
     .literal("showHistogramBuckets", sub.show_histogram_buckets)
     .literal("useMultiGets", true);
     let tags: Vec<(String, String)> = sub
@@ -103,7 +110,7 @@ mod tests {
         let raw = parse_query_body(&body).unwrap();
         let clock = Clock::utc(1_356_998_400_000);
         let query = raw.validate(&clock).unwrap();
-        render_sub_query(&query.sub_queries[0], None)
+        render_sub_query(&query.sub_queries[0], None, None)
     }
 
     #[test]
@@ -130,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_keep_their_digits() {
+    fn percentiles_keep_their_digits_and_are_sorted() {
         let text = echo(r#"{"aggregator":"sum","metric":"m","percentiles":[99.9,50]}"#);
-        assert!(text.contains(r#""percentiles":[99.9,50.0]"#), "{text}");
+        assert!(text.contains(r#""percentiles":[50.0,99.9]"#), "{text}");
         assert!(text.ends_with(r#""histogramQuery":true}"#), "{text}");
     }
 
@@ -153,7 +160,9 @@ mod tests {
         );
         let clock = Clock::utc(1);
         let query = raw.unwrap().validate(&clock).unwrap();
-        let text = render_sub_query(&query.sub_queries[0], Some(&[Bytes::from_static(&[0, 0, 1])]));
+        let tagks = [Bytes::from_static(&[0, 0, 1])];
+        let text = render_sub_query(&query.sub_queries[0], Some(&tagks), Some("10m"));
         assert!(text.contains(r#""filterTagKs":["AAAB"]"#), "{text}");
+        assert!(text.contains(r#""rollupTable":"10m""#), "{text}");
     }
 }

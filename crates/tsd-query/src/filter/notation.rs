@@ -54,7 +54,7 @@ pub(crate) fn short_filter(
         return TagFilter::try_new(tagk, "wildcard", expr, group_by);
     }
     if let Some((kind, rest)) = expr.split_once('(') {
-        let filter = rest.strip_suffix(')').unwrap_or(rest);
+        let filter = rest.strip_suffix(')').ok_or_else(|| FilterError::NoEnd(expr.to_owned()))?;
         return TagFilter::try_new(tagk, &kind.to_lowercase(), filter, group_by);
     }
     let kind = if expr.contains('*') { "iwildcard" } else { "literal_or" };

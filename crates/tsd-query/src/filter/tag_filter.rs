@@ -59,6 +59,9 @@ pub enum FilterError {
     /// A wildcard without an asterisk.
     #[error("Filter must contain an asterisk")]
     NoStar,
+    /// A short notation `type(filter` without its end.
+    #[error("Filter must end with a ')': {0}")]
+    NoEnd(String),
     /// A regular expression that does not compile.
     #[error("{0}")]
     Regexp(String),

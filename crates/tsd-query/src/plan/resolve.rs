@@ -134,6 +134,18 @@ fn resolve_tsuids(tsuids: &[String], schema: TableSchema) -> Result<Vec<Bytes>, 
     let mut resolved: Vec<Bytes> = Vec::with_capacity(tsuids.len());
     let mut first_metric: Option<&str> = None;
     for text in tsuids {
+        let Some(metric) = text.get(..schema.metric_width() * 2) else { continue };
+        let shared = *first_metric.get_or_insert(metric);
+        if !shared.eq_ignore_ascii_case(metric) {
+            return Err(QueryError::internal(format!(
+                "One or more TSUIDs did not share the same metric [{shared}] [{metric}]"
+            )));
+        }
+    }
+    for text in tsuids {
+        if text.len() < schema.metric_width() * 2 {
+            return Err(QueryError::internal(format!("TSUID has a wrong length: {text}")));
+        }
         let bytes = from_hex(text.as_bytes())
             .ok_or_else(|| QueryError::internal(format!("For input string: \"{text}\"")))?;
         let tags = bytes.len().saturating_sub(schema.metric_width());
@@ -142,13 +154,6 @@ fn resolve_tsuids(tsuids: &[String], schema: TableSchema) -> Result<Vec<Bytes>, 
         }
         if tags == 0 || tags % schema.tag_pair_width() != 0 {
             return Err(QueryError::internal(format!("TSUID has a wrong length: {text}")));
-        }
-        let metric = text.get(..schema.metric_width() * 2).unwrap_or_default();
-        let shared = *first_metric.get_or_insert(metric);
-        if !shared.eq_ignore_ascii_case(metric) {
-            return Err(QueryError::internal(format!(
-                "One or more TSUIDs did not share the same metric [{shared}] [{metric}]"
-            )));
         }
         resolved.push(bytes.into());
     }

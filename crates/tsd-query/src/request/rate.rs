@@ -35,7 +35,11 @@ impl RateOptions {
             )));
         }
         let inner: String = text.chars().take(count - 1).skip(5).collect();
-        let parts: Vec<&str> = inner.split(',').collect();
+        let mut parts: Vec<&str> = inner.split(',').collect();
+        // As `String.split` of Java does.
+        while parts.len() > 1 && parts.last().is_some_and(|part| part.is_empty()) {
+            parts.pop();
+        }
         if parts.len() > 3 {
             return Err(QueryError::bad_request(format!(
                 "Incorrect number of values in rate options specification, must be \
@@ -88,6 +92,8 @@ mod tests {
         check("rate{dropcounter}", true, i64::MAX, 0, true);
         check("rate{counter,255,30}", true, 255, 30, false);
         check("rate{counter,,100}", true, i64::MAX, 100, false);
+        check("rate{counter,,}", true, i64::MAX, 0, false);
+        check("rate{counter,5,,,}", true, 5, 0, false);
         check("rate{}", false, i64::MAX, 0, false);
     }
 

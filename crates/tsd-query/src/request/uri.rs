@@ -94,7 +94,12 @@ fn parse_percentiles(option: &str) -> Result<Vec<f32>, QueryError> {
         || QueryError::bad_request(format!("Malformated percentile query paramater: {option}"));
     let (_, rest) = option.split_once('[').ok_or_else(malformed)?;
     let (list, _) = rest.split_once(']').ok_or_else(malformed)?;
-    let not_a_number = |p: &str| QueryError::internal(format!("For input string: \"{p}\""));
+    let not_a_number = |p: &str| {
+        QueryError::internal(match p {
+            "" => "empty String".to_owned(),
+            _ => format!("For input string: \"{p}\""),
+        })
+    };
     list.split(',').map(|p| p.trim().parse().map_err(|_| not_a_number(p.trim()))).collect()
 }
 
@@ -103,14 +108,15 @@ fn parse_metric<'a>(text: &'a str, sub: &mut RawSubQuery) -> Result<&'a str, Que
     let Some((name, braces)) = text.split_once('{') else { return Ok(text) };
     let missing = || QueryError::internal(format!("Missing '}}' at the end of: {text}"));
     let braces = braces.strip_suffix('}').ok_or_else(missing)?;
-    let (grouping, rest) = match braces.split_once('}') {
-        None => (braces, None),
-        Some((grouping, rest)) => (grouping, Some(rest)),
+    let grouping = match braces.split_once('}') {
+        None => braces,
+        Some((grouping, _)) => {
+            // As in OpenTSDB, what follows the last opening brace, even if that is the first one.
+            let filtering = braces.rsplit_once('{').map_or(braces, |(_, inner)| inner);
+            parse_entries(filtering, false, sub)?;
+            grouping
+        }
     };
-    if let Some(rest) = rest {
-        let filtering = rest.rsplit_once('{').map_or(rest, |(_, inner)| inner);
-        parse_entries(filtering, false, sub)?;
-    }
     parse_entries(grouping, true, sub)?;
     Ok(name)
 }
@@ -119,6 +125,7 @@ fn parse_entries(text: &str, group_by: bool, sub: &mut RawSubQuery) -> Result<()
     if text.is_empty() {
         return Ok(());
     }
+    let what = if group_by { "tag" } else { "filter" };
     let mut pieces = text.split(',');
     while let Some(piece) = pieces.next() {
         let joined;
@@ -136,7 +143,7 @@ fn parse_entries(text: &str, group_by: bool, sub: &mut RawSubQuery) -> Result<()
             Ok(BraceEntry::Tag(filter)) => add_tag(&mut sub.filters, filter),
             Err(EntryError::Value(e)) => return Err(QueryError::bad_request(e.to_string())),
             Err(EntryError::Tag(why)) => {
-                return Err(QueryError::internal(format!("When parsing tag '{entry}': {why}")));
+                return Err(QueryError::internal(format!("When parsing {what} '{entry}': {why}")));
             }
         }
     }
@@ -201,6 +208,9 @@ mod tests {
 
     #[test]
     fn either_braces_may_be_empty() {
+        let sub = parse_m_parameter("sum:m{host=a}}").unwrap();
+        let filters: Vec<_> = sub.filters.iter().map(|f| (f.filter.as_str(), f.group_by)).collect();
+        assert_eq!(filters, [("a}", false), ("a", true)]);
         for text in ["sum:m{}", "sum:m{}{}", "sum:m"] {
             assert_eq!(parse_m_parameter(text).unwrap().filters.len(), 0, "{text}");
         }
@@ -246,6 +256,12 @@ mod tests {
         check_error("", 400, "The query string was empty");
         check_error("sum:m{host=a", 500, "Missing '}' at the end of: m{host=a");
         check_error("sum:m{host}", 500, "When parsing tag 'host': invalid tag: host");
+        check_error("sum:m{}{host}", 500, "When parsing filter 'host': invalid tag: host");
+        check_error(
+            "sum:m{host=wildcard(a*}",
+            500,
+            "When parsing tag 'host=wildcard(a*': Filter must end with a ')': wildcard(a*",
+        );
         check_error("sum:m{host=a=b}", 500, "When parsing tag 'host=a=b': invalid tag: host=a=b");
         check_error(
             "sum:m{host=nope(a)}",
@@ -258,6 +274,7 @@ mod tests {
             400,
             "Malformated percentile query paramater: percentiles",
         );
+        check_error("sum:percentiles[]:m", 500, "empty String");
         check_error("sum:percentiles[x]:m", 500, "For input string: \"x\"");
         check_error("sum:m{value=gt()}", 400, "Missing number in value filter: gt()");
         let error = parse_m_parameter("sum::m").unwrap_err();

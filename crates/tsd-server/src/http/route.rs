@@ -59,13 +59,15 @@ pub(crate) enum Route {
     LegacyAggregators,
     /// `/diediedie`.
     DieDieDie,
+    /// `/api/quarantine`, which OpenTSDB does not have.
+    Quarantine,
     /// Anything else.
     Unknown,
 }
 
 impl Route {
     /// Every route with its label, in the order of the discriminants.
-    pub(crate) const ALL: [(Self, &'static str); 24] = [
+    pub(crate) const ALL: [(Self, &'static str); 25] = [
         (Self::Put, "api/put"),
         (Self::Rollup, "api/rollup"),
         (Self::Histogram, "api/histogram"),
@@ -89,6 +91,7 @@ impl Route {
         (Self::LegacyVersion, "version"),
         (Self::LegacyAggregators, "aggregators"),
         (Self::DieDieDie, "diediedie"),
+        (Self::Quarantine, "api/quarantine"),
         (Self::Unknown, "unknown"),
     ];
 
@@ -111,7 +114,8 @@ impl Route {
             | Self::Config
             | Self::Version
             | Self::Aggregators
-            | Self::DropCaches => config.api_enabled,
+            | Self::DropCaches
+            | Self::Quarantine => config.api_enabled,
             Self::Home | Self::LegacySuggest => config.ui_enabled && reads,
             Self::LegacyStats | Self::LegacyVersion | Self::LegacyAggregators => config.ui_enabled,
             Self::DieDieDie => config.ui_enabled && !config.no_diediedie,

@@ -5,6 +5,7 @@ mod annotation;
 mod home;
 mod process_stats;
 mod put;
+pub(crate) mod quarantine;
 mod query;
 mod query_list;
 mod search;
@@ -41,6 +42,7 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::Home => Ok(home::home(request.state)),
         Route::Metrics => home::metrics(&request),
         Route::DieDieDie => home::diediedie(&request),
+        Route::Quarantine => quarantine::quarantine(&request).await,
         Route::Unknown => Err(ApiError::endpoint_not_found().into()),
     }
 }

@@ -169,7 +169,7 @@ async fn of_uris() {
                 "End time [1000000] must be greater than or equal to the start time [2000000]",
                 Dump,
             ),
-            uri("tsuid=sum:zz", 500, "For input string: \"zz\"", Nothing),
+            uri("tsuid=sum:zz", 500, "TSUID has a wrong length: zz", Nothing),
             uri("tsuid=sum:00", 500, "TSUID has a wrong length: 00", Nothing),
             uri(
                 "tsuid=sum:000001000001000001,000002000001000001",

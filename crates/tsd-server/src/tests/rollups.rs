@@ -58,6 +58,30 @@ async fn valid_lines_have_no_reply_and_are_stored_in_their_tables() {
 }
 
 #[tokio::test]
+async fn the_echo_names_the_rollups_that_were_read() {
+    let tsd = Tsd::start_with(config(), with(rollups())).await;
+    let lines = "rollup 1h-sum m 1370532925 42 host=a\nput m 1370532925 1 host=a\n";
+    assert_eq!(tsd.exchange(lines.as_bytes()).await, "");
+    tsd.engine.drain_writes().await;
+    for (sub, table) in [("1h-sum:m", "1h"), ("2h-sum:m", "1h"), ("1m-sum:m", "raw"), ("m", "raw")]
+    {
+        let uri = format!("/api/query?start=1370520000&end=1370540000&show_query&m=sum:{sub}");
+        let response = tsd.get(&uri).await;
+        assert_eq!(response.json()[0]["query"]["rollupTable"], table, "{}", response.text());
+    }
+    // The filters of series named by TSUID are not resolved.
+    let body = json!({
+        "start": 1_370_530_000, "end": 1_370_540_000, "showQuery": true,
+        "queries": [{
+            "aggregator": "sum", "tsuids": ["000001000001000001"],
+            "filters": [{"tagk": "host", "type": "wildcard", "filter": "*"}],
+        }],
+    });
+    let response = tsd.post("/api/query", &body.to_string()).await;
+    assert_eq!(response.json()[0]["query"]["filterTagKs"], json!([]), "{}", response.text());
+}
+
+#[tokio::test]
 async fn each_bad_line_gets_its_reply() {
     let tsd = Tsd::start_with(config(), with(rollups())).await;
     let cases = [
@@ -95,7 +119,7 @@ async fn each_bad_line_gets_its_reply() {
         ),
         (
             "rollup 1h-sum:dev m 1 1 a=b",
-            "illegal argument: Derived group by aggregations are not allowed DEV with metric m \
+            "illegal argument: Derived group by aggregations are not allowed dev with metric m \
              {a=b, _aggregate=DEV}",
         ),
         (

@@ -1,7 +1,7 @@
 //! Corrections beside flushes and row compactions.
 
 use crate::{
-    fake_cluster::{cluster, store},
+    fake_cluster::{cluster, store, store_beside_logs},
     scenarios::corrections,
 };
 
@@ -34,4 +34,20 @@ async fn open_rows_cost_no_read() {
     let cluster = cluster().await;
     let calls = || cluster.calls("Multi") + cluster.calls("Get");
     corrections::open_rows_cost_no_read(&store(&cluster, ""), calls).await;
+}
+
+#[tokio::test]
+async fn row_that_a_log_may_hold_is_not_compacted() {
+    for (age_ms, is_compacted) in [(50_000, false), (70_000, true)] {
+        let cluster = cluster().await;
+        let store = store_beside_logs(&cluster);
+        corrections::row_that_a_log_may_hold_is_not_compacted(&store, age_ms, is_compacted).await;
+    }
+}
+
+#[tokio::test]
+async fn correction_through_another_daemon_wins_over_a_later_flush() {
+    let cluster = cluster().await;
+    let store = store(&cluster, "");
+    corrections::correction_through_another_daemon_wins_over_a_later_flush(&store).await;
 }

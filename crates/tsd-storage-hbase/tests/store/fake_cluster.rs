@@ -35,6 +35,13 @@ pub(crate) fn store(cluster: &FakeCluster, prefix: &str) -> HBaseStorage {
     HBaseStorage::with_client(client(cluster), config).unwrap()
 }
 
+/// A store beside logs that hold points for up to a minute.
+pub(crate) fn store_beside_logs(cluster: &FakeCluster) -> HBaseStorage {
+    let max_hold = Duration::from_mins(1);
+    let config = HBaseConfig { max_hold, ..HBaseConfig::new("unused") };
+    HBaseStorage::with_client(client(cluster), config).unwrap()
+}
+
 /// A store whose operations fail after a few attempts.
 pub(crate) fn impatient_store(cluster: &FakeCluster) -> HBaseStorage {
     let config = HBaseConfig::new("unused");

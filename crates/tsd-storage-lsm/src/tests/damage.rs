@@ -250,10 +250,18 @@ async fn check_fault(table: &Table, fault: Fault, lossy: bool, running: bool) {
     }
     check_visible(&store, &file, lossy);
     // The operator accepts the loss.
-    let [kept] = &LsmStorage::quarantined_files(dir.path()).unwrap()[..] else {
-        panic!("{fault:?}")
-    };
-    assert!(LsmStorage::accept_loss(dir.path(), &kept.name).unwrap());
+    let quarantine = store.quarantine().unwrap();
+    let [kept] = &quarantine.files()[..] else { panic!("{fault:?}") };
+    assert_eq!((&kept.table, kept.since_ms > 0), (table, true));
+    assert_eq!(!kept.lost.is_empty(), lossy);
+    for rows in &kept.lost {
+        let within = |key: &Option<bytes::Bytes>| key.as_ref().is_none_or(|key| key[0] == 100);
+        assert!(within(&rows.first) && within(&rows.last), "{kept:?}");
+    }
+    assert!(quarantine.accept(&kept.name).unwrap());
+    assert_eq!(quarantine.has_unchecked_loss(table), lossy);
+    quarantine.loss_checked(table).unwrap();
+    assert!(!quarantine.has_unchecked_loss(table));
     assert!(store.health().is_empty());
     assert_eq!(gauge(&store, "tsd_lsm_quarantined_files"), 0);
     let start = key(100, 0).into();
@@ -389,7 +397,7 @@ async fn manifest_without_a_copy_quarantines_the_tree() {
         assert!(gauge(&store, "tsd_lsm_quarantined_bytes") > 10_000);
     }
     let store = open(&dir);
-    assert!(LsmStorage::accept_loss(dir.path(), "t.tsdb-tree").unwrap());
+    assert!(store.quarantine().unwrap().accept("t.tsdb-tree").unwrap());
     assert!(store.get(&data(), Get::row(key(100, 1).into())).await.unwrap().is_none());
     assert_eq!(fixture::all_cells(&store, &data()).await.len(), 50);
 }

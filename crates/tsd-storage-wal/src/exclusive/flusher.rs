@@ -94,6 +94,8 @@ impl MemtableFlush {
     ) -> Result<(), Stopped> {
         let memtable = &self.job.memtable;
         let names = state.tables.all();
+        // Later deletes of a table wait for its earlier rows.
+        let frees_space = state.memtables.view().has_deletes();
         for id in std::mem::take(&mut self.tables) {
             if state.flush_queue.is_stopping() {
                 return Err(Stopped);
@@ -103,7 +105,7 @@ impl MemtableFlush {
                 self.tables.push(id);
                 continue;
             }
-            match flush_table(backend, executor, memtable, (id, table)) {
+            match flush_table(backend, executor, memtable, (id, table), frees_space) {
                 Ok(()) => state.flush_succeeded(table),
                 Err(error) => {
                     if let Some(suppressed) = state.flush_log.admit(&error) {
@@ -134,7 +136,9 @@ pub(super) fn flush_memtable<B: FlushTarget>(
     let mut result = Ok(());
     for id in memtable.tables() {
         let Some(table) = names.get(id.0) else { continue };
-        if let Err(error) = flush_table(backend, executor, memtable, (id, table)) {
+        if let Err(error) =
+            flush_table(backend, executor, memtable, (id, table), memtable.has_deletes())
+        {
             state.metrics.flush_failures.increment(1);
             state.flush_failed(table, error.clone());
             result = Err(error);
@@ -148,9 +152,11 @@ fn flush_table<B: FlushTarget>(
     executor: &Executor,
     memtable: &Arc<Memtable>,
     (id, table): (TableId, &Table),
+    frees_space: bool,
 ) -> Result<(), StorageError> {
     let (start, stop, precedence) = (Vec::new(), Vec::new(), CellPrecedence::LogOrder);
-    let rows = MemtableRows::new(Arc::clone(memtable), id, start, stop, precedence);
+    let rows = MemtableRows::new(Arc::clone(memtable), id, start, stop, precedence)
+        .freeing_space(frees_space);
     let flush = || executor.wait(backend.flush_rows(table, Box::new(rows)));
     // A panic of the backend fails this flush, not the process: the other tables may work.
     catch_unwind(AssertUnwindSafe(flush)).unwrap_or_else(|panic| {

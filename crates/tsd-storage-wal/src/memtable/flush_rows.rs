@@ -23,6 +23,7 @@ pub(crate) struct MemtableRows {
     /// Key after the last; empty: no bound.
     stop: Vec<u8>,
     precedence: CellPrecedence,
+    frees_space: bool,
 }
 
 impl MemtableRows {
@@ -35,7 +36,13 @@ impl MemtableRows {
         precedence: CellPrecedence,
     ) -> Self {
         let copied = CopiedRows::starting_at(start);
-        Self { memtable, table, copied, next: 0, stop, precedence }
+        Self { memtable, table, copied, next: 0, stop, precedence, frees_space: false }
+    }
+
+    /// Sets [`FlushRows::frees_space`].
+    pub(crate) fn freeing_space(mut self, frees_space: bool) -> Self {
+        self.frees_space = frees_space;
+        self
     }
 
     /// Copies more rows if all copied ones were returned; `None` at the end.
@@ -52,6 +59,10 @@ impl MemtableRows {
 }
 
 impl FlushRows for MemtableRows {
+    fn frees_space(&self) -> bool {
+        self.frees_space
+    }
+
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
         self.refill()?;
         let (key, ops) = self.copied.row(self.next)?;

@@ -12,6 +12,7 @@ use crate::{
     active_memtable::ActiveMemtable,
     backend_policy::{Admission, CommitPolicy},
     change::Change,
+    state::WalState,
 };
 
 /// Longest wait for a flush that makes no progress. Later writes are then rejected at once, until
@@ -70,6 +71,17 @@ impl MultiWriterCommits {
     }
 }
 
+/// The error of a write while log or memory are full and flushes make no progress: with the cause, if a
+/// table cannot be flushed.
+fn full_log_error(state: &WalState) -> StorageError {
+    match state.flush_failures.borrow().iter().next() {
+        Some((table, error)) => StorageError::Unavailable(
+            format!("the log is full, and table {table} cannot be flushed: {error}").into(),
+        ),
+        None => StorageError::Throttled("the log is full and is being flushed"),
+    }
+}
+
 impl CommitPolicy for MultiWriterCommits {
     fn admit(&mut self, active: &mut ActiveMemtable, _: u64) -> Admission {
         if active.is_full() && active.can_rotate() {
@@ -107,8 +119,7 @@ impl CommitPolicy for MultiWriterCommits {
                     Admission::Rejected(StorageError::DiskFull)
                 } else {
                     state.metrics.rejected_writes.increment(1);
-                    let reason = "the log is full and the backend is unavailable";
-                    Admission::Rejected(StorageError::Throttled(reason))
+                    Admission::Rejected(full_log_error(&state))
                 };
             }
         }

@@ -13,8 +13,8 @@
 //! * A delete covers the time of the cell that was read. A later write of the column has a later
 //!   commit time and is not deleted. A cell that is flushed later with exactly the deleted time
 //!   stays hidden; its value is in the compacted cell.
-//! * A correction in a memtable is older than the column that a compaction puts meanwhile, if that
-//!   column has a later time. The flush reads such rows back and puts the correction again.
+//! * A correction in a memtable may be older than the column that a compaction of another program puts
+//!   meanwhile. The backend verifies such rows at their flush, and puts the correction again.
 //! * Cells in memtables are unchanged. Their flush adds another column to the compacted row, which
 //!   the next compaction merges. A point in both has the same value in both.
 

@@ -206,7 +206,9 @@ async fn writes_beyond_the_bound_are_rejected_while_the_backend_is_unavailable()
                 Err(error) => break error,
             }
         };
-        assert!(matches!(rejected, StorageError::Throttled(_)), "{rejected}");
+        let text = rejected.to_string();
+        assert!(matches!(rejected, StorageError::Unavailable(_)), "{text}");
+        assert!(text.contains(data().as_str()) && text.contains("backend"), "{text}");
         assert!((10..60).contains(&written), "{written}");
         assert_eq!(gauge(&store, "tsd_wal_backend_unavailable"), 1);
         for _ in 0..100 {
@@ -220,7 +222,8 @@ async fn writes_beyond_the_bound_are_rejected_while_the_backend_is_unavailable()
         assert_eq!(contents(&store, &data()).await.len(), written as usize);
         backend.inner.heal();
         while let Err(error) = put(&store, b"after", b"1").await {
-            assert!(matches!(error, StorageError::Throttled(_)), "{error}");
+            let is_transient = error.recovery() == tsd_storage::Recovery::RetryLater;
+            assert!(is_transient, "{error}");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         store.flush().await.unwrap();

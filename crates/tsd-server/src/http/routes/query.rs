@@ -13,8 +13,12 @@ mod stats_format;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hyper::Method;
-use tsd_engine::{Query, QueryClient, QueryControl, QueryFailure, RawQuery, UidError, UidKind};
+use tsd_engine::{
+    Query, QueryClient, QueryControl, QueryFailure, RawQuery, SeriesSource, SubQueryStats,
+    UidError, UidKind,
+};
 use tsd_protocol::{
     ApiError, ResponseLayout, parse_query_body, parse_query_uri, query_error, render_query,
     render_sub_query, write_json_string,
@@ -64,7 +68,7 @@ async fn plain_query(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError
     if raw.explain {
         return explain::explain(request, &raw, &query).await;
     }
-    let echoes = echoes(request, &query).await?;
+    let tagks = filter_tagks(request, &query).await?;
     let control = control(request, render_query(&raw, &query, &[]).into());
     let result = request
         .state
@@ -72,6 +76,7 @@ async fn plain_query(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError
         .query(query.clone(), control)
         .await
         .map_err(|failure| to_api_error(failure, Some(&raw)))?;
+    let echoes = echoes(&query, &tagks, result.sub_results.iter().map(|sub| &sub.stats));
     Ok(query_response::query_response(&query, result, layout(request, &query), echoes))
 }
 
@@ -98,27 +103,54 @@ fn layout(request: &HttpRequest<'_>, query: &Query) -> ResponseLayout {
     ResponseLayout { ms_resolution: query.ms_resolution, arrays: request.query.has("arrays") }
 }
 
-/// Renders the sub queries, with the UIDs of their tag keys, if the response repeats them.
-async fn echoes(request: &HttpRequest<'_>, query: &Query) -> Result<Vec<Arc<str>>, ApiError> {
+/// UIDs of the tag keys with filters of each sub query; nothing unless the response repeats them.
+async fn filter_tagks(
+    request: &HttpRequest<'_>,
+    query: &Query,
+) -> Result<Vec<Option<Vec<Bytes>>>, ApiError> {
     if !query.show_query {
         return Ok(Vec::new());
     }
-    let mut echoes = Vec::with_capacity(query.sub_queries.len());
+    let mut tagks = Vec::with_capacity(query.sub_queries.len());
     for sub in &query.sub_queries {
-        let mut names: Vec<String> = sub.filters.iter().map(|filter| filter.tagk.clone()).collect();
-        names.sort();
-        names.dedup();
-        let mut uids = Vec::with_capacity(names.len());
-        for uid in request.state.engine.uids().uids_of(UidKind::Tagk, &names).await {
-            // A name without a UID is reported by the query itself.
-            let uid = uid.map_err(|error| to_api_error(error.into(), None))?;
-            uids.extend(uid.map(|uid| bytes::Bytes::copy_from_slice(uid.as_bytes())));
+        if sub.filters.is_empty() {
+            tagks.push(None);
+            continue;
         }
-        uids.sort();
-        let tagks = (!uids.is_empty()).then_some(uids.as_slice());
-        echoes.push(render_sub_query(sub, tagks).into());
+        let mut uids = Vec::with_capacity(sub.filters.len());
+        // The filters of series named by TSUID are not resolved.
+        if matches!(sub.source, SeriesSource::Metric(_)) {
+            let mut names: Vec<String> =
+                sub.filters.iter().map(|filter| filter.tagk.clone()).collect();
+            names.sort();
+            names.dedup();
+            for uid in request.state.engine.uids().uids_of(UidKind::Tagk, &names).await {
+                // A name without a UID is reported by the query itself.
+                let uid = uid.map_err(|error| to_api_error(error.into(), None))?;
+                uids.extend(uid.map(|uid| Bytes::copy_from_slice(uid.as_bytes())));
+            }
+            uids.sort();
+        }
+        tagks.push(Some(uids));
     }
-    Ok(echoes)
+    Ok(tagks)
+}
+
+/// Renders the sub queries as the response repeats them, with the rollups that were read.
+fn echoes<'a>(
+    query: &Query,
+    tagks: &[Option<Vec<Bytes>>],
+    stats: impl Iterator<Item = &'a SubQueryStats>,
+) -> Vec<Arc<str>> {
+    let mut rollups = stats.map(|stats| stats.rollup_interval.as_deref());
+    query
+        .sub_queries
+        .iter()
+        .zip(tagks)
+        .map(|(sub, tagks)| {
+            render_sub_query(sub, tagks.as_deref(), rollups.next().flatten()).into()
+        })
+        .collect()
 }
 
 /// Like [`control`], for requests that are listed by their URI.

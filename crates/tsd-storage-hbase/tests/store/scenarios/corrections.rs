@@ -6,7 +6,9 @@ use tsd_model::{
     Family, MergeRule, PointColumns, Row, RowExtras, Value, decode_row, from_hex,
     plan_row_compaction,
 };
-use tsd_storage::{Delete, FlushTarget, Get, ReadVersion, RowRewrite, Storage, system_clock_ms};
+use tsd_storage::{
+    Delete, FlushTarget, Get, ReadVersion, RowRewrite, Storage, StorageError, system_clock_ms,
+};
 use tsd_storage_hbase::HBaseStorage;
 
 use super::flush::{TestRow, flush_rows};
@@ -124,17 +126,63 @@ pub(crate) async fn correction_written_during_a_row_compaction_is_kept(store: &H
     }
 }
 
-/// Rows of the current hour are not read back: nobody compacts them.
-pub(crate) async fn open_rows_cost_no_read(store: &HBaseStorage, calls: impl Fn() -> usize) {
+/// The row was written `age_ms` ago.
+pub(crate) async fn row_that_a_log_may_hold_is_not_compacted(
+    store: &HBaseStorage,
+    age_ms: i64,
+    is_compacted: bool,
+) {
+    put_cells(store, system_clock_ms() - age_ms, &["0000=05@0", "0010=06@10"]).await;
+    let plan = plan_row_compaction(&key(), &cells(store, &key()).await, MergeRule::Newest);
+    let plan = plan.unwrap();
+    let (row, read) = (key(), ReadVersion::default());
+    let rewrite = RowRewrite { row, put: plan.put, delete: plan.delete, read };
+    let result = store.rewrite_row(&data(), rewrite).await;
+    assert_eq!(result.is_ok(), is_compacted, "{result:?}");
+    assert!(result.is_ok() || matches!(result, Err(StorageError::Throttled(_))));
+    assert_eq!(cells(store, &key()).await.len(), if is_compacted { 1 } else { 2 });
+}
+
+/// Key of a row whose hour is not over.
+fn open_key() -> Vec<u8> {
     let now_secs = u32::try_from(system_clock_ms() / 1_000).unwrap();
     let base = now_secs + 3_600 - now_secs % 3_600;
     let mut key = key().to_vec();
     key[3..7].copy_from_slice(&base.to_be_bytes());
-    let cells = vec![(vec![0, 0], vec![5], system_clock_ms())];
+    key
+}
+
+pub(crate) async fn correction_through_another_daemon_wins_over_a_later_flush(
+    store: &HBaseStorage,
+) {
+    let (key, now) = (open_key(), system_clock_ms());
+    // The log holds three points in order; another daemon corrects the first after the second, and
+    // wrote the third before.
+    put(store, &key, &[0, 0], &[8], Some(now + 15)).await;
+    put(store, &key, &[0, 0x21], &[0, 9], Some(now + 16)).await;
+    let cells = [(0, 10), (0x10, 12), (0x20, 20)]
+        .map(|(second, at)| (vec![0, second], vec![second + 1], now + at))
+        .to_vec();
+    let row = TestRow { key: key.clone(), cells, ..TestRow::default() };
+    store.flush_rows(&data(), flush_rows([row])).await.unwrap();
+    let row = store.get(&data(), Get::row(bytes(&key))).await.unwrap().unwrap();
+    let base = u32::from_be_bytes(key[3..7].try_into().unwrap());
+    let base = tsd_model::BaseTime::containing(base);
+    let (mut columns, mut extras) = (PointColumns::default(), RowExtras::default());
+    decode_row(&row, base, MergeRule::Newest, &mut columns, &mut extras).unwrap();
+    let values: Vec<_> = (0..columns.len()).map(|at| columns.value(at).unwrap()).collect();
+    assert_eq!(values, [8, 0x11, 0x21].map(Value::Integer));
+}
+
+/// Rows of the current hour are not read back if their cells have exact times: nobody compacts them.
+pub(crate) async fn open_rows_cost_no_read(store: &HBaseStorage, calls: impl Fn() -> usize) {
+    let key = open_key();
+    let at = system_clock_ms();
+    let cells = vec![(vec![0, 0], vec![5], at), (vec![0, 16], vec![6], at)];
     let row = TestRow { key: key.clone(), cells, ..TestRow::default() };
     let before = calls();
     store.flush_rows(&data(), flush_rows([row])).await.unwrap();
     assert_eq!(calls(), before + 1, "the put");
-    let read = store.get(&data(), Get::column(bytes(&key), Family::T, bytes([0, 0]))).await;
-    assert!(read.unwrap().is_some());
+    let column = Get::column(bytes(&key), Family::T, bytes([0, 0, 0, 16]));
+    assert!(store.get(&data(), column).await.unwrap().is_some());
 }

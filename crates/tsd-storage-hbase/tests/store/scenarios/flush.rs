@@ -114,7 +114,15 @@ pub(crate) async fn flushed_rows_read_the_same_as_single_cells(
     for attempt in 0..3 {
         // The second flush follows a partial one, the third changes nothing.
         if attempt == 1 && fail() {
-            assert!(store.flush_rows(&data(), flush_rows(many_changes())).await.is_err());
+            // A flush whose rows leave in one call leaves the fault to the next one.
+            let mut failed = false;
+            for _ in 0..20 {
+                failed |= store.flush_rows(&data(), flush_rows(many_changes())).await.is_err();
+                if failed {
+                    break;
+                }
+            }
+            assert!(failed);
         }
         store.flush_rows(&data(), flush_rows(many_changes())).await.unwrap();
         let rows = scan(store, Scan::default()).await;
@@ -134,6 +142,7 @@ pub(crate) async fn flushed_rows_read_the_same_as_single_cells(
 pub(crate) async fn points_of_a_row_are_one_column(store: &HBaseStorage) {
     let mut row = TestRow { key: key(1), cells: points([0, 1, 2], 7, 10), ..TestRow::default() };
     row.cells[1].2 = 12;
+    row.cells[2].2 = 13;
     row.cells.insert(2, (vec![1, 0, 0], b"{}".to_vec(), 11));
     row.cells.sort();
     store.flush_rows(&data(), flush_rows([row])).await.unwrap();
@@ -145,7 +154,7 @@ pub(crate) async fn points_of_a_row_are_one_column(store: &HBaseStorage) {
     assert_eq!(
         cells,
         [
-            (bytes([0, 0, 0, 0x10, 0, 0x20]), bytes([7, 7, 7, 0]), 12),
+            (bytes([0, 0, 0, 0x10, 0, 0x20]), bytes([7, 7, 7, 0]), 10),
             (bytes([1, 0, 0]), bytes("{}"), 11)
         ]
     );

@@ -8,7 +8,7 @@ use tsd_protocol::{
 };
 
 use super::{
-    apply_uri_parameters, control, echoes, layout,
+    apply_uri_parameters, control, echoes, filter_tagks, layout,
     query_response::{fills_with_null, send_series},
     response_stream::SerializationTimer,
     to_api_error,
@@ -36,11 +36,12 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     } else {
         None
     };
-    let echoes = echoes(request, &query).await?;
+    let tagks = filter_tagks(request, &query).await?;
     let control = control(request, render_query(&raw, &query, &texts).into());
     let result = engine.query_gexp(gexp_query, control).await;
     let GexpResult { series, stats, guard } =
         result.map_err(|failure| to_api_error(failure, Some(&raw)))?;
+    let echoes = echoes(&query, &tagks, stats.sub_queries.iter());
     let timer = SerializationTimer::default();
     let show_tsuids = query.show_tsuids;
     let nan_as_null: Vec<bool> = query.sub_queries.iter().map(fills_with_null).collect();

@@ -1,0 +1,233 @@
+//! `tsdb quarantine`: damaged files of the store, and consent to their loss.
+
+use std::{
+    fmt::Write as _,
+    io::{IsTerminal, stdin},
+};
+
+use anyhow::{Context, bail, ensure};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tsd_engine::EngineHandle;
+use tsd_server::quarantine_json;
+
+use crate::{
+    args::{QuarantineAcceptArgs, QuarantineArgs, QuarantineCommand, QuarantinePlace},
+    daemon_client::DaemonClient,
+    daemon_in_the_way, prepare, print_lines, runtime,
+    store::Purpose,
+    with_engine,
+};
+
+/// Whose quarantine it is.
+enum Store<'a> {
+    Daemon(DaemonClient),
+    Opened(&'a EngineHandle),
+}
+
+/// Runs the command on the daemon that has the store open, or on the store itself.
+pub(crate) fn run(args: &QuarantineArgs) -> anyhow::Result<()> {
+    let place = match &args.command {
+        QuarantineCommand::List(args) => &args.place,
+        QuarantineCommand::Accept(args) => &args.place,
+    };
+    let by_daemon =
+        |client| runtime()?.block_on(execute(&mut Store::Daemon(client), &args.command, place));
+    if let Some(url) = &place.url {
+        return by_daemon(DaemonClient::new(url)?);
+    }
+    let (config, settings) = prepare(place.config()?)?;
+    let opened = with_engine(&config, &settings, Purpose::Query, async |open| {
+        execute(&mut Store::Opened(&open.engine), &args.command, place).await
+    });
+    match opened {
+        Err(error) => by_daemon(daemon_in_the_way(error, "asking")?),
+        done => done,
+    }
+}
+
+async fn execute(
+    store: &mut Store<'_>,
+    command: &QuarantineCommand,
+    place: &QuarantinePlace,
+) -> anyhow::Result<()> {
+    let files = store.files().await?;
+    match command {
+        QuarantineCommand::List(_) if place.json => print_lines(&format!("{files:#}\n")),
+        QuarantineCommand::List(_) => print_lines(&describe(&files)?),
+        QuarantineCommand::Accept(args) => {
+            let names = accepted_names(args, &files)?;
+            if !names.is_empty() && !args.yes {
+                confirm(&files, &names)?;
+            }
+            store.accept(&names).await?;
+            if place.json {
+                print_lines(&format!("{}\n", json!({ "accepted": names })));
+            } else if names.is_empty() {
+                print_lines("No file is in quarantine.\n");
+            } else {
+                let lines = names.iter().map(|name| format!("{name}: accepted and removed\n"));
+                print_lines(&lines.collect::<String>());
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Store<'_> {
+    async fn files(&mut self) -> anyhow::Result<Value> {
+        match self {
+            Self::Opened(engine) => Ok(quarantine_json(&engine.quarantine().await)),
+            Self::Daemon(daemon) => {
+                let response = daemon.get("/api/quarantine").await?;
+                let authority = daemon.authority();
+                ensure!(response.status == 200, "{authority}: {}", response.error_text());
+                serde_json::from_slice(&response.body).context("the response is no JSON")
+            }
+        }
+    }
+
+    async fn accept(&mut self, names: &[String]) -> anyhow::Result<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        match self {
+            Self::Opened(engine) => {
+                for name in names {
+                    let accepted = engine.accept_loss(name).await?;
+                    ensure!(accepted, "{name} is not in quarantine any more");
+                }
+            }
+            Self::Daemon(daemon) => {
+                let body = json!({ "files": names }).to_string();
+                let response = daemon.post("/api/quarantine/accept", body).await?;
+                let authority = daemon.authority();
+                ensure!(response.status == 200, "{authority}: {}", response.error_text());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn text<'v>(file: &'v Value, field: &str) -> &'v str {
+    file.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The files that the command line names; fails if one is not in quarantine.
+fn accepted_names(args: &QuarantineAcceptArgs, files: &Value) -> anyhow::Result<Vec<String>> {
+    let known: Vec<&str> =
+        files.as_array().into_iter().flatten().map(|file| text(file, "name")).collect();
+    if args.all {
+        return Ok(known.into_iter().map(str::to_owned).collect());
+    }
+    if let Some(unknown) = args.names.iter().find(|name| !known.contains(&name.as_str())) {
+        bail!("no file {unknown:?} is in quarantine; `tsdb quarantine list` lists them");
+    }
+    Ok(args.names.clone())
+}
+
+/// Asks on the terminal.
+fn confirm(files: &Value, names: &[String]) -> anyhow::Result<()> {
+    ensure!(
+        stdin().is_terminal(),
+        "standard input is no terminal to ask on; --yes accepts the loss without a question"
+    );
+    let chosen = files.as_array().into_iter().flatten();
+    let chosen = chosen.filter(|file| names.iter().any(|name| name == text(file, "name")));
+    eprint!("{}", describe(&chosen.cloned().collect())?);
+    eprint!("Accept the loss and remove the damaged files? [y/N] ");
+    let mut answer = String::new();
+    stdin().read_line(&mut answer)?;
+    let accepted = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    ensure!(accepted, "nothing was accepted");
+    Ok(())
+}
+
+/// The files for people.
+fn describe(files: &Value) -> anyhow::Result<String> {
+    let files = files.as_array().context("the response is no list of files")?;
+    let mut out = String::new();
+    if files.is_empty() {
+        out.push_str("No file is in quarantine.\n");
+    }
+    for file in files {
+        let name = text(file, "name");
+        let bytes = file.get("bytes").and_then(Value::as_u64).unwrap_or_default();
+        let since_ms = file.get("since").and_then(Value::as_i64).unwrap_or_default();
+        writeln!(out, "{name}")?;
+        writeln!(out, "  file   store/{}, {bytes} bytes", text(file, "file"))?;
+        writeln!(out, "  table  {}", text(file, "table"))?;
+        writeln!(out, "  since  {}", utc(Timestamp::from_millisecond(since_ms)?))?;
+        writeln!(out, "  cause  {}", text(file, "cause"))?;
+        let lost = file.get("lost").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        for range in lost {
+            writeln!(out, "  lost   {}", describe_range(range)?)?;
+        }
+        if lost.is_empty() {
+            writeln!(out, "  lost   nothing: the file was rebuilt")?;
+            writeln!(out, "  to do  remove the damaged file: tsdb quarantine accept {name}")?;
+        } else {
+            writeln!(
+                out,
+                "  to do  put back a copy of the data directory, or let queries return what is \
+                 left:\n         tsdb quarantine accept {name}"
+            )?;
+        }
+    }
+    Ok(out)
+}
+
+fn describe_range(range: &Value) -> anyhow::Result<String> {
+    let names = range.get("metrics").and_then(Value::as_array);
+    let names: Option<Vec<&str>> =
+        names.map(|names| names.iter().filter_map(Value::as_str).collect());
+    let mut out = match names.as_deref() {
+        Some([metric]) => format!("points of metric {metric}"),
+        Some(metrics) => format!("points of the metrics {}", metrics.join(", ")),
+        None => {
+            let key = |field| range.get(field).and_then(Value::as_str);
+            let first = key("firstRow").map_or("the start".to_owned(), |key| format!("row {key}"));
+            let last = key("lastRow").map_or("the end".to_owned(), |key| format!("row {key}"));
+            format!("cells of the table from {first} to {last}")
+        }
+    };
+    let secs = |field| range.get(field).and_then(Value::as_i64);
+    if let (Some(from), Some(to)) = (secs("from"), secs("to")) {
+        let (from, to) = (Timestamp::from_second(from)?, Timestamp::from_second(to)?);
+        write!(out, " from {} to {}", utc(from), utc(to))?;
+    }
+    Ok(out)
+}
+
+fn utc(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn files_are_described_with_what_was_lost_and_what_to_do() {
+        let files = json!([
+            {
+                "name": "t.tsdb-7", "file": "t.tsdb/tables/7", "table": "tsdb", "bytes": 12,
+                "cause": "data block at offset 40", "since": 1_600_000_000_123_i64, "loss": true,
+                "lost": [
+                    { "metrics": ["m"], "from": 1_599_998_400, "to": 1_600_002_000 },
+                    { "metrics": ["a", "b"], "from": null, "to": null },
+                    { "metrics": null, "firstRow": "0102", "lastRow": null },
+                ],
+            },
+            {
+                "name": "t.tsdb-v3", "file": "t.tsdb/v3", "table": "tsdb", "bytes": 1,
+                "cause": "manifest: its checksum is wrong", "since": 0, "loss": false, "lost": [],
+            },
+        ]);
+        insta::assert_snapshot!(describe(&files).unwrap());
+        assert_eq!(describe(&json!([])).unwrap(), "No file is in quarantine.\n");
+        assert!(describe(&json!({})).is_err());
+    }
+}

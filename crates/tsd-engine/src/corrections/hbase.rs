@@ -1,0 +1,281 @@
+//! Histories on HBase: two daemons of ours, and an OpenTSDB, over one cluster.
+//!
+//! The first two may acknowledge a write when HBase has it, or when their logs have it. A log flushes
+//! when a step says so and when its writes get too old. The third writer puts cells with the time of
+//! the server, and compacts rows as OpenTSDB does: it puts the compacted column with the time of the
+//! server, and deletes the columns that it read up to that time.
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hbase_fake::FakeCluster;
+use hbase_rs::{Client, ClientConfig, SERVER_TIME};
+use tempfile::TempDir;
+use tsd_model::{MergeRule, TableSchema, plan_row_compaction};
+use tsd_storage::{CellBatch, CellRef, ClockMs, Get, Storage};
+use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
+use tsd_storage_wal::{BackendSharing, WalConfig, WalStorage};
+
+use super::{
+    Ending, Mode, TestStores, check_seeds,
+    history::{HOUR, Rng},
+    run::table,
+};
+
+/// The time. Histories run one after the other.
+static NOW_MS: AtomicI64 = AtomicI64::new(0);
+/// Differences of the daemons' clocks.
+static SKEWS: [AtomicI64; 2] = [AtomicI64::new(0), AtomicI64::new(0)];
+static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// How long a log holds writes.
+const HOLD_MS: i64 = 2_000;
+/// Number of the daemon that is an OpenTSDB.
+const OPENTSDB: usize = 2;
+
+fn now_ms() -> i64 {
+    NOW_MS.load(Ordering::Relaxed)
+}
+
+fn first_clock() -> i64 {
+    now_ms() + SKEWS[0].load(Ordering::Relaxed)
+}
+
+fn second_clock() -> i64 {
+    now_ms() + SKEWS[1].load(Ordering::Relaxed)
+}
+
+const CLOCKS: [ClockMs; 3] = [first_clock, second_clock, now_ms];
+
+/// Where a daemon acknowledges writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ack {
+    Storage,
+    Log,
+}
+
+struct TestDaemon {
+    ack: Ack,
+    directory: TempDir,
+    config: HBaseConfig,
+    client: Client,
+    hbase: Arc<HBaseStorage>,
+    log: Option<Arc<WalStorage<HBaseStorage>>>,
+}
+
+impl TestDaemon {
+    async fn start(ack: Ack, client: &Client, config: HBaseConfig) -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let hbase = HBaseStorage::with_client(client.clone(), config.clone()).unwrap();
+        let hbase = Arc::new(hbase);
+        let mut daemon = Self { ack, directory, config, client: client.clone(), hbase, log: None };
+        daemon.open_log().await;
+        daemon
+    }
+
+    async fn open_log(&mut self) {
+        if self.ack == Ack::Storage {
+            return;
+        }
+        let config = WalConfig {
+            backend: BackendSharing::MultiWriter,
+            clock: self.config.clock,
+            max_age: Duration::from_hours(1_000),
+            ..WalConfig::new(self.directory.path().join("log"))
+        };
+        let log = WalStorage::open(config, Arc::clone(&self.hbase)).await.unwrap().0;
+        self.log = Some(Arc::new(log));
+    }
+
+    fn store(&self) -> Arc<dyn Storage> {
+        match &self.log {
+            Some(log) => Arc::<WalStorage<HBaseStorage>>::clone(log),
+            None => Arc::<HBaseStorage>::clone(&self.hbase),
+        }
+    }
+
+    fn segments(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let files = fs::read_dir(self.directory.path().join("log")).unwrap();
+        files
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "wal"))
+            .map(|path| (path.clone(), fs::read(path).unwrap()))
+            .collect()
+    }
+
+    async fn restart(&mut self, how: Ending) {
+        if let Some(log) = self.log.take() {
+            match how {
+                Ending::Clean => log.flush().await.unwrap(),
+                Ending::Kill => {}
+                Ending::KillAfterFlush => {
+                    let segments = self.segments();
+                    log.flush().await.unwrap();
+                    log.stop().await;
+                    for (path, bytes) in segments {
+                        fs::write(path, bytes).unwrap();
+                    }
+                }
+            }
+            log.stop().await;
+        }
+        let hbase = HBaseStorage::with_client(self.client.clone(), self.config.clone()).unwrap();
+        self.hbase = Arc::new(hbase);
+        self.open_log().await;
+        // The rows of the replayed log are flushed at once; here before anything else happens.
+        self.store().flush().await.unwrap();
+    }
+}
+
+/// Two daemons of ours and an OpenTSDB.
+struct HBaseStores {
+    daemons: Vec<TestDaemon>,
+    max_skew_ms: i64,
+    has_opentsdb: bool,
+}
+
+impl HBaseStores {
+    async fn new(cluster: &FakeCluster, client: &Client, acks: [Ack; 2], rng: &mut Rng) -> Self {
+        static HISTORIES: AtomicUsize = AtomicUsize::new(0);
+        let hour_ms = i64::from(HOUR) * 1_000;
+        // Within the hour of all points, at its end, and long after.
+        NOW_MS.store(hour_ms + rng.pick(&[1_000_000, 3_590_000, 86_400_000]), Ordering::Relaxed);
+        for skew in &SKEWS {
+            skew.store(0, Ordering::Relaxed);
+        }
+        let prefix = format!("h{}.", HISTORIES.fetch_add(1, Ordering::Relaxed));
+        cluster.create_table(&format!("{prefix}{}", table()), &[]);
+        let mut daemons = Vec::new();
+        for (ack, clock) in acks.into_iter().chain([Ack::Storage]).zip(CLOCKS) {
+            let config = HBaseConfig {
+                table_prefix: prefix.clone(),
+                compacted_table: Some((table(), TableSchema::opentsdb_default())),
+                max_hold: Duration::from_millis(2 * HOLD_MS as u64),
+                clock,
+                ..HBaseConfig::new("unused")
+            };
+            daemons.push(TestDaemon::start(ack, client, config).await);
+        }
+        let has_opentsdb = rng.chance(50);
+        // The delete markers of an OpenTSDB hide what a clock that is behind stamps after them.
+        let max_skew_ms = if has_opentsdb { 0 } else { rng.pick(&[0, 0, 20, 500]) };
+        Self { daemons, max_skew_ms, has_opentsdb }
+    }
+}
+
+impl TestStores for HBaseStores {
+    fn daemons(&self) -> usize {
+        if self.has_opentsdb { 3 } else { 2 }
+    }
+
+    fn store(&self, daemon: usize) -> Arc<dyn Storage> {
+        self.daemons[daemon].store()
+    }
+
+    async fn restart(&mut self, daemon: usize, how: Ending) {
+        self.daemons[daemon].restart(how).await;
+        // Longer than the lead of its clock.
+        self.move_clock(100);
+    }
+
+    fn move_clock(&mut self, by_ms: i64) {
+        // The time does not go back; clocks do, by their differences.
+        NOW_MS.fetch_add(by_ms.max(0), Ordering::Relaxed);
+    }
+
+    fn now_ms(&self) -> i64 {
+        now_ms()
+    }
+
+    fn max_skew_ms(&self) -> i64 {
+        self.max_skew_ms
+    }
+
+    fn set_skew(&mut self, daemon: usize, ms: i64) {
+        if let Some(skew) = SKEWS.get(daemon) {
+            skew.store(ms, Ordering::Relaxed);
+        }
+    }
+
+    fn max_hold_ms(&self, daemon: usize) -> Option<i64> {
+        (self.daemons[daemon].ack == Ack::Log).then_some(HOLD_MS)
+    }
+
+    fn is_opentsdb(&self, daemon: usize) -> bool {
+        daemon == OPENTSDB
+    }
+
+    async fn compact_as_opentsdb(&self, row: Bytes) -> bool {
+        let (daemon, table) = (&self.daemons[OPENTSDB], table());
+        if now_ms() <= (i64::from(HOUR) + 3_600) * 1_000 {
+            return false;
+        }
+        let read = daemon.hbase.get(&table, Get::row(row.clone())).await.unwrap();
+        let cells = read.map_or_else(Vec::new, |row| row.cells);
+        let plan = plan_row_compaction(&row, &cells, MergeRule::Newest).unwrap();
+        if let Some(column) = &plan.put {
+            let cell = CellRef {
+                family: column.family,
+                qualifier: &column.qualifier,
+                value: &column.value,
+                timestamp_ms: Some(SERVER_TIME.cast_signed()),
+            };
+            let batch = CellBatch::single(&row, cell).unwrap();
+            daemon.hbase.put(&table, batch).await.unwrap();
+        }
+        if !plan.delete.is_empty() {
+            let mut delete = hbase_rs::Delete::try_new(row).unwrap();
+            for old in &plan.delete {
+                let family = old.family.as_str().as_bytes();
+                delete = delete.column(family, &old.qualifier, SERVER_TIME).unwrap();
+            }
+            let name = format!("{}{table}", daemon.config.table_prefix);
+            daemon.client.table(name.parse().unwrap()).mutate(delete).await.unwrap();
+        }
+        // Nothing else happens in the same millisecond: its marker would hide it.
+        NOW_MS.fetch_add(1, Ordering::Relaxed);
+        !plan.is_nothing()
+    }
+
+    async fn end(self) {
+        for daemon in &self.daemons {
+            if let Some(log) = &daemon.log {
+                log.stop().await;
+            }
+        }
+    }
+}
+
+async fn check(first: Ack, second: Ack) {
+    let _one = ONE_AT_A_TIME.lock().await;
+    let cluster = FakeCluster::start(1).await;
+    cluster.set_clock(now_ms);
+    let client = Client::new(ClientConfig::new("test"), cluster.discovery());
+    check_seeds(Mode::Newest, 8, async |rng| {
+        HBaseStores::new(&cluster, &client, [first, second], rng).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_acknowledged_correction_is_read_with_two_daemons_that_write_to_hbase() {
+    check(Ack::Storage, Ack::Storage).await;
+}
+
+#[tokio::test]
+async fn an_acknowledged_correction_is_read_with_one_daemon_that_holds_its_writes() {
+    check(Ack::Log, Ack::Storage).await;
+}
+
+#[tokio::test]
+async fn an_acknowledged_correction_is_read_with_two_daemons_that_hold_their_writes() {
+    check(Ack::Log, Ack::Log).await;
+}

@@ -1,0 +1,67 @@
+//! Damaged files that a store has quarantined, and the consent to their loss.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::{StorageError, Table};
+
+/// A damaged file in quarantine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantinedFile {
+    /// Name by which its loss is accepted.
+    pub name: String,
+    /// Path of the file in the store, relative to the store's directory.
+    pub file: String,
+    /// The table that it was a part of.
+    pub table: Table,
+    /// What is damaged, with the offset.
+    pub what: String,
+    /// Size of the damaged file, in bytes; 0 if it was missing.
+    pub bytes: u64,
+    /// When it was quarantined, in epoch milliseconds.
+    pub since_ms: i64,
+    /// Rows of which cells may be lost; empty if the file was rebuilt without loss.
+    pub lost: Vec<LostRows>,
+}
+
+/// A range of rows of which cells may be lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LostRows {
+    /// Key of the first row; `None` for all from the start of the table.
+    pub first: Option<Bytes>,
+    /// Key of the last row; `None` for all up to the end of the table.
+    pub last: Option<Bytes>,
+}
+
+/// The quarantine of a store. Its calls read or change a few small files.
+pub trait Quarantine: fmt::Debug + Send + Sync {
+    /// The files whose loss was not accepted yet, by name.
+    fn files(&self) -> Vec<QuarantinedFile>;
+
+    /// Accepts the loss of a file and removes it: from then on reads of its rows return what is
+    /// left. Returns false if there is no such file.
+    ///
+    /// # Errors
+    ///
+    /// An error of the disk; the loss may or may not be accepted then.
+    fn accept(&self, name: &str) -> Result<bool, StorageError>;
+
+    /// True if a loss of the table was accepted and [`Self::loss_checked`] was not called since. What
+    /// is derived from the cells of the table, such as the next free number, may be wrong.
+    fn has_unchecked_loss(&self, table: &Table) -> bool;
+
+    /// Records durably that the accepted losses of the table are dealt with.
+    ///
+    /// # Errors
+    ///
+    /// An error of the disk.
+    fn loss_checked(&self, table: &Table) -> Result<(), StorageError>;
+
+    /// Records durably that cells of any table were lost with consent, outside of the store's files.
+    ///
+    /// # Errors
+    ///
+    /// An error of the disk.
+    fn note_loss(&self) -> Result<(), StorageError>;
+}
