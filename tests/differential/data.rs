@@ -22,6 +22,8 @@ const TRACKING_TIMEOUT: Duration = Duration::from_secs(10);
 
 const HOSTS: &[&str] = &["web01", "web02", "db01", "DB02"];
 const CENTERS: &[&str] = &["lga", "ams", "sfo"];
+/// Group-by aggregators of pre-aggregates, which are values of the tag `_aggregate`.
+const GROUP_BYS: &[&str] = &["SUM", "MAX"];
 
 /// One series and its points: milliseconds or seconds as they are put, and the JSON of the value.
 pub(crate) struct Series {
@@ -37,6 +39,8 @@ pub(crate) struct Data {
     pub(crate) seed: u64,
     pub(crate) series: Vec<Series>,
     annotations: Vec<Value>,
+    rollups: Vec<Value>,
+    histograms: Vec<Value>,
 }
 
 /// How the values of a metric look.
@@ -106,7 +110,9 @@ impl Data {
                 annotation
             })
             .collect();
-        Self { seed, series, annotations }
+        let rollups = rollups(&format!("s{seed}.rollup"), random);
+        let histograms = histograms(&format!("s{seed}.hist"), random);
+        Self { seed, series, annotations, rollups, histograms }
     }
 
     pub(crate) fn metrics(&self) -> Vec<&str> {
@@ -131,22 +137,30 @@ impl Data {
         &self.series[random.index(self.series.len())]
     }
 
-    /// Puts everything to both; names get the same UIDs because they are assigned one by one.
-    pub(crate) fn store(&mut self, servers: &Servers) -> Result<(), String> {
+    /// Puts everything to all; names get the same UIDs because they are assigned one by one. With `plant` one
+    /// point of ours gets another value.
+    pub(crate) fn store(&mut self, servers: &Servers, plant: bool) -> Result<(), String> {
         let assign = |kind: &str, name: &str| {
             let request = Request::get("/api/uid/assign").parameter(kind, name);
-            let (theirs, ours) = (send(servers.theirs, &request), send(servers.ours, &request));
-            if theirs == ours || theirs.body.contains("already exists") {
-                return Ok(());
+            let theirs = send(servers.theirs, &request);
+            for ours in &servers.ours {
+                let ours = send(ours.address, &request);
+                if theirs != ours && !theirs.body.contains("already exists") {
+                    return Err(format!("{request}: theirs {theirs:?} ours {ours:?}"));
+                }
             }
-            Err(format!("{request}: theirs {theirs:?} ours {ours:?}"))
+            Ok(())
         };
+        let others = [format!("s{}.rollup", self.seed), format!("s{}.hist", self.seed)];
+        let mut metrics = self.metrics();
+        metrics.extend(others.iter().map(String::as_str));
         for (kind, names) in [
-            ("tagk", &["host", "dc", "cpu"][..]),
+            ("tagk", &["host", "dc", "cpu", "_aggregate"][..]),
             ("tagv", HOSTS),
             ("tagv", CENTERS),
             ("tagv", &["0", "1"]),
-            ("metric", &self.metrics()),
+            ("tagv", GROUP_BYS),
+            ("metric", &metrics),
         ] {
             for name in names {
                 assign(kind, name)?;
@@ -163,14 +177,20 @@ impl Data {
                 })
             })
             .collect();
-        for points in points.chunks(200) {
-            let request = Request::post("/api/put", Value::Array(points.to_vec()));
-            let request = request.flag("sync").flag("details");
-            for address in [servers.theirs, servers.ours] {
-                let response = send(address, &request);
-                if response.status != 200 {
-                    return Err(format!("put to {address}: {} {}", response.status, response.body));
-                }
+        for (path, points) in [
+            ("/api/put", &points),
+            ("/api/rollup", &self.rollups),
+            ("/api/histogram", &self.histograms),
+        ] {
+            put(servers, path, points)?;
+        }
+        if plant {
+            let mut planted = points.first().ok_or("no points")?.clone();
+            planted["value"] = json!(planted["value"].as_i64().unwrap_or_default() + 1);
+            for ours in &servers.ours {
+                let request = Request::post("/api/put", planted.clone()).flag("details");
+                let response = send(ours.address, &request);
+                println!("differential: planted {planted} in {}: {}", ours.name, response.body);
             }
         }
         for at in 0..self.series.len() {
@@ -182,7 +202,7 @@ impl Data {
                 annotation["tsuid"] = self.series[at as usize].tsuid.clone().into();
             }
             let request = Request::post("/api/annotation", annotation);
-            for address in [servers.theirs, servers.ours] {
+            for address in servers.addresses() {
                 let response = send(address, &request);
                 if !matches!(response.status, 200 | 304) {
                     return Err(format!("{request}: {} {}", response.status, response.body));
@@ -216,6 +236,87 @@ impl Data {
         }
         out
     }
+}
+
+/// Puts points, rollups or histograms to all.
+fn put(servers: &Servers, path: &str, points: &[Value]) -> Result<(), String> {
+    for points in points.chunks(200) {
+        let request = Request::post(path, Value::Array(points.to_vec()));
+        let request = request.flag("sync").flag("details");
+        for address in servers.addresses() {
+            let response = send(address, &request);
+            if response.status != 200 {
+                return Err(format!("{path} to {address}: {} {}", response.status, response.body));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Rollups and pre-aggregates over some days.
+fn rollups(metric: &str, random: &mut Random) -> Vec<Value> {
+    let mut cells = Vec::new();
+    for (at, host) in HOSTS.iter().take(random.between(1, 3) as usize).enumerate() {
+        for (interval, minutes) in [("11m", 11), ("22m", 22)] {
+            let is_grouped = random.chance(30);
+            let mut time = BASE + random.between(0, 200) * minutes * 60;
+            for _ in 0..random.between(1, 12) {
+                // The last interval of a day is incomplete, and has no place in the row.
+                let is_last = (time - BASE) % 86_400 / (minutes * 60) >= 1_440 / minutes;
+                for aggregator in ["sum", "count", "min", "max"] {
+                    if is_last || random.chance(15) {
+                        continue;
+                    }
+                    let value = match aggregator {
+                        "count" => json!(random.between(0, 20)),
+                        _ if random.chance(50) => json!(random.between(-500, 500)),
+                        _ => json!(random.between(-5_000, 5_000) as f64 / 8.0),
+                    };
+                    let mut cell = json!({
+                        "metric": metric, "timestamp": time, "value": value, "interval": interval,
+                        "aggregator": aggregator, "tags": {"host": host, "dc": CENTERS[at % 3]},
+                    });
+                    if is_grouped {
+                        cell["groupByAggregator"] = json!(GROUP_BYS[at % 2]);
+                    }
+                    cells.push(cell);
+                }
+                time += minutes * 60 * random.between(1, 20);
+            }
+        }
+    }
+    cells
+}
+
+fn histograms(metric: &str, random: &mut Random) -> Vec<Value> {
+    let mut histograms = Vec::new();
+    for host in HOSTS.iter().take(random.between(1, 3) as usize) {
+        let mut time = BASE + random.between(0, 3_000);
+        for _ in 0..random.between(1, 12) {
+            let mut buckets = serde_json::Map::new();
+            for (low, high) in [("0", "1.75"), ("1.75", "3.5"), ("3.5", "7"), ("10", "12.5")] {
+                if random.chance(70) {
+                    buckets.insert(format!("{low},{high}"), json!(random.between(0, 30)));
+                }
+            }
+            if buckets.is_empty() {
+                buckets.insert("0,1".to_owned(), json!(1));
+            }
+            let mut histogram = json!({
+                "metric": metric, "timestamp": time, "id": 42, "buckets": buckets,
+                "tags": {"host": host},
+            });
+            if random.chance(40) {
+                histogram["underflow"] = json!(random.between(0, 9));
+            }
+            if random.chance(40) {
+                histogram["overflow"] = json!(random.between(0, 9));
+            }
+            histograms.push(histogram);
+            time += random.pick(&[&60_i64, &60, &300, &3_600]);
+        }
+    }
+    histograms
 }
 
 fn points(shape: Shape, random: &mut Random) -> Vec<(i64, Value)> {
@@ -305,6 +406,12 @@ fn tsuid(servers: &Servers, series: &Series) -> Result<String, String> {
         })
         .ok_or_else(|| format!("{request}: not found on {address}"))
     };
-    let (theirs, ours) = (found(servers.theirs)?, found(servers.ours)?);
-    if theirs == ours { Ok(ours) } else { Err(format!("{request}: theirs {theirs} ours {ours}")) }
+    let theirs = found(servers.theirs)?;
+    for ours in &servers.ours {
+        let ours = found(ours.address)?;
+        if theirs != ours {
+            return Err(format!("{request}: theirs {theirs} ours {ours}"));
+        }
+    }
+    Ok(theirs)
 }

@@ -50,7 +50,12 @@ impl KnownDifferences {
         let request = difference.request.to_string();
         let theirs = format!("{} {}", difference.theirs.status, difference.theirs.body);
         let ours = format!("{} {}", difference.ours.status, difference.ours.body);
-        let all = |texts: &[&str], text: &str| texts.iter().all(|one| text.contains(one));
+        // A status stands at the start; elsewhere its digits are part of a value.
+        let occurs = |one: &str, text: &str| {
+            let status = one.get(..3).is_some_and(|s| s.bytes().all(|byte| byte.is_ascii_digit()));
+            if status { text.starts_with(one) } else { text.contains(one) }
+        };
+        let all = |texts: &[&str], text: &str| texts.iter().all(|one| occurs(one, text));
         let matches = |entry: &&Entry| {
             all(&entry.request, &request)
                 && all(&entry.theirs, &theirs)

@@ -10,8 +10,12 @@
 //! | `--seed N` | first seed, 1 unless given; a seed determines points and requests |
 //! | `--seconds N` | run for about N seconds, 60 unless given |
 //! | `--cases N` | run exactly N requests instead |
-//! | `--only KIND` | only requests of a kind: `query`, `exp`, `gexp`, `last`, `lookup`, `suggest`, `annotation`, `put`, `telnet`, `uid`, `misc` |
-//! | `--engine hbase` | our daemon on tables of its own on the same HBase; embedded unless given |
+//! | `--seeds N` | run N seeds to their end instead |
+//! | `--requests N` | requests of a seed, 400 unless given |
+//! | `--only KIND` | only requests of a kind, as the last lines list them |
+//! | `--engine NAME` | `embedded`, `hbase`: our daemon on tables of its own on the same HBase, or `both` unless given |
+//! | `--short` | a short run: two fixed seeds and one of the clock, with 150 requests each |
+//! | `--plant` | stores one point of ours with another value, which must fail the run |
 //! | `--opentsdb HOST:PORT --tsdb HOST:PORT` | use these servers, which must have the settings of `servers.rs` and no data of these seeds |
 //! | `--differences N` | end after N kinds of differences, 25 unless given |
 //! | `--all` | print known differences too |
@@ -36,25 +40,30 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     process::ExitCode,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use cluster::Cluster;
 use tsd_testkit::Arguments;
 
 use crate::{
-    compare::compare, data::Data, known::KnownDifferences, random::Random, servers::Servers,
+    compare::compare,
+    data::Data,
+    known::KnownDifferences,
+    random::Random,
+    servers::{Engine, Servers},
 };
-
-/// Requests of one seed, before new points are put.
-const REQUESTS_PER_SEED: u64 = 400;
 
 struct Options {
     seed: u64,
     duration: Duration,
     cases: Option<u64>,
     only: Option<String>,
-    hbase: bool,
+    seeds: Option<u64>,
+    short: bool,
+    requests: u64,
+    engines: Vec<Engine>,
+    plant: bool,
     all: bool,
     differences: usize,
     opentsdb: Option<SocketAddr>,
@@ -68,7 +77,11 @@ impl Options {
             duration: Duration::from_mins(1),
             cases: None,
             only: None,
-            hbase: false,
+            seeds: None,
+            short: false,
+            requests: 400,
+            engines: vec![Engine::Embedded, Engine::HBase],
+            plant: false,
             all: false,
             differences: 25,
             opentsdb: None,
@@ -81,7 +94,17 @@ impl Options {
                 "--seconds" => options.duration = Duration::from_secs(arguments.number()),
                 "--cases" => options.cases = Some(arguments.number()),
                 "--only" => options.only = Some(arguments.text()),
-                "--engine" => options.hbase = arguments.text() == "hbase",
+                "--seeds" => options.seeds = Some(arguments.number()),
+                "--requests" => options.requests = arguments.number(),
+                "--engine" => {
+                    options.engines = match arguments.text().as_str() {
+                        "embedded" => vec![Engine::Embedded],
+                        "hbase" => vec![Engine::HBase],
+                        _ => vec![Engine::Embedded, Engine::HBase],
+                    }
+                }
+                "--short" => options.short = true,
+                "--plant" => options.plant = true,
                 "--differences" => options.differences = arguments.number(),
                 "--all" => options.all = true,
                 "--opentsdb" => options.opentsdb = Some(arguments.number()),
@@ -89,7 +112,30 @@ impl Options {
                 _ => arguments.unknown(),
             }
         }
+        if options.short {
+            options.requests = 150;
+        }
         options
+    }
+
+    /// The seeds to run, one after the other.
+    fn seeds(&self) -> Box<dyn Iterator<Item = u64>> {
+        if self.short {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            return Box::new([1, 2, 1_000 + now.as_secs() % 1_000_000].into_iter());
+        }
+        match self.seeds {
+            Some(count) => Box::new(self.seed..self.seed + count),
+            None => Box::new(self.seed..),
+        }
+    }
+
+    /// True once enough requests were sent or enough time has passed.
+    fn is_done(&self, cases: u64, start: Instant) -> bool {
+        match self.cases {
+            Some(limit) => cases >= limit,
+            None => !self.short && self.seeds.is_none() && start.elapsed() > self.duration,
+        }
     }
 }
 
@@ -103,7 +149,7 @@ fn main() -> ExitCode {
     let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
     let servers = match (options.opentsdb, options.tsdb) {
         (Some(opentsdb), Some(tsdb)) => Servers::running(opentsdb, tsdb),
-        _ => match runtime.block_on(Servers::start(options.hbase)) {
+        _ => match runtime.block_on(Servers::start(&options.engines)) {
             Ok(servers) => servers,
             Err(error) => {
                 eprintln!("differential: {error}");
@@ -125,20 +171,22 @@ fn run(options: &Options, servers: &Servers) -> bool {
     let mut found: Vec<String> = Vec::new();
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut cases = 0;
-    let mut seed = options.seed;
-    let is_done = |cases: u64| match options.cases {
-        Some(limit) => cases >= limit,
-        None => start.elapsed() > options.duration,
-    };
-    while !is_done(cases) && found.len() < options.differences {
+    let mut failed: BTreeSet<u64> = BTreeSet::new();
+    let mut seeds = 0;
+    for seed in options.seeds() {
+        if options.is_done(cases, start) || found.len() >= options.differences {
+            break;
+        }
+        seeds += 1;
         let mut random = Random::new(seed);
         let mut data = Data::new(seed, &mut random);
-        if let Err(error) = data.store(servers) {
+        println!("differential: seed {seed}");
+        if let Err(error) = data.store(servers, options.plant) {
             println!("differential: seed {seed}: {error}");
             return false;
         }
-        for number in 0..REQUESTS_PER_SEED {
-            if is_done(cases) || found.len() >= options.differences {
+        for number in 0..options.requests {
+            if options.is_done(cases, start) || found.len() >= options.differences {
                 break;
             }
             let (kind, request) = requests::next(&data, number, &mut random);
@@ -166,14 +214,13 @@ fn run(options: &Options, servers: &Servers) -> bool {
             if !found.contains(&smallest.kind()) {
                 println!("--- seed {seed}, request {number} ({kind})\n{smallest}{points}");
                 found.push(smallest.kind());
+                failed.insert(seed);
             }
         }
-        seed += 1;
     }
     let kinds: Vec<_> = requests_by_kind.iter().map(|(k, n)| format!("{k} {n}")).collect();
     println!(
-        "differential: {cases} requests with seeds from {} in {:.0?}: {}",
-        options.seed,
+        "differential: {cases} requests of {seeds} seeds in {:.0?}: {}",
         start.elapsed(),
         kinds.join(", ")
     );
@@ -181,5 +228,9 @@ fn run(options: &Options, servers: &Servers) -> bool {
         println!("differential: known: {count} × {name}");
     }
     println!("differential: {} differences that are not listed", found.len());
+    for seed in failed {
+        let requests = options.requests;
+        println!("repeat: tests/differential.sh --seed {seed} --seeds 1 --requests {requests}");
+    }
     found.is_empty()
 }

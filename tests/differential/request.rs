@@ -69,6 +69,11 @@ impl Request {
         self
     }
 
+    /// True for a query that deletes what it returns.
+    pub(crate) fn is_delete(&self) -> bool {
+        self.path == "/api/query" && !self.is_read
+    }
+
     pub(crate) fn uri(&self) -> String {
         let mut uri = self.path.clone();
         for (at, (name, value)) in self.parameters.iter().enumerate() {

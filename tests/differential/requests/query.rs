@@ -126,7 +126,40 @@ pub(super) fn time_text(seconds: i64, random: &mut Random) -> String {
         0 => format!("{}", seconds * 1_000 + random.between(0, 999)),
         1 => format!("{}.{:03}", seconds, random.between(0, 999)),
         2 => format!("{}ms", seconds * 1_000),
+        3 => date(seconds, random),
         _ => seconds.to_string(),
+    }
+}
+
+/// A time as a date, which a time zone may shift.
+fn date(seconds: i64, random: &mut Random) -> String {
+    // Days since BASE, 2013-01-01, within about two years.
+    let mut day = (seconds - BASE).div_euclid(86_400);
+    let second = (seconds - BASE).rem_euclid(86_400);
+    let mut year = 2013;
+    while day < 0 {
+        year -= 1;
+        day += if year == 2012 { 366 } else { 365 };
+    }
+    while day >= 365 {
+        day -= 365;
+        year += 1;
+    }
+    let mut month = 1;
+    for length in [31, if year == 2012 { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if day < length {
+            break;
+        }
+        day -= length;
+        month += 1;
+    }
+    let (hour, minute, rest) = (second / 3_600, second / 60 % 60, second % 60);
+    let separator = random.pick(&["-", " "]);
+    let date = format!("{year}/{month:02}/{:02}", day + 1);
+    match random.below(3) {
+        0 => format!("{date}{separator}{hour:02}:{minute:02}"),
+        1 => format!("{date}{separator}{hour:02}:{minute:02}:{rest:02}"),
+        _ => date,
     }
 }
 
@@ -134,7 +167,7 @@ pub(super) fn request(data: &Data, random: &mut Random) -> Request {
     if random.chance(50) { by_uri(data, random) } else { by_body(data, random) }
 }
 
-fn flags(mut request: Request, random: &mut Random) -> Request {
+pub(super) fn flags(mut request: Request, random: &mut Random) -> Request {
     for (flag, percent) in [
         ("ms", 25),
         ("arrays", 25),

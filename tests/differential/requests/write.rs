@@ -11,7 +11,81 @@ use crate::{
 pub(super) fn annotation(data: &Data, number: u64, random: &mut Random) -> Request {
     // Each in a year of its own, so that the requests of one kind see no others.
     let start = BASE + 86_400 * 400 + (number as i64 % 20) * 10;
-    match random.below(12) {
+    let tsuid = &data.any_series(random).tsuid;
+    match random.below(17) {
+        12 => {
+            let mut request = Request::get("/api/annotation")
+                .parameter("start_time", start.to_string())
+                .parameter("tsuid", tsuid.as_str());
+            if random.chance(60) {
+                request = request.parameter("description", format!("uri {number}"));
+            }
+            if random.chance(30) {
+                request = request.parameter("notes", "some notes");
+            }
+            if random.chance(30) {
+                request =
+                    request.parameter("end_time", random.pick(&["1h-ago", "x", "1400000000"]));
+            }
+            match random.below(5) {
+                0 => request,
+                1 => request.parameter("method_override", "delete").write(),
+                2 => request.parameter("method_override", random.pick(&["nope", ""])),
+                3 => request.parameter("method_override", "put").write(),
+                _ => request.parameter("method_override", "post").write(),
+            }
+        }
+        13 => {
+            let mut body = json!({"startTime": start, "endTime": start + 90, "tsuids": [tsuid]});
+            if random.chance(20) {
+                body["global"] = json!(true);
+            }
+            if random.chance(10) {
+                body["tsuids"] = json!(random.pick(&["zz", ""]));
+            }
+            Request::post("/api/annotation/bulk", body).method("DELETE").write()
+        }
+        14 => {
+            let request = Request::get("/api/annotation/bulk")
+                .method("DELETE")
+                .parameter("start_time", start.to_string())
+                .parameter("tsuids", tsuid.as_str())
+                .write();
+            if random.chance(60) {
+                request.parameter("end_time", (start + 50).to_string())
+            } else {
+                request
+            }
+        }
+        15 => {
+            let bad = [
+                json!([{"description": "no start"}]),
+                json!([]),
+                json!({}),
+                json!([null]),
+                json!([{"startTime": "x"}]),
+                json!([{"startTime": start, "tsuid": "zz", "description": "d"}]),
+                json!([{"startTime": start, "tsuid": "000001", "description": "d"}]),
+                json!([{"startTime": start, "custom": []}]),
+                json!([{"startTime": start, "unknown": 1, "description": "d"}]),
+                json!([{"startTime": -5, "description": "d"}]),
+            ][random.index(10)]
+            .clone();
+            Request::post("/api/annotation/bulk", bad).write()
+        }
+        16 => {
+            let mut body = json!({
+                "startTime": start, "tsuid": tsuid, "description": format!("of {number}"),
+            });
+            if random.chance(20) {
+                body["startTime"] = json!(start * 1_000 + 5);
+            }
+            if random.chance(30) {
+                body["custom"] = json!({"owner": "x"});
+            }
+            let methods = ["POST", "PUT", "DELETE"];
+            Request::post("/api/annotation", body).method(methods[random.index(3)]).write()
+        }
         0..4 => {
             let mut body = json!({"startTime": start});
             if random.chance(90) {
@@ -191,6 +265,61 @@ const BAD_LINES: &[&str] = &[
     "put M 1356998400 1.5f host=web01",
     "put M 1356998400.123 5 host=web01",
     "put M 1356998400 +5 host=web01",
+    "put M 1356998400 -0 host=web01",
+    "put M 1356998400 .5 host=web01",
+    "put M 1356998400 5. host=web01",
+    "put M 1356998400 1E3 host=web01",
+    "put M 1356998400 -Infinity host=web01",
+    "put M 1356998400 1.0e400 host=web01",
+    "put M 1356998400 00000000000000000001 host=web01",
+    "put M 1356998400 -9223372036854775808 host=web01",
+    "put M 1356998400 -9223372036854775809 host=web01",
+    "put M +1356998400 1 host=web01",
+    "put M 1356998400x 1 host=web01",
+    "put M 99999999999999999999 1 host=web01",
+    "put M 1356998400 1 host=web01 host=web01",
+    "put M 1356998400 1 host=web01 dc",
+    "put M 1356998400 1 host=web01\tdc=lga",
+    "put\tM 1356998400 1 host=web01",
+    " put M 1356998400 1 host=web01",
+    "put M 1356998400 1 host=web01 ",
+    "put M 1356998400 1 host=web01\r",
+    "put M 1356998400 1 ho/st=we.b-0_1",
+    "rollup 11m-sum M 1356998400 1 host=web01",
+    "rollup 11m-nope M 1356998400 1 host=web01",
+    "rollup 11m-avg M 1356998400 1 host=web01",
+    "rollup 9m-sum M 1356998400 1 host=web01",
+    "rollup 11m-sum:sum M 1356998400 1 host=web01",
+    "rollup 11m-sum:nope M 1356998400 1 host=web01",
+    "rollup 11m-sum:avg M 1356998400 1 host=web01",
+    "rollup 11m-sum:SUM M 1356998400 1 host=web01 _aggregate=max",
+    "rollup sum M 1356998400 1 host=web01",
+    "rollup nope M 1356998400 1 host=web01",
+    "rollup  M 1356998400 1 host=web01",
+    "rollup : M 1356998400 1 host=web01",
+    "rollup 11m- M 1356998400 1 host=web01",
+    "rollup -sum M 1356998400 1 host=web01",
+    "rollup 11m-sum-max M 1356998400 1 host=web01",
+    "rollup 11m-sum M 1356998400000 1 host=web01",
+    "rollup 11m-sum M 1356998400 x host=web01",
+    "rollup 11m-sum M 1356998400 1",
+    "rollup 11m-sum M 0 1 host=web01",
+    "rollup 11m-sum  1356998400 1 host=web01",
+    "histogram M 1356998400 0,1.5=3:1.5,2=1 host=web01",
+    "histogram M 1356998400 0,1=3:u=1:o=2 host=web01",
+    "histogram M 1356998400 42 AAAA host=web01",
+    "histogram M 1356998400 7 AAAA host=web01",
+    "histogram M 1356998400 300 AAAA host=web01",
+    "histogram M 1356998400  host=web01",
+    "histogram M x 0,1=3 host=web01",
+    "histogram M 0 0,1=3 host=web01",
+    "histogram M 1356998400 0,1=3 host",
+    "histogram  1356998400 0,1=3 host=web01",
+    "histogram M$ 1356998400 0,1=3 host=web01",
+    "histogram M 1356998400 0,1=3",
+    "HELP",
+    "Help",
+    "putx",
 ];
 
 pub(super) fn telnet(data: &Data, number: u64, random: &mut Random) -> Request {
@@ -201,7 +330,10 @@ pub(super) fn telnet(data: &Data, number: u64, random: &mut Random) -> Request {
                 let time = BASE + number as i64 * 100 + random.between(0, 90);
                 return format!("put {metric} {time} {} host=web01", random.between(-99, 99));
             }
-            random.pick(BAD_LINES).replace('M', &metric)
+            random
+                .pick(BAD_LINES)
+                .replace(" M", &format!(" {metric}"))
+                .replace("\tM", &format!("\t{metric}"))
         })
         .collect();
     Request::telnet(lines.join("\n"))
@@ -209,7 +341,38 @@ pub(super) fn telnet(data: &Data, number: u64, random: &mut Random) -> Request {
 
 pub(super) fn uid(data: &Data, number: u64, random: &mut Random) -> Request {
     let name = format!("s{}.uid{number}", data.seed);
-    match random.below(12) {
+    match random.below(17) {
+        12 => {
+            let old = format!("s{}.uid{}", data.seed, random.below(number.max(1)));
+            Request::get("/api/uid/rename").parameter("metric", old).parameter("name", name).write()
+        }
+        13 => {
+            let body = json!({"metric": format!("s{}.int", data.seed), "name": "host$"});
+            Request::post("/api/uid/rename", body).write()
+        }
+        14 => {
+            let other = format!("s{}.float", data.seed);
+            let body = json!({"metric": format!("s{}.int", data.seed), "name": other});
+            Request::post("/api/uid/rename", body).write()
+        }
+        15 => {
+            let bodies = ["{", "[]", "{}", r#"{"metric":"x"}"#, r#"{"name":"x"}"#, "", "null"];
+            let paths = ["/api/uid/assign", "/api/uid/rename"];
+            Request::get(paths[random.index(2)])
+                .method(["POST", "PUT", "DELETE"][random.index(3)])
+                .text(bodies[random.index(7)])
+                .write()
+        }
+        16 => {
+            let bodies = [
+                json!({"metric": []}),
+                json!({"metric": [""]}),
+                json!({"metric": "text"}),
+                json!({"nope": ["x"]}),
+                json!({"tagk": ["a b", "host"], "tagv": ["web01", "é"]}),
+            ];
+            Request::post("/api/uid/assign", bodies[random.index(5)].clone()).write()
+        }
         0 | 1 => Request::get("/api/uid/assign").parameter("metric", name).write(),
         2 => Request::get("/api/uid/assign")
             .parameter("metric", format!("bad$name,{name},host"))
