@@ -299,7 +299,12 @@ fn check_deletes(filled_by_others: bool) {
             let response = http(address, "POST", "/api/put", Some(&body));
             (response.status == 204).then_some(())
         });
-        assert!(response.is_some(), "{again} points stored after {deleted} were deleted");
+        assert!(
+            response.is_some(),
+            "{again} points stored after {deleted} were deleted: {full} and {} bytes free, {}",
+            disk.free_bytes(),
+            http(address, "GET", "/api/status", None).body
+        );
         again += DELETE_TEST_POINTS;
     }
     assert_eq!(count(address, "again"), again);

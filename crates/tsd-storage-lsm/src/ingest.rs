@@ -94,6 +94,10 @@ impl TableStore {
             self.metrics.ingest_errors.increment(1);
             self.note_partial_outputs();
         }
+        if matches!(result, Err(StorageError::DiskFull)) {
+            // The disk may have had space when the compactor last looked for deleted entries.
+            self.signal().request();
+        }
         // If a compaction runs, it removes them when it ends.
         if self.has_partial_outputs()
             && let Ok(compacting) = self.compacting.try_lock()

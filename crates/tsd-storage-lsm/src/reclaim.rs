@@ -141,7 +141,7 @@ fn collect(
             let Ok(permit) = permit else { continue };
             permits.push(permit);
         }
-        let by = copy_visible(table, tree, file, is_oldest, bytes.visible > 0)?;
+        let by = if bytes.visible > 0 { copy_visible(table, tree, file, is_oldest)? } else { None };
         copied += needed;
         let freed = size.saturating_sub(needed);
         replacements.push((Replacement { id: file.id(), record: None, by }, freed));
@@ -170,11 +170,7 @@ fn copy_visible(
     tree: &AnyTree,
     file: &Table,
     is_oldest: bool,
-    has_visible: bool,
 ) -> Result<Option<TreeFile>, StorageError> {
-    if !has_visible {
-        return Ok(None);
-    }
     let failed = |error| failed(table, tree, file, error);
     let id = tree.get_next_table_id();
     // Until the new file is part of the tree.

@@ -200,3 +200,18 @@ async fn a_damaged_file_on_a_full_disk_leaves_no_files_and_deletes_still_free_sp
     let left: BTreeSet<_> = files();
     assert_eq!(left.len(), table.tree().table_count());
 }
+
+#[tokio::test]
+async fn a_disk_that_fills_up_after_deletes_is_freed_by_the_write_that_finds_it_full() {
+    let (dir, free) = (new_dir(), Arc::new(AtomicU64::new(u64::MAX)));
+    let store = open(&dir, &free);
+    flush(&store, 0..1_600, 1).await;
+    // With free space deletes wait for a compaction.
+    delete(&store, 0..1_600).await;
+    fixture::wait_for_compaction(&store);
+    let before = disk_bytes(&dir, &data());
+    free.store(FULL, Ordering::Relaxed);
+    let full = fixture::rows([row(9_999, 1)]);
+    assert!(matches!(store.flush_rows(&data(), full).await, Err(StorageError::DiskFull)));
+    wait_until("space is freed", || disk_bytes(&dir, &data()) < before / 2);
+}
