@@ -19,15 +19,14 @@
 use bytes::Bytes;
 
 use super::{
-    COMPACTED, FloatWidth, Header, IRREGULAR, MILLIS, Mix, PackedRunError, RAW, ROW_SECS,
-    RunEncoder, RunShape, append_kinds,
-    encoder::{Number, PackablePoint, is_single},
+    PackedRunError, ROW_SECS, RunEncoder, RunShape,
+    encoder::{Number, PackablePoint},
+    header::Header,
     int_stream,
-    varint::{self, Reader},
 };
 use crate::{
     cell::{Cell, Family},
-    columns::{PointColumns, ValueKinds},
+    columns::PointColumns,
 };
 
 const VERSION: u8 = 0x20;
@@ -121,25 +120,7 @@ impl ChunkEncoder {
         numbers.clear();
         let neighbours = points.iter().zip(points.iter().skip(1));
         numbers.extend(neighbours.map(|(a, b)| (time(b) - time(a)) as i64));
-        let regular = numbers.iter().all(|s| Some(s) == numbers.first());
-        out.push(
-            VERSION
-                | if compacted { COMPACTED } else { 0 }
-                | if millis { MILLIS } else { 0 }
-                | if regular { 0 } else { IRREGULAR },
-        );
-        let kinds_at = out.len();
-        out.push(0);
-        varint::put(out, points.len() as u64);
-        varint::put(out, start);
-        varint::put(out, time(last) - time(first));
-        if !regular {
-            self.run.ints.encode(numbers, out);
-        }
-        let kinds = self.run.write_values(out);
-        if let Some(at) = out.get_mut(kinds_at) {
-            *at = kinds;
-        }
+        self.run.write_points(VERSION, shape, (start, time(last) - time(first)), out);
         let numbers = &mut self.run.numbers;
         numbers.clear();
         if compacted {
@@ -161,11 +142,9 @@ impl ChunkEncoder {
 #[derive(Clone, Debug)]
 pub struct PackedChunk {
     bytes: Bytes,
-    /// Its `first` and `span` are not used: the times of a chunk need 64 bits.
     header: Header,
-    /// Time of the first point, in the chunk's resolution since the epoch.
-    first: u64,
-    span: u64,
+    /// Origin of the header's times, epoch seconds.
+    origin_secs: u32,
 }
 
 impl PackedChunk {
@@ -174,56 +153,9 @@ impl PackedChunk {
 
     /// Opens bytes written by [`ChunkEncoder`] with the same origin and validates the header.
     pub fn open(bytes: Bytes, origin_secs: u32) -> Result<Self, PackedRunError> {
-        const WRONG: PackedRunError = PackedRunError::Damaged("header");
-        let mut reader = Reader::new(&bytes);
-        let flags = reader.byte()?;
-        if flags & !(COMPACTED | MILLIS | IRREGULAR) != VERSION {
-            return Err(PackedRunError::Damaged("unknown version"));
-        }
-        let kinds = reader.byte()?;
-        let mix = match kinds & 0x03 {
-            0 => Mix::Integers,
-            1 => Mix::Floats,
-            2 => Mix::Both,
-            _ => return Err(WRONG),
-        };
-        let floats = match kinds & 0x0C {
-            0x00 => FloatWidth::Eight,
-            0x04 => FloatWidth::Four,
-            0x08 => FloatWidth::Shortest,
-            _ => FloatWidth::Marked,
-        };
-        let [count, start, span] = [reader.varint()?, reader.varint()?, reader.varint()?];
-        let millis = flags & MILLIS != 0;
-        let unit = if millis { 1_000 } else { 1 };
-        let end = END_SECS * unit;
-        let regular = flags & IRREGULAR == 0;
-        let gaps = count.wrapping_sub(1);
-        let first = (u64::from(origin_secs) * unit).saturating_add(start);
-        let possible = (1..=Self::MAX_POINTS as u64).contains(&count)
-            && first < end
-            && span < end - first
-            && gaps <= span
-            && (gaps > 0 || (span == 0 && regular))
-            && (!regular || gaps == 0 || span % gaps == 0)
-            && kinds & 0xE0 == 0
-            && (mix != Mix::Integers || kinds == 0);
-        if !possible {
-            return Err(WRONG);
-        }
-        let header = Header {
-            shape: if flags & COMPACTED == 0 { RunShape::Singles } else { RunShape::Compacted },
-            millis,
-            regular,
-            mix,
-            floats,
-            raw: kinds & RAW != 0,
-            count: count as usize,
-            first: 0,
-            span: 0,
-            body: bytes.len() - reader.remaining(),
-        };
-        Ok(Self { bytes, header, first, span })
+        let limit_secs = END_SECS - u64::from(origin_secs);
+        let header = Header::parse(&bytes, VERSION, Self::MAX_POINTS, limit_secs)?;
+        Ok(Self { bytes, header, origin_secs })
     }
 
     /// The cells that the chunk expands to.
@@ -247,102 +179,26 @@ impl PackedChunk {
     /// Epoch milliseconds of the first and the last point.
     #[must_use]
     pub const fn time_range_ms(&self) -> (i64, i64) {
-        let unit = self.header.unit_ms() as u64;
-        ((self.first * unit) as i64, ((self.first + self.span) * unit) as i64)
+        let (first, last) = self.header.offset_range_ms();
+        (self.origin_ms() + first as i64, self.origin_ms() + last as i64)
+    }
+
+    const fn origin_ms(&self) -> i64 {
+        self.origin_secs as i64 * 1_000
     }
 
     /// Appends the points, in time order, to `columns`. After an error `columns` is as before.
     pub fn decode_into(&self, columns: &mut PointColumns) -> Result<(), PackedRunError> {
-        self.decode_points(columns).map(|_| ())
-    }
-
-    /// As [`Self::decode_into`]; returns a reader of what follows the values, and the marks of single
-    /// precision.
-    fn decode_points(
-        &self,
-        columns: &mut PointColumns,
-    ) -> Result<(Reader<'_>, Vec<u64>), PackedRunError> {
-        let (times, values) = (columns.times_ms.len(), columns.bits.len());
-        let mut reader = Reader::new(self.bytes.get(self.header.body..).unwrap_or_default());
-        let mut singles = Vec::new();
-        match self.decode_times_and_values(&mut reader, columns, &mut singles) {
-            Ok(kinds) => append_kinds(&mut columns.kinds, times, kinds, self.header.count),
-            Err(error) => {
-                columns.times_ms.truncate(times);
-                columns.bits.truncate(values);
-                return Err(error);
-            }
-        }
-        Ok((reader, singles))
-    }
-
-    fn decode_times_and_values(
-        &self,
-        reader: &mut Reader<'_>,
-        columns: &mut PointColumns,
-        singles: &mut Vec<u64>,
-    ) -> Result<ValueKinds, PackedRunError> {
-        let header = self.header;
-        let old = columns.bits.len();
-        columns.bits.resize(old + header.count, 0);
-        let bits = columns.bits.get_mut(old..).unwrap_or_default();
-        let unit = i64::from(header.unit_ms());
-        if header.regular {
-            let step = self.span as i64 / (header.count as i64 - 1).max(1) * unit;
-            let start = self.first as i64 * unit;
-            columns.times_ms.extend((0..header.count as i64).map(|i| start + i * step));
-        } else {
-            // The value column is free until the values are decoded; it serves as a buffer for the times.
-            self.decode_times(reader, bits)?;
-            columns.times_ms.extend(bits.iter().map(|&t| t as i64 * unit));
-        }
-        let kinds = match header.mix {
-            Mix::Integers => ValueKinds::AllIntegers,
-            Mix::Floats => ValueKinds::AllFloats,
-            Mix::Both => {
-                int_stream::decode(reader, bits)?;
-                ValueKinds::Mixed(bits.iter().map(|&b| b != 0).collect())
-            }
-        };
-        if header.floats == FloatWidth::Marked {
-            int_stream::decode(reader, bits)?;
-            singles.extend_from_slice(bits);
-        }
-        header.decode_values(reader, &kinds, bits)?;
-        Ok(kinds)
-    }
-
-    /// Times with different steps: rising, from the first to the last of the header.
-    fn decode_times(
-        &self,
-        reader: &mut Reader<'_>,
-        times: &mut [u64],
-    ) -> Result<(), PackedRunError> {
-        let Some((first, rest)) = times.split_first_mut() else { return Ok(()) };
-        int_stream::decode(reader, rest)?;
-        let mut time = self.first;
-        let end = time + self.span;
-        *first = time;
-        let mut rising = true;
-        for v in rest {
-            // Steps up to the span cannot overflow: there are at most `MAX_POINTS` of them.
-            rising &= v.wrapping_sub(1) < self.span;
-            time = time.wrapping_add(*v);
-            *v = time;
-        }
-        if rising && time == end {
-            Ok(())
-        } else {
-            Err(PackedRunError::Damaged("times do not rise"))
-        }
+        self.header.decode_points(&self.bytes, self.origin_ms(), columns, None).map(|_| ())
     }
 
     /// Appends the points with their rows and cell timestamps, in time order. After an error `points`
     /// is as before.
     pub fn points_into(&self, points: &mut Vec<ChunkPoint>) -> Result<(), PackedRunError> {
         let header = self.header;
-        let mut columns = PointColumns::default();
-        let (mut reader, singles) = self.decode_points(&mut columns)?;
+        let (mut columns, mut marks) = (PointColumns::default(), Vec::new());
+        let mut reader =
+            header.decode_points(&self.bytes, self.origin_ms(), &mut columns, Some(&mut marks))?;
         let base_of = |time_ms: i64| (time_ms / 1_000) as u32 / ROW_SECS * ROW_SECS;
         let same_row = |a: &i64, b: &i64| base_of(*a) == base_of(*b);
         let compacted = header.shape == RunShape::Compacted;
@@ -350,9 +206,7 @@ impl PackedChunk {
             if compacted { columns.times_ms.chunk_by(same_row).count() } else { header.count };
         let mut cell_times = vec![0; cells];
         int_stream::decode(&mut reader, &mut cell_times)?;
-        if reader.remaining() != 0 {
-            return Err(PackedRunError::Damaged("bytes left over"));
-        }
+        reader.ended()?;
         let mut cell_times = cell_times.into_iter().map(|t| t as i64);
         let mut row = None;
         points.reserve(header.count);
@@ -360,14 +214,7 @@ impl PackedChunk {
             let value = if columns.is_integer(i) {
                 Number::Integer(bits as i64)
             } else {
-                let v = f64::from_bits(bits);
-                let single = match header.floats {
-                    FloatWidth::Eight => false,
-                    FloatWidth::Four => true,
-                    FloatWidth::Shortest => is_single(v),
-                    FloatWidth::Marked => singles.get(i).is_some_and(|&s| s != 0),
-                };
-                if single { Number::Single(v as f32) } else { Number::Double(v) }
+                header.float(i, f64::from_bits(bits), &marks)
             };
             let base_secs = base_of(time_ms);
             let timestamp_ms = match row {
@@ -380,7 +227,7 @@ impl PackedChunk {
             };
             row = Some((base_secs, timestamp_ms));
             let offset_ms = (time_ms - i64::from(base_secs) * 1_000) as u32;
-            let offset = offset_ms / header.unit_ms();
+            let offset = offset_ms / header.unit_ms() as u32;
             let point = PackablePoint { offset, millis: header.millis, value };
             points.push(ChunkPoint { base_secs, point, timestamp_ms });
         }

@@ -5,8 +5,8 @@
 //! reserved bit. All others stay ordinary cells.
 
 use super::{
-    COMPACTED, FloatWidth, IRREGULAR, MILLIS, Mix, PackedRun, PackedRunError, RAW, ROW_SECS,
-    RunShape, VERSION, decimal,
+    PackedRun, PackedRunError, ROW_SECS, RunShape, VERSION, decimal,
+    header::{COMPACTED, FloatWidth, IRREGULAR, MILLIS, Mix, RAW},
     int_stream::{self, IntEncoder},
     varint::{self, zigzag},
 };
@@ -107,7 +107,22 @@ impl PackablePoint {
 
     /// Appends the qualifier of the cell.
     pub fn write_qualifier(&self, out: &mut Vec<u8>) {
+        self.put_qualifier(self.flags(), out);
+    }
+
+    /// Appends the value of the cell.
+    pub fn write_value(&self, out: &mut Vec<u8>) {
+        self.put_value(self.flags(), out);
+    }
+
+    /// Appends qualifier and value of the cell.
+    pub(super) fn write_cell(&self, qualifier: &mut Vec<u8>, value: &mut Vec<u8>) {
         let flags = self.flags();
+        self.put_qualifier(flags, qualifier);
+        self.put_value(flags, value);
+    }
+
+    fn put_qualifier(&self, flags: u8, out: &mut Vec<u8>) {
         if self.millis {
             let q = 0xF000_0000 | self.offset << 6 | u32::from(flags);
             out.extend_from_slice(&q.to_be_bytes());
@@ -117,11 +132,10 @@ impl PackablePoint {
         }
     }
 
-    /// Appends the value of the cell.
-    pub fn write_value(&self, out: &mut Vec<u8>) {
+    fn put_value(&self, flags: u8, out: &mut Vec<u8>) {
         match self.value {
             Number::Integer(v) => {
-                out.extend(v.to_be_bytes().iter().skip(7 - usize::from(integer_flags(v))));
+                out.extend(v.to_be_bytes().iter().skip(7 - usize::from(flags)));
             }
             Number::Single(v) => out.extend_from_slice(&v.to_be_bytes()),
             Number::Double(v) => out.extend_from_slice(&v.to_be_bytes()),
@@ -287,32 +301,11 @@ impl RunEncoder {
         if compacted && self.timestamps_ms.iter().any(|&t| t != timestamp) {
             return Err(PackedRunError::NotPackable("several cell timestamps in one column"));
         }
-        let (start, span, millis) = (first.offset, last.offset - first.offset, first.millis);
-        let count = self.points.len();
-
+        let (start, span) = (u64::from(first.offset), u64::from(last.offset - first.offset));
         let neighbours = self.points.iter().zip(self.points.iter().skip(1));
         self.numbers.clear();
         self.numbers.extend(neighbours.map(|(a, b)| i64::from(b.offset - a.offset)));
-        let regular = self.numbers.iter().all(|s| Some(s) == self.numbers.first());
-
-        out.push(
-            VERSION
-                | if compacted { COMPACTED } else { 0 }
-                | if millis { MILLIS } else { 0 }
-                | if regular { 0 } else { IRREGULAR },
-        );
-        let kinds_at = out.len();
-        out.push(0);
-        varint::put(out, count as u64);
-        varint::put(out, u64::from(start));
-        varint::put(out, u64::from(span));
-        if !regular {
-            self.ints.encode(&self.numbers, out);
-        }
-        let kinds = self.write_values(out);
-        if let Some(at) = out.get_mut(kinds_at) {
-            *at = kinds;
-        }
+        self.write_points(VERSION, shape, (start, span), out);
         if compacted {
             varint::put(out, zigzag(timestamp));
         } else {
@@ -324,8 +317,39 @@ impl RunEncoder {
         Ok(())
     }
 
+    /// Writes header, steps and values of the points: all of a run or chunk but the cell times.
+    /// `numbers` has the steps; `start` and `span` are in the points' resolution.
+    pub(super) fn write_points(
+        &mut self,
+        version: u8,
+        shape: RunShape,
+        (start, span): (u64, u64),
+        out: &mut Vec<u8>,
+    ) {
+        let regular = self.numbers.iter().all(|s| Some(s) == self.numbers.first());
+        let millis = self.points.first().is_some_and(|p| p.millis);
+        out.push(
+            version
+                | if shape == RunShape::Compacted { COMPACTED } else { 0 }
+                | if millis { MILLIS } else { 0 }
+                | if regular { 0 } else { IRREGULAR },
+        );
+        let kinds_at = out.len();
+        out.push(0);
+        varint::put(out, self.points.len() as u64);
+        varint::put(out, start);
+        varint::put(out, span);
+        if !regular {
+            self.ints.encode(&self.numbers, out);
+        }
+        let kinds = self.write_values(out);
+        if let Some(at) = out.get_mut(kinds_at) {
+            *at = kinds;
+        }
+    }
+
     /// Writes marks and values; returns the kinds byte.
-    pub(super) fn write_values(&mut self, out: &mut Vec<u8>) -> u8 {
+    fn write_values(&mut self, out: &mut Vec<u8>) -> u8 {
         let (mix, width) = self.survey();
         let Self { points, numbers, ints, .. } = self;
         if mix == Mix::Both {

@@ -47,6 +47,11 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
+    /// An error if bytes are left.
+    pub(super) fn ended(&self) -> Result<(), PackedRunError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(PackedRunError::Damaged("bytes left over")) }
+    }
+
     pub(super) fn byte(&mut self) -> Result<u8, PackedRunError> {
         let (&first, rest) = self.rest.split_first().ok_or(SHORT)?;
         self.rest = rest;
