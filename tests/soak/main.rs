@@ -12,6 +12,7 @@
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
+mod damage;
 mod environment;
 mod load;
 mod model;

@@ -67,6 +67,24 @@ impl Figures {
     pub(crate) fn add(counter: &AtomicU64, count: usize) {
         counter.fetch_add(count as u64, SeqCst);
     }
+
+    /// The counts of a row of figures, in the order of its heading.
+    pub(crate) fn row(&self) -> [u64; 11] {
+        [
+            &self.sent,
+            &self.acknowledged,
+            &self.refused,
+            &self.in_doubt,
+            &self.held,
+            &self.deleted,
+            &self.lost_to_damage,
+            &self.queries,
+            &self.named_errors,
+            &self.verified,
+            &self.stages,
+        ]
+        .map(|count| count.load(SeqCst))
+    }
 }
 
 /// What was expected when a request was sent.

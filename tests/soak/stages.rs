@@ -1,4 +1,4 @@
-//! The faults, and what must hold during and after each.
+//! The faults, and what must hold during and after each. Those of files: `damage.rs`.
 
 use std::{
     io::{Read, Write},
@@ -13,14 +13,13 @@ use tsd_testkit::{Daemon, SplitMix64, http, try_http, wait_for};
 use crate::{
     environment::Environment,
     load::HOUR_MS,
-    model::SeriesModel,
-    run::{Figures, ReadError, Run, read_series},
+    run::{Figures, Run, read_series},
 };
 
 /// Longest time until a fault shows, and until the daemon has recovered.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Limits of open files.
-const FILES: u64 = 4_096;
+pub(crate) const FILES: u64 = 4_096;
 const FEW_FILES: u64 = 256;
 /// Bounds of a run.
 const MOST_RESIDENT_BYTES: u64 = 2 << 30;
@@ -73,18 +72,18 @@ pub(crate) struct Conductor<'a> {
     pub(crate) run: &'a Run,
     pub(crate) environment: &'a Environment,
     daemon: Option<Daemon>,
-    random: SplitMix64,
+    pub(crate) random: SplitMix64,
     /// Time under load in stages.
-    load: Duration,
+    pub(crate) load: Duration,
     /// Errors of daemons that ended.
     errors: usize,
 }
 
 /// Answer of `/api/status`.
-struct Status {
-    word: String,
-    problems: Vec<Value>,
-    ready: bool,
+pub(crate) struct Status {
+    pub(crate) word: String,
+    pub(crate) problems: Vec<Value>,
+    pub(crate) ready: bool,
 }
 
 impl Status {
@@ -96,7 +95,7 @@ impl Status {
         })
     }
 
-    fn is_ok(&self) -> bool {
+    pub(crate) fn is_ok(&self) -> bool {
         // Background work may be behind.
         self.word == "ok"
             && self.ready
@@ -121,7 +120,7 @@ impl<'a> Conductor<'a> {
         conductor
     }
 
-    fn start_daemon(&mut self, open_files: u64) {
+    pub(crate) fn start_daemon(&mut self, open_files: u64) {
         let daemon = self.environment.start(open_files);
         self.run.serve(daemon.address());
         self.daemon = Some(daemon);
@@ -131,11 +130,11 @@ impl<'a> Conductor<'a> {
         self.daemon.as_ref().expect("a daemon")
     }
 
-    fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.daemon().address()
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.run.end();
         let daemon = self.daemon.take().expect("a daemon");
         self.errors += daemon.events_at_level("ERROR").len();
@@ -152,7 +151,7 @@ impl<'a> Conductor<'a> {
         self.require(status.success() || is_full, || format!("exit after SIGTERM: {status}"));
     }
 
-    fn require(&self, holds: bool, what: impl FnOnce() -> String) {
+    pub(crate) fn require(&self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.run.fail(what());
         }
@@ -168,7 +167,7 @@ impl<'a> Conductor<'a> {
         self.require(ended.is_some(), || format!("not within {PATIENCE:?}: {what}"));
     }
 
-    fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         let (Ok(status), Ok(ready)) = (
             try_http(self.address(), "GET", "/api/status", None),
             try_http(self.address(), "GET", "/api/health/ready", None),
@@ -183,7 +182,7 @@ impl<'a> Conductor<'a> {
         }
     }
 
-    fn wait_for_status(&self, what: &str, holds: impl Fn(&Status) -> bool) {
+    pub(crate) fn wait_for_status(&self, what: &str, holds: impl Fn(&Status) -> bool) {
         let mut last = String::new();
         let ended = wait_for(PATIENCE, || {
             std::thread::sleep(Duration::from_millis(50));
@@ -194,7 +193,7 @@ impl<'a> Conductor<'a> {
         self.require(ended.is_some(), || format!("status {what} not within {PATIENCE:?}: {last}"));
     }
 
-    fn wait_until_ok(&self) {
+    pub(crate) fn wait_until_ok(&self) {
         self.wait_for_status("ok", Status::is_ok);
     }
 
@@ -316,147 +315,6 @@ impl<'a> Conductor<'a> {
         format!("({kills} times)")
     }
 
-    fn flip(&mut self, kill: bool) -> String {
-        let Some(flipped) = self.environment.flip(&mut self.random) else {
-            return "(no file yet)".into();
-        };
-        let (file, at) = (flipped.file(), flipped.at);
-        self.run.damaged.lock().expect("no panic").push(file.clone());
-        if kill {
-            self.kill();
-            self.start_daemon(FILES);
-        }
-        // Every point is read, so that the damage is met.
-        self.read_everything();
-        self.run.sleep(self.load);
-        let lost = match self.account_for_damage() {
-            Some(lost) => lost,
-            // A running daemon may have had the block in memory.
-            None if kill && self.environment.is_live(&flipped) => {
-                self.run.fail(format!("byte {at} of {file}is damaged, and nothing says so"));
-                String::new()
-            }
-            None => "the file was replaced before the byte was read".into(),
-        };
-        format!("({file}byte {at}{}; {lost})", if kill { ", killed" } else { "" })
-    }
-
-    /// Reads all points; damage may show.
-    fn read_everything(&self) {
-        for series in self.run.all_series() {
-            if let Some(span) = series.span()
-                && let Err(ReadError::Refused(_, text)) =
-                    read_series(self.address(), &series, &span)
-            {
-                self.require(self.run.names_damage(&text), || {
-                    format!("{} on a damaged store: {text}", series.metric)
-                });
-            }
-        }
-    }
-
-    /// Checks that exactly the hours of a damaged file fail, accepts their loss, and removes it from
-    /// the model. `None` without damage.
-    fn account_for_damage(&mut self) -> Option<String> {
-        let run = self.run;
-        let status = self.status();
-        let losses = self.environment.losses();
-        if status.is_ok() && losses.is_empty() {
-            return None;
-        }
-        self.wait_for_status("of damage", |status| {
-            let damaged = status.problems.iter().find(|problem| problem["part"] == "data");
-            damaged.is_none_or(|problem| {
-                status.ready
-                    && status.word == if problem["impact"] == "degraded" { "ok" } else { "partial" }
-                    && run.names_damage(problem["reason"].as_str().unwrap_or_default())
-            })
-        });
-        let _pause = run.pause.write().expect("no panic");
-        let mut failing = Vec::new();
-        let mut checked = 0;
-        for series in run.all_series() {
-            let Some(span) = series.span_ever() else { continue };
-            let mut hour = span.start().div_euclid(HOUR_MS) * HOUR_MS;
-            if self.check_series(&series, span.clone(), &mut checked) {
-                continue;
-            }
-            while hour <= *span.end() {
-                let range = hour..=hour + HOUR_MS - 1;
-                if !self.check_series(&series, range.clone(), &mut checked) {
-                    failing.push((series.clone(), range));
-                }
-                hour += HOUR_MS;
-            }
-        }
-        let notes = self.check_annotations();
-        for loss in self.environment.losses() {
-            std::fs::remove_file(loss).expect("the record of a loss");
-        }
-        self.wait_until_ok();
-        let hours = failing.len();
-        let mut lost = 0;
-        for (series, range) in failing {
-            match read_series(self.address(), &series, &range) {
-                Ok(found) => lost += series.replace(range, &found),
-                Err(error) => run.fail(format!("after the loss was accepted: {error}")),
-            }
-        }
-        run.figures.lost_to_damage.fetch_add(lost, SeqCst);
-        self.environment.empty_quarantine();
-        Some(format!("{hours} hours named, {lost} points and {notes} annotations lost"))
-    }
-
-    /// Compares a range of a series; false if it needs a damaged file.
-    fn check_series(
-        &self,
-        series: &SeriesModel,
-        range: std::ops::RangeInclusive<i64>,
-        checked: &mut u64,
-    ) -> bool {
-        let expected = series.expect(range);
-        match read_series(self.address(), series, &expected.range) {
-            Ok(found) => match series.check(&expected, &found) {
-                Ok(points) => *checked += points,
-                Err(wrong) => self.run.fail(wrong),
-            },
-            Err(error) => {
-                series.abandon(&expected);
-                match error {
-                    ReadError::Refused(_, text) if self.run.names_damage(&text) => {
-                        self.run.figures.named_errors.fetch_add(1, SeqCst);
-                        return false;
-                    }
-                    error => {
-                        self.run.fail(format!("read of {}: {error}", series.metric));
-                    }
-                }
-            }
-        }
-        true
-    }
-
-    /// Compares a sample of the annotations; returns how many were lost to damage.
-    fn check_annotations(&self) -> usize {
-        let mut notes = self.run.annotations.lock().expect("no panic");
-        let mut lost = Vec::new();
-        for (second, text) in notes.iter().rev().take(300) {
-            let uri = format!("/api/annotation?start_time={second}");
-            let read = http(self.address(), "GET", &uri, None);
-            if self.run.names_damage(&read.body) {
-                lost.push(*second);
-            } else {
-                self.require(read.body.contains(text.as_str()), || {
-                    format!("annotation {second}: {read:?}")
-                });
-            }
-        }
-        for second in &lost {
-            notes.remove(second);
-        }
-        lost.len()
-    }
-
     /// Connections take all descriptors that the store leaves.
     fn descriptors(&mut self) -> String {
         let run = self.run;
@@ -542,33 +400,6 @@ impl<'a> Conductor<'a> {
         format!("({:.1} s)", time.as_secs_f64())
     }
 
-    /// Reads every point of the model; returns how many acknowledged ones there are. With `settle`,
-    /// nothing is written meanwhile, and what is in doubt is certain afterwards.
-    pub(crate) fn verify(&mut self, settle: bool) -> u64 {
-        let run = self.run;
-        let mut checked = 0;
-        let pause = settle.then(|| run.pause.write().expect("no panic"));
-        for series in run.all_series() {
-            if !run.failures().is_empty() {
-                break;
-            }
-            let Some(span) = series.span() else { continue };
-            if !self.check_series(&series, span.clone(), &mut checked) {
-                // Damage that was not met before.
-                drop(pause);
-                let lost = self.account_for_damage().unwrap_or_default();
-                println!("  damage found late: {lost}");
-                return checked;
-            }
-            if settle && let Ok(found) = read_series(self.address(), &series, &span) {
-                series.replace(span, &found);
-            }
-        }
-        run.figures.verified.fetch_add(checked, SeqCst);
-        self.check_annotations();
-        checked
-    }
-
     fn check_bounds(&self) {
         let resident = tsd_testkit::process::resident_bytes(self.daemon().pid());
         let (files, _) = self.environment.files();
@@ -578,36 +409,10 @@ impl<'a> Conductor<'a> {
 
     /// A row of figures.
     pub(crate) fn row(&self, since: Instant) -> String {
-        let Figures {
-            sent,
-            acknowledged,
-            refused,
-            in_doubt,
-            held,
-            deleted,
-            queries,
-            named_errors,
-            verified,
-            lost_to_damage,
-            stages,
-        } = &self.run.figures;
         let minutes = since.elapsed().as_secs_f64() / 60.0;
         let resident = tsd_testkit::process::resident_bytes(self.daemon().pid()) >> 20;
         let (files, bytes) = self.environment.files();
-        let counts = [
-            sent,
-            acknowledged,
-            refused,
-            in_doubt,
-            held,
-            deleted,
-            lost_to_damage,
-            queries,
-            named_errors,
-            verified,
-            stages,
-        ];
-        let counts: Vec<_> = counts.iter().map(|count| count.load(SeqCst).to_string()).collect();
+        let counts: Vec<_> = self.run.figures.row().iter().map(u64::to_string).collect();
         format!(
             "| {minutes:.0} | {} | {resident} | {files} | {} | {} |",
             counts.join(" | "),
