@@ -71,6 +71,11 @@ impl WriteClock {
     /// of any earlier write.
     pub(crate) fn now_ms(&self) -> i64 {
         let system = self.system_ms();
+        let least = self.least_ms.load(Ordering::Acquire);
+        if least >= system {
+            // Many writes a millisecond: only the first one changes the shared time.
+            return least;
+        }
         self.least_ms.fetch_max(system, Ordering::AcqRel).max(system)
     }
 
