@@ -205,23 +205,14 @@ mod tests {
         Cell, MergeRule, Qualifier, from_hex, plan_row_compaction, read_column, to_hex,
     };
 
+    use tsd_storage::{OwnedFlushCell, flush_cells};
+
     use super::*;
 
-    type Column = (Family, Vec<u8>, Vec<u8>, i64);
-
-    fn compacted(cells: &[Column]) -> Vec<Column> {
-        let flushed: Vec<FlushCell<'_>> = cells
-            .iter()
-            .map(|(family, qualifier, value, timestamp_ms)| FlushCell {
-                family: *family,
-                qualifier,
-                value,
-                timestamp_ms: *timestamp_ms,
-            })
-            .collect();
+    fn compacted(cells: &[OwnedFlushCell]) -> Vec<OwnedFlushCell> {
         let mut columns = Vec::new();
         ColumnCompactor::default()
-            .compact(&flushed, |family, qualifier, value, at| {
+            .compact(&flush_cells(cells), |family, qualifier, value, at| {
                 columns.push((family, qualifier.to_vec(), value.to_vec(), at));
                 Ok(())
             })
@@ -231,8 +222,8 @@ mod tests {
     }
 
     /// Cells of family `t`: `qualifier=value@time`, sorted.
-    fn cells(texts: &[&str]) -> Vec<Column> {
-        let mut cells: Vec<Column> = texts
+    fn cells(texts: &[&str]) -> Vec<OwnedFlushCell> {
+        let mut cells: Vec<OwnedFlushCell> = texts
             .iter()
             .map(|text| {
                 let (qualifier, rest) = text.split_once('=').unwrap();
@@ -318,7 +309,7 @@ mod tests {
 
     #[test]
     fn column_is_split_at_the_longest_qualifier() {
-        let points: Vec<Column> = (0..20_000_u32)
+        let points: Vec<OwnedFlushCell> = (0..20_000_u32)
             .map(|ms| {
                 let qualifier =
                     Qualifier::at_millis(ms, tsd_model::Flags::integer(1).unwrap()).unwrap();
@@ -339,7 +330,7 @@ mod tests {
         assert_eq!(read, 20_000);
     }
 
-    fn point() -> impl Strategy<Value = Column> {
+    fn point() -> impl Strategy<Value = OwnedFlushCell> {
         let flags =
             prop::sample::select(vec![(0_u8, 1), (1, 2), (3, 4), (7, 8), (0xB, 4), (0xF, 8)]);
         // Few different times, so that points collide.
@@ -356,7 +347,7 @@ mod tests {
         )
     }
 
-    fn row() -> impl Strategy<Value = Vec<Column>> {
+    fn row() -> impl Strategy<Value = Vec<OwnedFlushCell>> {
         let other = prop::sample::select(vec![&[1_u8, 0, 0][..], &[6, 0, 0], &[9], &[0, 0x16]])
             .prop_map(|qualifier| (Family::T, qualifier.to_vec(), vec![1, 2, 3], 3));
         prop::collection::vec(prop_oneof![8 => point(), 1 => other], 0..20).prop_map(|mut cells| {
@@ -366,8 +357,8 @@ mod tests {
         })
     }
 
-    fn model_row(cells: &[Column]) -> (Bytes, Vec<Cell>) {
-        let cell = |(family, qualifier, value, timestamp_ms): &Column| Cell {
+    fn model_row(cells: &[OwnedFlushCell]) -> (Bytes, Vec<Cell>) {
+        let cell = |(family, qualifier, value, timestamp_ms): &OwnedFlushCell| Cell {
             family: *family,
             qualifier: Bytes::copy_from_slice(qualifier),
             value: Bytes::copy_from_slice(value),
@@ -380,7 +371,7 @@ mod tests {
     }
 
     /// The points that a reader gets; `None` for an error.
-    fn read(cells: &[Column], rule: MergeRule) -> Option<(Vec<u8>, Vec<u8>)> {
+    fn read(cells: &[OwnedFlushCell], rule: MergeRule) -> Option<(Vec<u8>, Vec<u8>)> {
         let (key, cells) = model_row(cells);
         let result = plan_row_compaction(&key, &cells, rule).ok()?.result;
         Some(result.map_or_else(Default::default, |c| (c.qualifier.to_vec(), c.value.to_vec())))

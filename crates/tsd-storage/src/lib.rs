@@ -22,6 +22,8 @@ mod memory;
 mod metered;
 mod metrics;
 mod operation;
+#[cfg(any(test, feature = "testing"))]
+mod owned_flush_row;
 mod quarantine;
 mod storage;
 
@@ -42,6 +44,8 @@ pub use memory::MemoryStorage;
 pub use metered::{CallMeters, MeteredStorage};
 pub use metrics::describe_metrics;
 pub use operation::Operation;
+#[cfg(any(test, feature = "testing"))]
+pub use owned_flush_row::{OwnedFlushCell, OwnedFlushRow, flush_cells};
 pub use quarantine::{LostRows, Quarantine, QuarantinedFile};
 pub use tsd_model::ReplacedColumn;
 

@@ -9,9 +9,11 @@ use std::{
 
 use lsm_tree::AbstractTree;
 use tsd_model::Family;
-use tsd_storage::{FlushTarget, Get, HealthImpact, Scan, Storage, StorageError, StorePart, Table};
+use tsd_storage::{
+    FlushTarget, Get, HealthImpact, OwnedFlushRow, Scan, Storage, StorageError, StorePart, Table,
+};
 
-use super::fixture::{self, Dir, TestRow, data, new_dir};
+use super::fixture::{self, Dir, data, new_dir};
 use crate::{LsmStorage, TableSpec};
 
 const SERIES: u32 = 1_500;
@@ -29,18 +31,21 @@ fn key(prefix: u8, row: u32) -> Vec<u8> {
     [&[prefix][..], &row.to_be_bytes()].concat()
 }
 
-fn row(prefix: u8, row: u32) -> TestRow {
+fn row(prefix: u8, row: u32) -> OwnedFlushRow {
     // Bytes that do not compress, so that the file has many blocks.
     let value = (0..24_u32).map(|i| (row.wrapping_mul(2_654_435_761).rotate_left(i) >> 7) as u8);
-    TestRow {
+    OwnedFlushRow {
         key: key(prefix, row),
         cells: vec![(Family::T, vec![0, 0], value.collect(), 1)],
-        ..TestRow::default()
+        ..OwnedFlushRow::default()
     }
 }
 
 async fn flush(store: &LsmStorage, table: &Table, prefix: u8, rows: u32) {
-    store.flush_rows(table, fixture::rows((0..rows).map(|i| row(prefix, i)))).await.unwrap();
+    store
+        .flush_rows(table, OwnedFlushRow::flush_rows((0..rows).map(|i| row(prefix, i))))
+        .await
+        .unwrap();
 }
 
 /// A get of each row: those found, and the errors.
@@ -306,7 +311,7 @@ async fn compaction_that_meets_damage_leaves_no_files_and_goes_on_without_it() {
         // Each overlaps the others, so it is a run of its own.
         let rows = (0..SERIES).map(|r| row(100 + i, r));
         let rows = [row(50, 0)].into_iter().chain(rows).chain([row(200, 0)]);
-        store.flush_rows(&data(), fixture::rows(rows)).await.unwrap();
+        store.flush_rows(&data(), OwnedFlushRow::flush_rows(rows)).await.unwrap();
     }
     let path = files(&tables_dir(dir.path(), &data()))
         .into_iter()
@@ -337,7 +342,7 @@ async fn failed_ingestion_removes_its_files_at_once() {
     flush(&store, &data(), 50, 50).await;
     let before = files(&tables_dir(dir.path(), &data()));
     for _ in 0..3 {
-        let rows = fixture::rows((0..500).chain([0]).map(|i| row(100, i)));
+        let rows = OwnedFlushRow::flush_rows((0..500).chain([0]).map(|i| row(100, i)));
         store.flush_rows(&data(), rows).await.unwrap_err();
         assert_eq!(files(&tables_dir(dir.path(), &data())), before);
     }

@@ -1,8 +1,8 @@
 //! Stores, rows and reads for the tests.
 
 use bytes::Bytes;
-use tsd_model::{Cell, Family, Row};
-use tsd_storage::{FlushCell, FlushRow, FlushRows, Scan, Storage, Table};
+use tsd_model::{Cell, Row};
+use tsd_storage::{Scan, Storage, Table};
 
 use crate::{LsmConfig, LsmStorage, TableSpec};
 
@@ -24,44 +24,6 @@ pub(super) fn data() -> Table {
 
 pub(super) fn open_data(dir: &Dir) -> LsmStorage {
     open(dir, vec![TableSpec::points(data())])
-}
-
-/// A row to flush.
-#[derive(Clone, Debug, Default)]
-pub(super) struct TestRow {
-    pub(super) key: Vec<u8>,
-    pub(super) delete_row: bool,
-    pub(super) deletes: Vec<(Family, Vec<u8>)>,
-    /// Family, qualifier, value, timestamp.
-    pub(super) cells: Vec<(Family, Vec<u8>, Vec<u8>, i64)>,
-}
-
-struct TestRows(std::collections::VecDeque<TestRow>, TestRow);
-
-pub(super) fn rows(rows: impl IntoIterator<Item = TestRow>) -> Box<dyn FlushRows> {
-    Box::new(TestRows(rows.into_iter().collect(), TestRow::default()))
-}
-
-impl FlushRows for TestRows {
-    fn next_row(&mut self) -> Option<FlushRow<'_>> {
-        self.1 = self.0.pop_front()?;
-        let row = &self.1;
-        Some(FlushRow {
-            key: &row.key,
-            delete_row: row.delete_row.then_some(i64::MAX),
-            deletes: row.deletes.iter().map(|(f, q)| (*f, q.as_slice(), i64::MAX)).collect(),
-            cells: row
-                .cells
-                .iter()
-                .map(|(family, qualifier, value, timestamp_ms)| FlushCell {
-                    family: *family,
-                    qualifier,
-                    value,
-                    timestamp_ms: *timestamp_ms,
-                })
-                .collect(),
-        })
-    }
 }
 
 pub(super) async fn scan(store: &dyn Storage, table: &Table, scan: Scan) -> Vec<Row> {

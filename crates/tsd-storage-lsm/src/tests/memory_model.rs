@@ -4,11 +4,11 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use tsd_model::{Cell, Family};
 use tsd_storage::{
-    CellBatch, CellRef, Column, Delete, FlushTarget, Get, MemoryStorage, ReadVersion,
-    ReplacedColumn, RowRewrite, Scan, Storage, StorageError, Table,
+    CellBatch, CellRef, Column, Delete, FlushTarget, Get, MemoryStorage, OwnedFlushRow,
+    ReadVersion, ReplacedColumn, RowRewrite, Scan, Storage, StorageError, Table,
 };
 
-use super::fixture::{self, TestRow, all_cells, data, new_dir, open};
+use super::fixture::{self, all_cells, data, new_dir, open};
 use crate::{LsmConfig, LsmStorage, TableSpec};
 
 const fn clock() -> i64 {
@@ -18,7 +18,7 @@ const fn clock() -> i64 {
 #[derive(Clone, Debug)]
 enum ModelStep {
     Put(Vec<(usize, Vec<usize>)>),
-    Flush(Vec<(usize, TestRow)>),
+    Flush(Vec<(usize, OwnedFlushRow)>),
     Delete(usize, Option<Vec<usize>>),
     Append(usize, usize),
     Increment(usize, usize, i64),
@@ -82,7 +82,7 @@ fn column_set() -> impl Strategy<Value = Vec<usize>> {
     ]
 }
 
-fn test_row() -> impl Strategy<Value = TestRow> {
+fn test_row() -> impl Strategy<Value = OwnedFlushRow> {
     (column_set(), column_set(), any::<u8>(), any::<u8>(), 0_i64..5).prop_map(
         |(puts, deletes, kind, variant, ts)| {
             let mut cells: Vec<_> = puts
@@ -93,15 +93,15 @@ fn test_row() -> impl Strategy<Value = TestRow> {
                 })
                 .collect();
             cells.sort();
-            let delete_row = kind < 20;
+            let delete_row = (kind < 20).then_some(i64::MAX);
             let mut deletes: Vec<_> = if (20..=80).contains(&kind) {
                 deletes.iter().filter(|i| !puts.contains(i)).map(|&i| column(i)).collect()
             } else {
                 Vec::new()
             };
             deletes.sort();
-            let deletes = deletes.into_iter().map(|(family, q, _)| (family, q)).collect();
-            TestRow { key: Vec::new(), delete_row, deletes, cells }
+            let deletes = deletes.into_iter().map(|(family, q, _)| (family, q, i64::MAX)).collect();
+            OwnedFlushRow { key: Vec::new(), delete_row, deletes, cells }
         },
     )
 }
@@ -153,10 +153,11 @@ async fn execute(store: &dyn FlushTarget, table: &Table, step: &ModelStep) -> St
                 format!("{:?}", store.put(table, batch).await?)
             }
             ModelStep::Flush(rows) => {
-                let rows = rows
-                    .iter()
-                    .map(|(row, changes)| TestRow { key: KEYS[*row].to_vec(), ..changes.clone() });
-                format!("{:?}", store.flush_rows(table, fixture::rows(rows)).await?)
+                let rows = rows.iter().map(|(row, changes)| OwnedFlushRow {
+                    key: KEYS[*row].to_vec(),
+                    ..changes.clone()
+                });
+                format!("{:?}", store.flush_rows(table, OwnedFlushRow::flush_rows(rows)).await?)
             }
             ModelStep::Delete(row, columns) => {
                 let row = Bytes::from_static(KEYS[*row]);

@@ -1,22 +1,22 @@
 //! Entries of rows of points in the tree, and which reads return packed runs.
 
 use tsd_model::{Family, PointColumns, RunShape};
-use tsd_storage::{FlushTarget, Get, RowFilter, Scan, Storage};
+use tsd_storage::{FlushTarget, Get, OwnedFlushRow, RowFilter, Scan, Storage};
 
-use super::fixture::{self, TestRow, data, new_dir, open_data, scan};
+use super::fixture::{data, new_dir, open_data, scan};
 use crate::LsmStorage;
 
 const KEY: &[u8] = &[0, 0, 0, 1, 0x50, 0xE2, 0x27, 0, 0, 0, 1, 0, 0, 1];
 
-fn singles(offsets: impl Iterator<Item = u16>, value: u8) -> TestRow {
+fn singles(offsets: impl Iterator<Item = u16>, value: u8) -> OwnedFlushRow {
     let cells = offsets
         .map(|o| (Family::T, (o << 4).to_be_bytes().to_vec(), vec![value], 1_000 + i64::from(o)))
         .collect();
-    TestRow { key: KEY.to_vec(), cells, ..TestRow::default() }
+    OwnedFlushRow { key: KEY.to_vec(), cells, ..OwnedFlushRow::default() }
 }
 
-async fn flush(store: &LsmStorage, row: TestRow) {
-    store.flush_rows(&data(), fixture::rows([row])).await.unwrap();
+async fn flush(store: &LsmStorage, row: OwnedFlushRow) {
+    store.flush_rows(&data(), OwnedFlushRow::flush_rows([row])).await.unwrap();
 }
 
 fn entry_count(store: &LsmStorage) -> usize {
@@ -69,13 +69,13 @@ async fn row_compaction_results_in_one_packed_column() {
     let qualifier: Vec<u8> = cells.iter().flat_map(|c| c.qualifier.to_vec()).collect();
     let mut value: Vec<u8> = cells.iter().flat_map(|c| c.value.to_vec()).collect();
     value.push(0);
-    let deletes = cells.iter().map(|c| (Family::T, c.qualifier.to_vec())).collect();
+    let deletes = cells.iter().map(|c| (Family::T, c.qualifier.to_vec(), i64::MAX)).collect();
     let compacted = vec![
         (Family::T, qualifier.clone(), value.clone(), 9_000),
         (Family::T, vec![1, 0, 0], vec![2], 1),
     ];
     let mut compaction =
-        TestRow { key: KEY.to_vec(), deletes, cells: compacted, ..TestRow::default() };
+        OwnedFlushRow { key: KEY.to_vec(), deletes, cells: compacted, ..OwnedFlushRow::default() };
     compaction.cells.sort();
     flush(&store, compaction).await;
 
@@ -115,7 +115,11 @@ async fn deleted_row_has_no_entries() {
     for i in 0..12_u16 {
         flush(&store, singles(i..=i, 1)).await;
     }
-    flush(&store, TestRow { key: KEY.to_vec(), delete_row: true, ..TestRow::default() }).await;
+    flush(
+        &store,
+        OwnedFlushRow { key: KEY.to_vec(), delete_row: Some(i64::MAX), ..OwnedFlushRow::default() },
+    )
+    .await;
     assert_eq!(entry_count(&store), 0);
     assert!(scan(&store, &data(), Scan::default()).await.is_empty());
 }
@@ -125,8 +129,8 @@ async fn selective_filter_returns_all_matching_rows() {
     let dir = new_dir();
     let store = open_data(&dir);
     let key = |i: u32| [&KEY[..11], &i.to_be_bytes()[1..]].concat();
-    let all = (0..20_000).map(|i| TestRow { key: key(i), ..singles(0..1, 7) });
-    store.flush_rows(&data(), fixture::rows(all)).await.unwrap();
+    let all = (0..20_000).map(|i| OwnedFlushRow { key: key(i), ..singles(0..1, 7) });
+    store.flush_rows(&data(), OwnedFlushRow::flush_rows(all)).await.unwrap();
     let expected: Vec<_> = [0, 8_191, 8_192, 8_193, 19_999].map(|i| key(i).into()).into();
     let filter = Some(RowFilter::Keys(std::sync::Arc::new(expected.clone())));
     let found = scan(&store, &data(), Scan { filter, ..Scan::default() }).await;

@@ -12,9 +12,9 @@ use std::{
 
 use lsm_tree::AbstractTree;
 use tsd_model::Family;
-use tsd_storage::{DiskSpace, FlushTarget, Get, Storage, StorageError, Table};
+use tsd_storage::{DiskSpace, FlushTarget, Get, OwnedFlushRow, Storage, StorageError, Table};
 
-use super::fixture::{self, Dir, TestRow, data, new_dir};
+use super::fixture::{self, Dir, data, new_dir};
 use crate::{LsmConfig, LsmStorage, TableSpec};
 
 const RESERVE: u64 = 8 << 20;
@@ -37,20 +37,20 @@ fn key(row: u32) -> Vec<u8> {
     row.to_be_bytes().to_vec()
 }
 
-fn row(row: u32, seed: u32) -> TestRow {
+fn row(row: u32, seed: u32) -> OwnedFlushRow {
     // Bytes that do not compress.
     let value = (0..200_u32)
         .map(|i| ((row ^ seed).wrapping_mul(2_654_435_761).wrapping_add(i * i * 77) >> 9) as u8);
-    TestRow {
+    OwnedFlushRow {
         key: key(row),
         cells: vec![(Family::T, vec![0, 0], value.collect(), i64::from(seed))],
-        ..TestRow::default()
+        ..OwnedFlushRow::default()
     }
 }
 
 async fn flush(store: &LsmStorage, rows: impl Iterator<Item = u32> + Clone, seed: u32) {
     for table in [data(), uid()] {
-        let rows = fixture::rows(rows.clone().map(|i| row(i, seed)));
+        let rows = OwnedFlushRow::flush_rows(rows.clone().map(|i| row(i, seed)));
         store.flush_rows(&table, rows).await.unwrap();
     }
 }
@@ -80,14 +80,17 @@ async fn check(store: &LsmStorage, expected: impl Fn(u32) -> Option<u32>) {
 
 async fn delete(store: &LsmStorage, rows: impl Iterator<Item = u32> + Clone) {
     for table in [data(), uid()] {
-        let deletes =
-            rows.clone().map(|i| TestRow { key: key(i), delete_row: true, ..TestRow::default() });
+        let deletes = rows.clone().map(|i| OwnedFlushRow {
+            key: key(i),
+            delete_row: Some(i64::MAX),
+            ..OwnedFlushRow::default()
+        });
         store.flush_rows(&table, freeing(deletes)).await.unwrap();
     }
 }
 
 /// Rows as the log flushes them if there are deletes among them.
-fn freeing(rows: impl Iterator<Item = TestRow>) -> Box<dyn tsd_storage::FlushRows> {
+fn freeing(rows: impl Iterator<Item = OwnedFlushRow>) -> Box<dyn tsd_storage::FlushRows> {
     struct Freeing(Box<dyn tsd_storage::FlushRows>);
     impl tsd_storage::FlushRows for Freeing {
         fn frees_space(&self) -> bool {
@@ -97,7 +100,7 @@ fn freeing(rows: impl Iterator<Item = TestRow>) -> Box<dyn tsd_storage::FlushRow
             self.0.next_row()
         }
     }
-    Box::new(Freeing(fixture::rows(rows)))
+    Box::new(Freeing(OwnedFlushRow::flush_rows(rows)))
 }
 
 fn wait_until(what: &str, ready: impl Fn() -> bool) {
@@ -120,7 +123,7 @@ async fn deletes_free_space_on_a_full_disk() {
         fixture::wait_for_compaction(&store);
         let before = [data(), uid()].map(|table| disk_bytes(&dir, &table));
         free.store(FULL, Ordering::Relaxed);
-        let full = fixture::rows([row(9_999, 1)]);
+        let full = OwnedFlushRow::flush_rows([row(9_999, 1)]);
         assert!(matches!(store.flush_rows(&data(), full).await, Err(StorageError::DiskFull)));
         let is_deleted = |i: u32| deleted.contains(&i) && i.is_multiple_of(part);
         delete(&store, deleted.clone().filter(|i| i.is_multiple_of(part))).await;
@@ -188,8 +191,11 @@ async fn a_damaged_file_on_a_full_disk_leaves_no_files_and_deletes_still_free_sp
         assert_eq!(table.partial_outputs(), Vec::<u64>::new());
     }
     // The other file has the rows that are deleted.
-    let deletes =
-        (0..1_200).map(|i| TestRow { key: key(i), delete_row: true, ..TestRow::default() });
+    let deletes = (0..1_200).map(|i| OwnedFlushRow {
+        key: key(i),
+        delete_row: Some(i64::MAX),
+        ..OwnedFlushRow::default()
+    });
     store.flush_rows(&data(), freeing(deletes)).await.unwrap();
     let size = disk_bytes(&dir, &data());
     wait_until("space is freed", || disk_bytes(&dir, &data()) < size * 3 / 4);
@@ -211,7 +217,7 @@ async fn a_disk_that_fills_up_after_deletes_is_freed_by_the_write_that_finds_it_
     fixture::wait_for_compaction(&store);
     let before = disk_bytes(&dir, &data());
     free.store(FULL, Ordering::Relaxed);
-    let full = fixture::rows([row(9_999, 1)]);
+    let full = OwnedFlushRow::flush_rows([row(9_999, 1)]);
     assert!(matches!(store.flush_rows(&data(), full).await, Err(StorageError::DiskFull)));
     wait_until("space is freed", || disk_bytes(&dir, &data()) < before / 2);
 }

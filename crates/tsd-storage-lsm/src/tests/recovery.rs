@@ -3,16 +3,18 @@
 use std::{fs, path::Path, sync::Arc};
 
 use tsd_model::Family;
-use tsd_storage::{DiskSpace, FlushTarget, Get, Recovery, Scan, Storage, StorageError, Table};
+use tsd_storage::{
+    DiskSpace, FlushTarget, Get, OwnedFlushRow, Recovery, Scan, Storage, StorageError, Table,
+};
 
-use super::fixture::{self, TestRow, all_cells, data, new_dir, open_data, wait_for_compaction};
+use super::fixture::{all_cells, data, new_dir, open_data, wait_for_compaction};
 use crate::{LsmConfig, LsmStorage, TableSpec};
 
-fn points(key: &[u8], offsets: std::ops::Range<u16>, value: u8) -> TestRow {
+fn points(key: &[u8], offsets: std::ops::Range<u16>, value: u8) -> OwnedFlushRow {
     let cells = offsets
         .map(|o| (Family::T, (o << 4).to_be_bytes().to_vec(), vec![value], i64::from(value)))
         .collect();
-    TestRow { key: key.to_vec(), cells, ..TestRow::default() }
+    OwnedFlushRow { key: key.to_vec(), cells, ..OwnedFlushRow::default() }
 }
 
 #[tokio::test]
@@ -21,7 +23,10 @@ async fn order_of_runs_survives_a_restart() {
     // Each run replaces all columns, so a wrong order of runs would be visible.
     for value in 1..30_u8 {
         let store = open_data(&dir);
-        store.flush_rows(&data(), fixture::rows([points(b"row", 0..10, value)])).await.unwrap();
+        store
+            .flush_rows(&data(), OwnedFlushRow::flush_rows([points(b"row", 0..10, value)]))
+            .await
+            .unwrap();
         wait_for_compaction(&store);
         let rows = all_cells(&store, &data()).await;
         assert_eq!(rows.len(), 1);
@@ -38,10 +43,10 @@ async fn lsm_compaction_does_not_change_reads() {
     for round in 0..40_u8 {
         let rows = (0..20_u8).map(|i| {
             let mut row = points(&[0, i], u16::from(round) * 4..u16::from(round) * 4 + 4, round);
-            row.delete_row = round % 13 == 12;
+            row.delete_row = (round % 13 == 12).then_some(i64::MAX);
             row
         });
-        store.flush_rows(&data(), fixture::rows(rows)).await.unwrap();
+        store.flush_rows(&data(), OwnedFlushRow::flush_rows(rows)).await.unwrap();
         if round % 10 == 5 {
             let mut scanner = store.scan(&data(), Scan { batch_rows: Some(1), ..Scan::default() });
             assert_eq!(scanner.next_rows().await.unwrap().unwrap().len(), 1);
@@ -102,10 +107,17 @@ async fn copy_during_an_ingestion_has_the_previous_state() {
     }
     let (dir, copied) = (new_dir(), new_dir());
     let store = open_data(&dir);
-    store.flush_rows(&data(), fixture::rows([points(b"before", 0..10, 1)])).await.unwrap();
+    store
+        .flush_rows(&data(), OwnedFlushRow::flush_rows([points(b"before", 0..10, 1)]))
+        .await
+        .unwrap();
     let many = (0..10_000_u32).map(|i| points(&i.to_be_bytes(), 0..20, 2));
-    let mut rows =
-        CopyingRows { rows: fixture::rows(many), returned: 0, from: dir.path(), to: copied.path() };
+    let mut rows = CopyingRows {
+        rows: OwnedFlushRow::flush_rows(many),
+        returned: 0,
+        from: dir.path(),
+        to: copied.path(),
+    };
     let table = store.table(&data()).unwrap();
     table.ingest(&mut table.writer(), &mut rows).unwrap();
     assert_eq!(all_cells(&store, &data()).await.len(), 10_001);
@@ -114,7 +126,10 @@ async fn copy_during_an_ingestion_has_the_previous_state() {
     let rows = all_cells(&store, &data()).await;
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].0.as_ref(), b"before");
-    store.flush_rows(&data(), fixture::rows([points(b"after", 0..10, 1)])).await.unwrap();
+    store
+        .flush_rows(&data(), OwnedFlushRow::flush_rows([points(b"after", 0..10, 1)]))
+        .await
+        .unwrap();
     assert_eq!(all_cells(&store, &data()).await.len(), 2);
 }
 
@@ -124,20 +139,25 @@ async fn full_disk_rejects_writes_and_serves_reads() {
     let table = Table::new("tsdb");
     {
         let store = open_data(&dir);
-        store.flush_rows(&table, fixture::rows([points(b"row", 0..10, 1)])).await.unwrap();
+        store
+            .flush_rows(&table, OwnedFlushRow::flush_rows([points(b"row", 0..10, 1)]))
+            .await
+            .unwrap();
     }
     let mut config = LsmConfig::new(dir.path(), vec![TableSpec::points(table.clone())]);
     config.space = Arc::new(DiskSpace::new(dir.path(), u64::MAX / 2));
     let store = LsmStorage::open(&config).unwrap();
-    let error =
-        store.flush_rows(&table, fixture::rows([points(b"row", 10..20, 2)])).await.unwrap_err();
+    let error = store
+        .flush_rows(&table, OwnedFlushRow::flush_rows([points(b"row", 10..20, 2)]))
+        .await
+        .unwrap_err();
     assert!(matches!(error, StorageError::DiskFull));
     assert_eq!(error.recovery(), Recovery::RetryLater);
     let row = store.get(&table, Get::row("row".into())).await.unwrap().unwrap();
     assert_eq!(row.into_cells().unwrap().len(), 10);
     drop(store);
     let store = open_data(&dir);
-    store.flush_rows(&table, fixture::rows([points(b"row", 10..20, 2)])).await.unwrap();
+    store.flush_rows(&table, OwnedFlushRow::flush_rows([points(b"row", 10..20, 2)])).await.unwrap();
     assert_eq!(all_cells(&store, &table).await[0].1.len(), 20);
 }
 
@@ -146,7 +166,7 @@ async fn rows_out_of_order_are_rejected_completely() {
     let dir = new_dir();
     let store = open_data(&dir);
     for keys in [[b"b", b"a"], [b"a", b"a"]] {
-        let rows = fixture::rows(keys.map(|key| points(key, 0..3, 1)));
+        let rows = OwnedFlushRow::flush_rows(keys.map(|key| points(key, 0..3, 1)));
         assert!(matches!(store.flush_rows(&data(), rows).await, Err(StorageError::Backend(_))));
     }
     assert!(all_cells(&store, &data()).await.is_empty());
@@ -156,7 +176,7 @@ async fn rows_out_of_order_are_rejected_completely() {
 async fn closed_store_unlocks_its_directory() {
     let dir = new_dir();
     let store = open_data(&dir);
-    store.flush_rows(&data(), fixture::rows([points(b"row", 0..3, 1)])).await.unwrap();
+    store.flush_rows(&data(), OwnedFlushRow::flush_rows([points(b"row", 0..3, 1)])).await.unwrap();
     let scanner = store.scan(&data(), Scan::default());
     store.close().await.unwrap();
     let next = open_data(&dir);

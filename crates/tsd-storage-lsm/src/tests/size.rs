@@ -1,9 +1,9 @@
 //! Disk space per point.
 
 use tsd_model::Family;
-use tsd_storage::{FlushTarget, Scan, Storage};
+use tsd_storage::{FlushTarget, OwnedFlushRow, Scan, Storage};
 
-use super::fixture::{self, TestRow, data, new_dir, open_data, scan, wait_for_compaction};
+use super::fixture::{data, new_dir, open_data, scan, wait_for_compaction};
 
 /// A splitmix64 generator with a fixed seed: every run of the test has the same points.
 struct Random(u64);
@@ -65,7 +65,7 @@ impl Series {
 
 /// Compacted hours of series with a point every ten seconds: salt, metric, base time and two tags
 /// in the key, one compacted column per row.
-fn compacted_rows(series: u64, hours: u32, kind: Option<usize>) -> Vec<TestRow> {
+fn compacted_rows(series: u64, hours: u32, kind: Option<usize>) -> Vec<OwnedFlushRow> {
     let mut rows = Vec::new();
     for number in 0..series {
         let number = kind.map_or(number, |kind| number * 4 + kind as u64);
@@ -96,7 +96,7 @@ fn compacted_rows(series: u64, hours: u32, kind: Option<usize>) -> Vec<TestRow> 
             value.push(0);
             let timestamp = 1_500_004_000_000 + i64::from(hour) * 3_600_000 + number as i64 * 7;
             let cells = vec![(Family::T, qualifier, value, timestamp)];
-            rows.push(TestRow { key, cells, ..TestRow::default() });
+            rows.push(OwnedFlushRow { key, cells, ..OwnedFlushRow::default() });
         }
     }
     rows.sort_by(|a, b| a.key.cmp(&b.key));
@@ -106,7 +106,10 @@ fn compacted_rows(series: u64, hours: u32, kind: Option<usize>) -> Vec<TestRow> 
 async fn bytes_per_point(series: u64, hours: u32, kind: Option<usize>) -> f64 {
     let dir = new_dir();
     let store = open_data(&dir);
-    store.flush_rows(&data(), fixture::rows(compacted_rows(series, hours, kind))).await.unwrap();
+    store
+        .flush_rows(&data(), OwnedFlushRow::flush_rows(compacted_rows(series, hours, kind)))
+        .await
+        .unwrap();
     wait_for_compaction(&store);
     let rows = scan(&store, &data(), Scan::default()).await;
     let points: usize =

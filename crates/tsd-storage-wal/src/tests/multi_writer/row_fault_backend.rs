@@ -3,8 +3,7 @@
 use std::sync::Mutex;
 
 use tsd_storage::{
-    FaultyStorage, FlushCell, FlushRow, FlushRows, FlushTarget, MemoryStorage, RowScanner,
-    StorageFuture,
+    FaultyStorage, FlushRows, FlushTarget, MemoryStorage, OwnedFlushRow, RowScanner, StorageFuture,
 };
 
 use super::*;
@@ -34,10 +33,10 @@ impl RowFaultBackend {
         }
     }
 
-    fn check(&self, rows: &[OwnedRow]) -> Result<(), StorageError> {
+    fn check(&self, rows: &[OwnedFlushRow]) -> Result<(), StorageError> {
         let has = |keys: &Mutex<Vec<Bytes>>| {
             let keys = keys.lock().unwrap();
-            rows.iter().any(|row| keys.contains(&row.key))
+            rows.iter().any(|row| keys.iter().any(|key| *key == row.key))
         };
         if has(&self.unreachable) {
             return Err(StorageError::Unavailable("region".into()));
@@ -48,58 +47,9 @@ impl RowFaultBackend {
         if has(&self.rejected) {
             return Err(StorageError::Backend("rejected".into()));
         }
-        self.ranges.lock().unwrap().push(rows.iter().map(|row| row.key.clone()).collect());
+        self.ranges.lock().unwrap().push(rows.iter().map(|row| row.key.clone().into()).collect());
         Ok(())
     }
-}
-
-struct OwnedRow {
-    key: Bytes,
-    delete_row: Option<i64>,
-    deletes: Vec<(Family, Bytes, i64)>,
-    cells: Vec<(Family, Bytes, Bytes, i64)>,
-}
-
-struct OwnedRows(std::vec::IntoIter<OwnedRow>, Option<OwnedRow>);
-
-impl FlushRows for OwnedRows {
-    fn next_row(&mut self) -> Option<FlushRow<'_>> {
-        self.1 = self.0.next();
-        let row = self.1.as_ref()?;
-        Some(FlushRow {
-            key: &row.key,
-            delete_row: row.delete_row,
-            deletes: row.deletes.iter().map(|(f, q, at)| (*f, q.as_ref(), *at)).collect(),
-            cells: row
-                .cells
-                .iter()
-                .map(|(family, qualifier, value, timestamp_ms)| FlushCell {
-                    family: *family,
-                    qualifier,
-                    value,
-                    timestamp_ms: *timestamp_ms,
-                })
-                .collect(),
-        })
-    }
-}
-
-fn owned(mut rows: Box<dyn FlushRows>) -> Vec<OwnedRow> {
-    let copy = Bytes::copy_from_slice;
-    let mut owned = Vec::new();
-    while let Some(row) = rows.next_row() {
-        owned.push(OwnedRow {
-            key: copy(row.key),
-            delete_row: row.delete_row,
-            deletes: row.deletes.iter().map(|(f, q, at)| (*f, copy(q), *at)).collect(),
-            cells: row
-                .cells
-                .iter()
-                .map(|c| (c.family, copy(c.qualifier), copy(c.value), c.timestamp_ms))
-                .collect(),
-        });
-    }
-    owned
 }
 
 impl FlushTarget for RowFaultBackend {
@@ -109,9 +59,9 @@ impl FlushTarget for RowFaultBackend {
         rows: Box<dyn FlushRows>,
     ) -> StorageFuture<'a, ()> {
         Box::pin(async move {
-            let rows = owned(rows);
+            let rows = OwnedFlushRow::collect(rows);
             self.check(&rows)?;
-            self.inner.flush_rows(table, Box::new(OwnedRows(rows.into_iter(), None))).await
+            self.inner.flush_rows(table, OwnedFlushRow::flush_rows(rows)).await
         })
     }
 }
