@@ -52,8 +52,9 @@ impl KnownDifferences {
         let ours = format!("{} {}", difference.ours.status, difference.ours.body);
         // A status stands at the start; elsewhere its digits are part of a value.
         let occurs = |one: &str, text: &str| {
-            let status = one.get(..3).is_some_and(|s| s.bytes().all(|byte| byte.is_ascii_digit()));
-            if status { text.starts_with(one) } else { text.contains(one) }
+            let first = one.split(' ').next().unwrap_or_default();
+            let is_status = first.len() == 3 && first.bytes().all(|byte| byte.is_ascii_digit());
+            if is_status { text.starts_with(one) } else { text.contains(one) }
         };
         let all = |texts: &[&str], text: &str| texts.iter().all(|one| occurs(one, text));
         let matches = |entry: &&Entry| {
