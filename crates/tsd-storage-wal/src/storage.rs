@@ -27,7 +27,7 @@ use crate::{
     commit_time,
     committer::Committer,
     executor::Executor,
-    files::{DiskDir, LogDir},
+    files::{self, LogDir},
     log::{LogWriter, segment_of_name},
     memtable::{Memtable, TableId},
     memtable_list::MemtableList,
@@ -79,7 +79,7 @@ impl<B: FlushTarget> WalStorage<B> {
         backend: Arc<B>,
     ) -> Result<(Self, ReplayReport), OpenError> {
         let directory = config.directory.clone();
-        let dir = in_thread("wal-lock", move || DiskDir::lock(&directory)).await??;
+        let dir = in_thread("wal-lock", move || files::lock(&directory)).await??;
         Self::open_in(config, Arc::new(dir), backend).await
     }
 

@@ -12,6 +12,7 @@ mod disk_space;
 mod error;
 #[cfg(any(test, feature = "testing"))]
 mod faulty;
+mod files;
 mod filter;
 mod flush_target;
 mod hash;
@@ -34,6 +35,9 @@ pub use disk_space::{DiskSpace, SpacePermit};
 pub use error::{Recovery, StorageError};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, FaultScript, FaultyStorage};
+pub use files::{DiskDir, LockError, StoreDir, StoreFile, StoreFileReader};
+#[cfg(any(test, feature = "testing"))]
+pub use files::{FaultyDisk, TestRng};
 pub use filter::{RowFilter, SeriesSet, TagCondition, TagPattern};
 pub use flush_target::{FlushCell, FlushRow, FlushRows, FlushTarget, LogMark, flush_by_put};
 pub use hash::widen_hash;

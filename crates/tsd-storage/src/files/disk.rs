@@ -8,35 +8,60 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::{LogDir, LogFile};
-use crate::OpenError;
+use super::{StoreDir, StoreFile, StoreFileReader};
 
 /// Name of the lock file in the directory.
 const LOCK: &str = "lock";
 
-/// A directory on disk, locked until it is released or dropped.
+/// A directory on disk; a locked one until it is released or dropped.
 #[derive(Debug)]
-pub(crate) struct DiskDir {
+pub struct DiskDir {
     path: PathBuf,
     /// The locked file. The system releases the lock when the process ends.
     lock: Mutex<Option<File>>,
 }
 
+/// A directory that was not locked.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another process has locked it.
+    #[error("the directory is in use")]
+    InUse {
+        /// Its process id, if known.
+        pid: Option<u32>,
+    },
+    /// The file system failed.
+    #[error("locking the directory")]
+    Io(#[from] io::Error),
+}
+
 impl DiskDir {
     /// Creates the directory if it is missing, and locks it.
-    pub(crate) fn lock(path: &Path) -> Result<Self, OpenError> {
-        let failed = |source| OpenError::Io { directory: path.to_path_buf(), source };
-        let lock = Self::open_lock(path).map_err(failed)?;
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InUse`] if another process, or another part of this one, has locked it.
+    pub fn lock(path: &Path) -> Result<Self, LockError> {
+        let lock = Self::open_lock(path)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let pid = read_process_id(&lock);
-                return Err(OpenError::InUse { directory: path.to_path_buf(), pid });
+                return Err(LockError::InUse { pid: read_process_id(&lock) });
             }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
         }
-        write_process_id(&lock).map_err(failed)?;
+        write_process_id(&lock)?;
         Ok(Self { path: path.to_path_buf(), lock: Mutex::new(Some(lock)) })
+    }
+
+    /// Creates the directory if it is missing. It is not locked: a directory above it is.
+    ///
+    /// # Errors
+    ///
+    /// An error of the file system.
+    pub fn unlocked(path: &Path) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        Ok(Self { path: path.to_path_buf(), lock: Mutex::new(None) })
     }
 
     fn open_lock(path: &Path) -> io::Result<File> {
@@ -63,7 +88,7 @@ fn write_process_id(mut lock: &File) -> io::Result<()> {
     Ok(())
 }
 
-impl LogDir for DiskDir {
+impl StoreDir for DiskDir {
     fn path(&self) -> &Path {
         &self.path
     }
@@ -86,13 +111,17 @@ impl LogDir for DiskDir {
         Ok(bytes)
     }
 
-    fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+    fn create(&self, name: &str) -> io::Result<Box<dyn StoreFile>> {
         let file = self.open_file(name, OpenOptions::new().write(true).create_new(true))?;
         Ok(Box::new(DiskFile(file)))
     }
 
-    fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+    fn open(&self, name: &str) -> io::Result<Box<dyn StoreFile>> {
         Ok(Box::new(DiskFile(self.open_file(name, OpenOptions::new().write(true))?)))
+    }
+
+    fn open_reader(&self, name: &str) -> io::Result<Box<dyn StoreFileReader>> {
+        Ok(Box::new(DiskReader(self.open_file(name, OpenOptions::new().read(true))?)))
     }
 
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
@@ -121,7 +150,7 @@ impl LogDir for DiskDir {
 #[derive(Debug)]
 struct DiskFile(File);
 
-impl LogFile for DiskFile {
+impl StoreFile for DiskFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)
     }
@@ -132,6 +161,19 @@ impl LogFile for DiskFile {
 
     fn set_len(&mut self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
+    }
+}
+
+#[derive(Debug)]
+struct DiskReader(File);
+
+impl StoreFileReader for DiskReader {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_exact_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(bytes, offset)
     }
 }
 
@@ -147,7 +189,7 @@ mod tests {
         let path = dir.path().join("new").join("log");
         let locked = DiskDir::lock(&path).unwrap();
         match DiskDir::lock(&path) {
-            Err(OpenError::InUse { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
+            Err(LockError::InUse { pid }) => assert_eq!(pid, Some(std::process::id())),
             other => panic!("in use, not {other:?}"),
         }
         drop(locked);
@@ -173,7 +215,13 @@ mod tests {
         let mut names = log.list().unwrap();
         names.sort();
         assert_eq!(names, ["b", LOCK]);
+        let reader = log.open_reader("b").unwrap();
         log.remove("b").unwrap();
         assert!(log.read("b", 0, 1).is_err());
+        let mut bytes = [0; 2];
+        reader.read_exact_at(10, &mut bytes).unwrap();
+        assert_eq!((&bytes, reader.size().unwrap()), (b"he", 12));
+        let past_end = reader.read_exact_at(11, &mut bytes).unwrap_err();
+        assert_eq!(past_end.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

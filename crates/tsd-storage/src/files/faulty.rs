@@ -7,20 +7,23 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{LogDir, LogFile};
+use super::{StoreDir, StoreFile, StoreFileReader};
 
 const SECTOR: usize = 512;
 
 /// Pseudorandom numbers from a seed.
 #[derive(Clone, Debug)]
-pub(crate) struct TestRng(u64);
+pub struct TestRng(u64);
 
 impl TestRng {
-    pub(crate) const fn new(seed: u64) -> Self {
+    /// Numbers that follow from the seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    /// A number below `bound`; 0 if that is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,14 +31,15 @@ impl TestRng {
         (mixed ^ (mixed >> 31)) % bound.max(1)
     }
 
-    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+    /// True with this probability.
+    pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 }
 
 /// The disk. A clone is a handle of the same disk.
 #[derive(Clone, Debug)]
-pub(crate) struct FaultyDisk(Arc<Mutex<Disk>>);
+pub struct FaultyDisk(Arc<Mutex<Disk>>);
 
 #[derive(Clone, Debug)]
 struct Disk {
@@ -74,7 +78,9 @@ enum NameChange {
 }
 
 impl FaultyDisk {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// An empty disk; the seed decides which bytes and names a power cut leaves.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Disk {
             files: Vec::new(),
             names: BTreeMap::new(),
@@ -91,29 +97,33 @@ impl FaultyDisk {
     }
 
     /// Makes the thread panic that removes a file.
-    pub(crate) fn panic_on_remove(&self) {
+    pub fn panic_on_remove(&self) {
         self.lock().panics_on_remove = true;
     }
 
-    pub(crate) fn set_free_bytes(&self, bytes: Option<usize>) {
+    /// Limits the bytes that can still be written; `None` for no limit.
+    pub fn set_free_bytes(&self, bytes: Option<usize>) {
         self.lock().free_bytes = bytes;
     }
 
-    pub(crate) fn fail_syncs(&self, count: usize) {
+    /// Makes the next syncs of files fail.
+    pub fn fail_syncs(&self, count: usize) {
         self.lock().failing_syncs = count;
     }
 
-    pub(crate) fn set_sync_failures(&self, percent: u64) {
+    /// Makes syncs of files fail with this probability.
+    pub fn set_sync_failures(&self, percent: u64) {
         self.lock().sync_failure_percent = percent;
     }
 
     /// Cuts the power after a number of calls.
-    pub(crate) fn cut_power_after(&self, calls: u64) {
+    pub fn cut_power_after(&self, calls: u64) {
         self.lock().calls_until_power_cut = Some(calls);
     }
 
     /// The disk after a power cut: synced bytes, and random sectors of the others.
-    pub(crate) fn after_power_cut(&self) -> Self {
+    #[must_use]
+    pub fn after_power_cut(&self) -> Self {
         let mut disk = self.lock().clone();
         let kept_names = disk.rng.below(disk.name_changes.len() as u64 + 1) as usize;
         let mut names = disk.synced_names.clone();
@@ -138,7 +148,8 @@ impl FaultyDisk {
     }
 
     /// The disk after a kill of the process: all written bytes.
-    pub(crate) fn after_kill(&self) -> Self {
+    #[must_use]
+    pub fn after_kill(&self) -> Self {
         Self::restarted(self.lock().clone())
     }
 
@@ -153,22 +164,24 @@ impl FaultyDisk {
         })))
     }
 
-    /// Names and contents of the files, without the state of the log.
-    pub(crate) fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+    /// Names and contents of the files but one.
+    #[must_use]
+    pub fn contents_without(&self, name: &str) -> BTreeMap<String, Vec<u8>> {
         let mut files = self.all_contents();
-        files.remove("log.state");
+        files.remove(name);
         files
     }
 
     /// Names and contents of all files.
-    pub(crate) fn all_contents(&self) -> BTreeMap<String, Vec<u8>> {
+    #[must_use]
+    pub fn all_contents(&self) -> BTreeMap<String, Vec<u8>> {
         let disk = self.lock();
         let bytes = |at: &usize| disk.files.get(*at).map(|f| f.content.clone()).unwrap_or_default();
         disk.names.iter().map(|(name, at)| (name.clone(), bytes(at))).collect()
     }
 
     /// Damages a byte.
-    pub(crate) fn flip(&self, name: &str, at: usize, mask: u8) {
+    pub fn flip(&self, name: &str, at: usize, mask: u8) {
         self.edit(name, |bytes| {
             if let Some(byte) = bytes.get_mut(at) {
                 *byte ^= mask;
@@ -177,7 +190,7 @@ impl FaultyDisk {
     }
 
     /// Changes the contents of a file.
-    pub(crate) fn edit(&self, name: &str, how: impl Fn(&mut Vec<u8>)) {
+    pub fn edit(&self, name: &str, how: impl Fn(&mut Vec<u8>)) {
         let mut disk = self.lock();
         if let Some(at) = disk.names.get(name).copied()
             && let Some(file) = disk.files.get_mut(at)
@@ -188,7 +201,7 @@ impl FaultyDisk {
     }
 
     /// Removes a file.
-    pub(crate) fn lose(&self, name: &str) {
+    pub fn lose(&self, name: &str) {
         self.lock().names.remove(name);
     }
 
@@ -302,7 +315,7 @@ fn write(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
     }
 }
 
-impl LogDir for FaultyDisk {
+impl StoreDir for FaultyDisk {
     fn path(&self) -> &Path {
         Path::new("faulty")
     }
@@ -318,7 +331,7 @@ impl LogDir for FaultyDisk {
         })
     }
 
-    fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+    fn create(&self, name: &str) -> io::Result<Box<dyn StoreFile>> {
         self.call(|disk| {
             if disk.names.contains_key(name) {
                 return Err(io::ErrorKind::AlreadyExists.into());
@@ -327,14 +340,22 @@ impl LogDir for FaultyDisk {
             disk.files.push(File::default());
             let at = disk.files.len() - 1;
             disk.rename(NameChange::Add(name.to_owned(), at));
-            Ok(Box::new(FaultyFile { disk: self.clone(), at }) as Box<dyn LogFile>)
+            Ok(Box::new(FaultyFile { disk: self.clone(), at }) as Box<dyn StoreFile>)
         })
     }
 
-    fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+    fn open(&self, name: &str) -> io::Result<Box<dyn StoreFile>> {
         self.call(|disk| {
             let at = *disk.names.get(name).ok_or(io::ErrorKind::NotFound)?;
-            Ok(Box::new(FaultyFile { disk: self.clone(), at }) as Box<dyn LogFile>)
+            Ok(Box::new(FaultyFile { disk: self.clone(), at }) as Box<dyn StoreFile>)
+        })
+    }
+
+    fn open_reader(&self, name: &str) -> io::Result<Box<dyn StoreFileReader>> {
+        self.call(|disk| {
+            let at = *disk.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+            let file = FaultyFile { disk: self.clone(), at };
+            Ok(Box::new(file) as Box<dyn StoreFileReader>)
         })
     }
 
@@ -389,7 +410,7 @@ struct FaultyFile {
     at: usize,
 }
 
-impl LogFile for FaultyFile {
+impl StoreFile for FaultyFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.disk.call(|disk| {
             let offset = offset as usize;
@@ -426,6 +447,22 @@ impl LogFile for FaultyFile {
             let file = disk.file(self.at)?;
             file.content.resize(len as usize, 0);
             file.unsynced.push(FileChange::SetLen(len as usize));
+            Ok(())
+        })
+    }
+}
+
+impl StoreFileReader for FaultyFile {
+    fn size(&self) -> io::Result<u64> {
+        self.disk.call(|disk| Ok(disk.file(self.at)?.content.len() as u64))
+    }
+
+    fn read_exact_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.disk.call(|disk| {
+            let start = usize::try_from(offset).unwrap_or(usize::MAX);
+            let content = &disk.file(self.at)?.content;
+            let stored = content.get(start..).and_then(|rest| rest.get(..bytes.len()));
+            bytes.copy_from_slice(stored.ok_or(io::ErrorKind::UnexpectedEof)?);
             Ok(())
         })
     }
