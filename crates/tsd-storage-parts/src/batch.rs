@@ -1,13 +1,10 @@
 //! Rows of a flush, sorted and written as one part.
 
-use std::{
-    collections::HashMap,
-    path::{Path, PathBuf},
-};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use tsd_model::{Cell, ChunkPoint, Family, PackablePoint, PackedChunk};
-use tsd_storage::{FlushCell, FlushRow, FlushRows};
+use tsd_storage::{FlushCell, FlushRow, FlushRows, StoreDir};
 
 use crate::{
     chunk::Tombstone, error::PartError, layout::PartLayout, series_encoder::SeriesEncoder,
@@ -157,7 +154,12 @@ impl FlushBatch {
 
     /// Writes the part and makes it durable; returns its size in bytes. `sequences` are the first and
     /// the last flush in it.
-    pub fn write(self, path: &Path, sequences: (u64, u64)) -> Result<(PathBuf, u64), PartError> {
+    pub fn write(
+        self,
+        dir: &dyn StoreDir,
+        name: &str,
+        sequences: (u64, u64),
+    ) -> Result<u64, PartError> {
         let mut series: Vec<(&[u8], u32)> = self.series.iter().map(|(k, &v)| (&**k, v)).collect();
         series.sort_unstable();
         let mut ranks = vec![0_u32; series.len()];
@@ -173,7 +175,7 @@ impl FlushBatch {
             .map(|item| (self.layout.span_of(item.base), rank_of(item), item))
             .collect();
         items.sort_by_key(|(span, rank, item)| (*span, *rank, item.base));
-        let mut writer = PartWriter::create(path, self.layout, sequences)?;
+        let mut writer = PartWriter::create(dir, name, self.layout, sequences)?;
         let mut encoder = SeriesEncoder::default();
         for section in items.chunk_by(|a, b| a.0 == b.0) {
             let Some(&(span, _, _)) = section.first() else { continue };

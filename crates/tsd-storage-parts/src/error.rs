@@ -37,6 +37,14 @@ pub enum PartError {
         /// What differs.
         what: String,
     },
+    /// A part that was quarantined, and whose loss was not accepted.
+    #[error("part {file} is in quarantine: {what}")]
+    Quarantined {
+        /// Name of the file.
+        file: Arc<str>,
+        /// What is damaged.
+        what: Arc<str>,
+    },
     /// Rows that cannot be stored.
     #[error("a row cannot be stored: {0}")]
     Row(&'static str),

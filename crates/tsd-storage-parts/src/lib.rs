@@ -1,7 +1,7 @@
 //! Time-partitioned, series-major parts: the files of the embedded store's tables of points.
 //!
-//! The state of this crate: the format, reads, merges and an in-memory manifest, measured by a bench
-//! against the LSM tree (`docs/decisions/009`). The daemon does not use it yet.
+//! The state of this crate: the format, reads, merges and the manifest, measured by a bench against
+//! the LSM tree (`docs/decisions/009`). The daemon does not use it yet.
 //!
 //! A *part* is one immutable file, sorted by span, series and time. A *span* is a fixed number of
 //! seconds, and a row belongs to the span of its base time. The *section* of a span in a part has
@@ -34,6 +34,7 @@ mod chunk;
 mod cursor;
 mod error;
 mod layout;
+mod manifest;
 mod merge;
 mod part;
 mod read;
@@ -41,6 +42,7 @@ mod resolve;
 mod section;
 mod series_block;
 mod series_encoder;
+mod snapshot;
 mod store;
 mod wire;
 mod writer;
@@ -51,7 +53,7 @@ mod tests;
 pub use batch::FlushBatch;
 pub use error::PartError;
 pub use layout::PartLayout;
-pub use merge::{MergeOptions, SpanMerge, merge_sections};
 pub use part::{Part, SectionInfo};
 pub use read::{RowsReader, SeriesPoints, SeriesReader, SeriesRows, SeriesSelection};
-pub use store::{PartStore, Snapshot, SnapshotSection, StoreStats};
+pub use snapshot::{LostSection, Snapshot, SnapshotSection};
+pub use store::{PartStore, QuarantinedPart, StoreStats};

@@ -1,8 +1,9 @@
 //! Merges sections of one span that are adjacent in sequence.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use tsd_model::{BaseTime, PackedChunk, RunShape};
+use tsd_storage::StoreDir;
 
 use crate::{
     chunk::{ChunkKind, ChunkView},
@@ -18,23 +19,23 @@ use crate::{
 
 /// What a merge may leave out or change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MergeOptions {
+pub(crate) struct MergeOptions {
     /// The inputs include the oldest section of the span: tombstones have nothing left to hide.
-    pub drop_tombstones: bool,
+    pub(crate) drop_tombstones: bool,
     /// Rows with a base time before this one (epoch seconds) are shown as row compaction would leave
     /// them. Only a merge of all sections of the span may do this.
-    pub compact_before: u32,
+    pub(crate) compact_before: u32,
 }
 
 /// The merge of one span.
 #[derive(Clone, Debug)]
-pub struct SpanMerge {
+pub(crate) struct SpanMerge {
     /// Start of the span, epoch seconds.
-    pub span: u32,
+    pub(crate) span: u32,
     /// Parts and indexes of their sections, oldest first.
-    pub sections: Vec<(Arc<Part>, usize)>,
+    pub(crate) sections: Vec<(Arc<Part>, usize)>,
     /// What may change.
-    pub options: MergeOptions,
+    pub(crate) options: MergeOptions,
 }
 
 /// A chunk of this many points is copied as it is if it shares no row with another one.
@@ -42,19 +43,20 @@ const WHOLE_CHUNK: usize = CHUNK_POINTS / 4;
 
 /// Merges the sections of each span, oldest first, into one part; returns its size in bytes. Spans
 /// ascend, and all parts have the layout.
-pub fn merge_sections(
-    path: &Path,
+pub(crate) fn merge_sections(
+    dir: &dyn StoreDir,
+    name: &str,
     layout: PartLayout,
     sequences: (u64, u64),
     spans: &[SpanMerge],
 ) -> Result<u64, PartError> {
-    let mut writer = PartWriter::create(path, layout, sequences)?;
+    let mut writer = PartWriter::create(dir, name, layout, sequences)?;
     let mut merger = Merger::default();
     for SpanMerge { span, sections, options } in spans {
         writer.begin_section(*span)?;
         merger.merge(*span, sections, *options, &mut writer)?;
     }
-    writer.finish().map(|(_, bytes)| bytes)
+    writer.finish()
 }
 
 #[derive(Debug, Default)]

@@ -1,8 +1,7 @@
 //! A part file that is open for reads.
 
 use std::{
-    fs::File,
-    os::unix::fs::FileExt,
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
@@ -11,14 +10,17 @@ use std::{
 };
 
 use bytes::Bytes;
+use tsd_storage::{StoreDir, StoreFileReader};
 
 use crate::{
     block::DataBlock,
     chunk::ChunkKind,
     error::{Malformed, PartError},
     layout::PartLayout,
+    manifest::FileRecord,
     section::{BlockRef, DataBlockRef, SectionHead},
     series_block::SeriesBlock,
+    store::part_name,
     wire::Cursor,
     writer::{END_MAGIC, MAGIC, SectionRef, TAIL, VERSION},
 };
@@ -27,10 +29,13 @@ use crate::{
 /// when the last of them is done.
 #[derive(Debug)]
 pub struct Part {
+    dir: Arc<dyn StoreDir>,
+    number: u64,
     path: PathBuf,
     name: Arc<str>,
-    file: File,
+    file: Box<dyn StoreFileReader>,
     len: u64,
+    footer_crc: u32,
     layout: PartLayout,
     sequences: (u64, u64),
     sections: Vec<Section>,
@@ -58,20 +63,30 @@ pub struct SectionInfo {
 }
 
 impl Part {
-    /// Opens a part and verifies its footer. Blocks are verified when they are read.
-    pub fn open(path: &Path) -> Result<Self, PartError> {
+    /// Opens a part and verifies its footer, and that it is the file that the manifest lists. Blocks are
+    /// verified when they are read.
+    pub(crate) fn open(
+        dir: &Arc<dyn StoreDir>,
+        number: u64,
+        listed: Option<&FileRecord>,
+    ) -> Result<Self, PartError> {
+        let file_name = part_name(number);
+        let path = dir.path().join(&file_name);
         let name: Arc<str> = path.display().to_string().into();
-        let file = File::open(path).map_err(PartError::io("open", path))?;
-        let len = file.metadata().map_err(PartError::io("open", path))?.len();
+        let file = dir.open_reader(&file_name).map_err(PartError::io("open", &path))?;
+        let len = file.size().map_err(PartError::io("open", &path))?;
         let damaged = |offset, what| PartError::Damaged { file: Arc::clone(&name), offset, what };
+        if listed.is_some_and(|listed| listed.bytes != len) {
+            return Err(damaged(len, "size of the file"));
+        }
         if len < (MAGIC.len() + TAIL) as u64 {
             return Err(damaged(0, "too short for a part"));
         }
         let mut magic = [0; 8];
-        file.read_exact_at(&mut magic, 0).map_err(PartError::io("read", path))?;
+        file.read_exact_at(0, &mut magic).map_err(PartError::io("read", &path))?;
         let mut tail = [0; TAIL];
         let tail_at = len - TAIL as u64;
-        file.read_exact_at(&mut tail, tail_at).map_err(PartError::io("read", path))?;
+        file.read_exact_at(tail_at, &mut tail).map_err(PartError::io("read", &path))?;
         if magic != *MAGIC {
             return Err(damaged(0, "does not begin as a part"));
         }
@@ -88,9 +103,12 @@ impl Part {
             .filter(|&at| at >= MAGIC.len() as u64)
             .ok_or_else(|| damaged(tail_at, "length of the footer"))?;
         let mut footer = vec![0; footer_len as usize];
-        file.read_exact_at(&mut footer, footer_at).map_err(PartError::io("read", path))?;
+        file.read_exact_at(footer_at, &mut footer).map_err(PartError::io("read", &path))?;
         if crc32c::crc32c(&footer) != crc {
             return Err(damaged(footer_at, "checksum of the footer"));
+        }
+        if listed.is_some_and(|listed| listed.footer_crc != crc) {
+            return Err(damaged(footer_at, "footer of another part"));
         }
         if footer.first() != Some(&VERSION) {
             let what = format!("version {}", footer.first().copied().unwrap_or_default());
@@ -104,15 +122,44 @@ impl Part {
             .map(|place| Section { place, head: OnceLock::new() })
             .collect();
         Ok(Self {
-            path: path.to_owned(),
+            dir: Arc::clone(dir),
+            number,
+            path,
             name,
             file,
             len,
+            footer_crc: crc,
             layout: footer.layout,
             sequences: footer.sequences,
             sections,
             obsolete: AtomicBool::new(false),
         })
+    }
+
+    /// Number of the file in its store.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Path of the file as errors name it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file as the manifest lists it.
+    pub(crate) const fn record(&self) -> FileRecord {
+        FileRecord { number: self.number, bytes: self.len, footer_crc: self.footer_crc }
+    }
+
+    /// The error of a file that is not the one that the manifest lists.
+    pub(crate) fn differs(&self, what: &'static str) -> PartError {
+        PartError::Damaged { file: Arc::clone(&self.name), offset: self.len, what }
+    }
+
+    /// Size of a section, bytes; 0 if there is none.
+    pub(crate) fn section_bytes(&self, index: usize) -> u64 {
+        self.sections.get(index).map_or(0, |section| section.place.bytes)
     }
 
     /// Path of the file.
@@ -170,9 +217,12 @@ impl Part {
             return Err(fail("a block beyond the end of the file"));
         }
         let mut bytes = vec![0; block.len as usize];
-        self.file
-            .read_exact_at(&mut bytes, block.offset)
-            .map_err(PartError::io("read", &self.path))?;
+        match self.file.read_exact_at(block.offset, &mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(fail("the file was shortened"));
+            }
+            result => result.map_err(PartError::io("read", &self.path))?,
+        }
         if crc32c::crc32c(&bytes) != block.crc {
             return Err(fail("checksum of a block"));
         }
@@ -278,7 +328,7 @@ impl Drop for Part {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
             // A file that remains is not in the manifest and is removed at the next start.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = self.dir.remove(&part_name(self.number));
         }
     }
 }

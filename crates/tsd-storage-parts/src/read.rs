@@ -13,7 +13,7 @@ use crate::{
     layout::PartLayout,
     part::Part,
     resolve::Resolver,
-    store::{Snapshot, SnapshotSection},
+    snapshot::{Snapshot, SnapshotSection},
 };
 
 /// Which series are read. Series are row keys without the base time, see [`PartLayout::split_key`].
@@ -72,6 +72,9 @@ pub struct RowsReader<'a> {
 /// The cursors of one span after the other.
 #[derive(Debug)]
 struct Sections<'a> {
+    snapshot: &'a Snapshot,
+    /// True when it is known that nothing of the range was lost.
+    complete: bool,
     spans: btree_map::Range<'a, u32, Vec<SnapshotSection>>,
     selection: &'a SeriesSelection,
     layout: PartLayout,
@@ -87,11 +90,24 @@ impl<'a> Sections<'a> {
     fn new(snapshot: &'a Snapshot, selection: &'a SeriesSelection, bases: (u32, u32)) -> Self {
         let layout = snapshot.layout();
         let spans = snapshot.spans().range(layout.span_of(bases.0)..=bases.1.max(bases.0));
-        Self { spans, selection, layout, bases, cursors: Vec::new(), sources: Vec::new() }
+        Self {
+            snapshot,
+            complete: false,
+            spans,
+            selection,
+            layout,
+            bases,
+            cursors: Vec::new(),
+            sources: Vec::new(),
+        }
     }
 
     /// Moves to the next series; false after the last.
     fn advance(&mut self) -> Result<bool, PartError> {
+        if !self.complete {
+            self.snapshot.check_losses(self.layout.span_of(self.bases.0), self.bases.1)?;
+            self.complete = true;
+        }
         for &index in &self.sources {
             if let Some((cursor, more)) = self.cursors.get_mut(index) {
                 *more = cursor.advance()?;

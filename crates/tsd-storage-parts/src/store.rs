@@ -1,97 +1,38 @@
-//! Parts of one table: flushes, snapshots, merges by size. The manifest is in memory for now.
+//! Parts of one table: flushes and snapshots. Merges are in `merging`, the start in `recovery`.
+//!
+//! A change is durable in this order: the part and its name, the edit of the manifest, and only then
+//! inputs are removed. What is not in the manifest was never there.
+
+mod merging;
+mod recovery;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    path::{Path, PathBuf},
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tsd_storage::FlushRows;
+use bytes::Bytes;
+use tsd_storage::{ClockMs, FlushRows, StoreDir};
 
 use crate::{
     batch::FlushBatch,
     error::PartError,
     layout::PartLayout,
-    merge::{MergeOptions, SpanMerge, merge_sections},
+    manifest::{FileRecord, ManifestEdit, ManifestFile, QuarantineRecord, SectionRecord},
     part::Part,
+    snapshot::Snapshot,
 };
-
-/// Sections of about one size that are merged: a level of size is this much larger than the one below.
-const MERGE_SECTIONS: u64 = 6;
-/// Sections that are merged at most at once.
-const MAX_INPUTS: usize = 32;
-/// Size after which a merge of several spans continues in another part.
-const OUTPUT_BYTES: u64 = 256 << 20;
-
-/// A section of a part in a snapshot.
-#[derive(Clone, Debug)]
-pub struct SnapshotSection {
-    /// The part.
-    pub part: Arc<Part>,
-    /// Index of the section.
-    pub section: usize,
-    /// Its size, bytes.
-    pub bytes: u64,
-    /// First and last flush whose rows it has.
-    pub sequences: (u64, u64),
-    /// Rows with earlier base times (epoch seconds) are as row compaction leaves them; `None` if the
-    /// section is not the result of a merge.
-    pub compacted_before: Option<u32>,
-}
-
-impl SnapshotSection {
-    /// True if a merge of the section alone would change nothing.
-    fn is_merged(&self, compact_before: u32) -> bool {
-        self.compacted_before.is_some_and(|before| before >= compact_before)
-    }
-}
-
-/// The sections of a table at one time. Readers keep the parts open.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    layout: PartLayout,
-    /// Oldest first.
-    spans: BTreeMap<u32, Vec<SnapshotSection>>,
-}
-
-impl Snapshot {
-    /// Layout of the table.
-    #[must_use]
-    pub const fn layout(&self) -> PartLayout {
-        self.layout
-    }
-
-    /// Sections by the start of their span, oldest first.
-    #[must_use]
-    pub const fn spans(&self) -> &BTreeMap<u32, Vec<SnapshotSection>> {
-        &self.spans
-    }
-
-    /// Number of sections.
-    #[must_use]
-    pub fn section_count(&self) -> usize {
-        self.spans.values().map(Vec::len).sum()
-    }
-
-    fn live_sections(&self) -> HashMap<PathBuf, usize> {
-        let mut live = HashMap::new();
-        for section in self.spans.values().flatten() {
-            *live.entry(section.part.path().to_owned()).or_insert(0) += 1;
-        }
-        live
-    }
-}
 
 /// Work done since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
-    /// Parts written by flushes, and their bytes.
+    /// Parts written by flushes.
     pub flushes: u64,
     /// Bytes of the flushed parts.
     pub flushed_bytes: u64,
     /// Merges.
     pub merges: u64,
-    /// Bytes of the merged sections, and of the parts that replaced them.
+    /// Bytes of the merged sections.
     pub merge_input_bytes: u64,
     /// Bytes written by merges.
     pub merged_bytes: u64,
@@ -99,247 +40,284 @@ pub struct StoreStats {
     pub merged_points: u64,
 }
 
+/// A damaged part in quarantine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantinedPart {
+    /// Name of the file, by which its loss is accepted.
+    pub name: String,
+    /// Size of the file, bytes; 0 if it was missing.
+    pub bytes: u64,
+    /// When it was quarantined, epoch milliseconds.
+    pub since_ms: i64,
+    /// What is damaged, with the offset.
+    pub what: String,
+    /// Starts of the spans of which reads fail, epoch seconds.
+    pub spans: Vec<u32>,
+}
+
 /// The parts of one table.
 #[derive(Debug)]
 pub struct PartStore {
-    dir: PathBuf,
+    dir: Arc<dyn StoreDir>,
     layout: PartLayout,
-    state: Mutex<StoreState>,
+    clock: ClockMs,
+    /// Owned while a flush runs.
+    flushing: Mutex<()>,
     /// Owned while a merge runs.
     merging: Mutex<()>,
+    /// Acquired before `state`.
+    manifest: Mutex<ManifestFile>,
+    state: Mutex<StoreState>,
 }
 
 #[derive(Debug)]
 struct StoreState {
     snapshot: Arc<Snapshot>,
+    /// The files of the manifest by number.
+    parts: BTreeMap<u64, Arc<Part>>,
     next_file: u64,
-    next_sequence: u64,
+    /// Files of failed edits, which the manifest may list until its next edit.
+    in_doubt: Vec<u64>,
     stats: StoreStats,
 }
 
+const SUFFIX: &str = ".part";
+const ASIDE_SUFFIX: &str = ".part.damaged";
+
+/// Name of a part file.
+pub(crate) fn part_name(number: u64) -> String {
+    format!("{number:010}{SUFFIX}")
+}
+
+/// Name of a damaged part file in quarantine.
+pub(crate) fn aside_name(number: u64) -> String {
+    format!("{number:010}{ASIDE_SUFFIX}")
+}
+
+/// Number of a part file; `None` for other names.
+pub(crate) fn part_number(name: &str) -> Option<u64> {
+    number_of(name, SUFFIX)
+}
+
+fn number_of(name: &str, suffix: &str) -> Option<u64> {
+    let digits = name.strip_suffix(suffix)?;
+    let are_digits = digits.len() >= 10 && digits.bytes().all(|b| b.is_ascii_digit());
+    if are_digits { digits.parse().ok() } else { None }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl PartStore {
-    /// A store without parts in an empty directory, which must exist.
+    /// Layout of the table.
     #[must_use]
-    pub fn create(dir: &Path, layout: PartLayout) -> Self {
-        let snapshot = Arc::new(Snapshot { layout, spans: BTreeMap::new() });
-        let stats = StoreStats::default();
-        let state = StoreState { snapshot, next_file: 1, next_sequence: 1, stats };
-        Self { dir: dir.to_owned(), layout, state: Mutex::new(state), merging: Mutex::new(()) }
-    }
-
-    // No code panics while it owns the lock.
-    fn state(&self) -> MutexGuard<'_, StoreState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn next_path(&self) -> PathBuf {
-        let mut state = self.state();
-        let number = state.next_file;
-        state.next_file += 1;
-        self.dir.join(format!("{number:010}.part"))
+    pub const fn layout(&self) -> PartLayout {
+        self.layout
     }
 
     /// What reads use.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.state().snapshot)
+        Arc::clone(&lock(&self.state).snapshot)
     }
 
     /// Work done so far.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        self.state().stats
+        lock(&self.state).stats
     }
 
-    /// Size of all files of the snapshot, bytes.
+    /// Size of all part files, bytes.
     #[must_use]
     pub fn disk_bytes(&self) -> u64 {
-        let snapshot = self.snapshot();
-        let mut files = HashMap::new();
-        for section in snapshot.spans.values().flatten() {
-            files.insert(section.part.path().to_owned(), section.part.file_bytes());
-        }
-        files.values().sum()
+        lock(&self.state).parts.values().map(|part| part.file_bytes()).sum()
+    }
+
+    /// Bytes of the manifest that were written since the store was opened.
+    #[must_use]
+    pub fn manifest_bytes(&self) -> u64 {
+        lock(&self.manifest).written_bytes()
     }
 
     /// Memory of the heads of sections that were read, bytes.
     #[must_use]
     pub fn head_bytes(&self) -> usize {
-        let snapshot = self.snapshot();
-        let mut parts: HashMap<PathBuf, usize> = HashMap::new();
-        for section in snapshot.spans.values().flatten() {
-            parts.insert(section.part.path().to_owned(), section.part.head_bytes());
-        }
-        parts.values().sum()
+        lock(&self.state).parts.values().map(|part| part.head_bytes()).sum()
     }
 
-    /// Writes the rows as one part, newer than all others. Concurrent flushes are not supported.
+    /// What the log in front has recorded; `None` if nothing yet.
+    #[must_use]
+    pub fn log_mark(&self) -> Option<Bytes> {
+        lock(&self.manifest).state().log_mark.clone()
+    }
+
+    /// Records durably how much of the log the parts contain.
+    ///
+    /// # Errors
+    ///
+    /// An error of the disk; the old or the new mark is recorded then.
+    pub fn set_log_mark(&self, mark: Bytes) -> Result<(), PartError> {
+        self.commit(&ManifestEdit { log_mark: Some(mark), ..ManifestEdit::default() }, None, |_| {})
+    }
+
+    /// Writes the rows as one part, newer than all others, and returns when it is durable.
+    ///
+    /// # Errors
+    ///
+    /// An error of the disk. Rows of a failed flush may be there after the store was opened again.
     pub fn flush(&self, rows: &mut dyn FlushRows) -> Result<(), PartError> {
+        let _flushing = lock(&self.flushing);
         let batch = FlushBatch::of_rows(self.layout, rows)?;
         if batch.is_empty() {
             return Ok(());
         }
-        let path = self.next_path();
-        let sequence = self.state().next_sequence;
-        let (path, bytes) = batch.write(&path, (sequence, sequence))?;
-        let part = Arc::new(Part::open(&path)?);
-        let mut state = self.state();
-        let mut snapshot = Snapshot::clone(&state.snapshot);
-        for (section, info) in part.sections().into_iter().enumerate() {
-            snapshot.spans.entry(info.span).or_default().push(SnapshotSection {
-                part: Arc::clone(&part),
-                section,
-                bytes: info.bytes,
-                sequences: part.sequences(),
-                compacted_before: None,
-            });
-        }
-        state.snapshot = Arc::new(snapshot);
-        state.next_sequence += 1;
-        state.stats.flushes += 1;
-        state.stats.flushed_bytes += bytes;
-        Ok(())
-    }
-
-    /// Merges the spans that are due by the size of their sections; returns false if none is.
-    pub fn merge_due(&self, compact_before: u32) -> Result<bool, PartError> {
-        self.merge_where(compact_before, due_sections)
-    }
-
-    /// Merges each span that ends before `closed_before` into one section, with its rows as row
-    /// compaction leaves them; returns false if all are.
-    pub fn merge_closed(&self, closed_before: u32) -> Result<bool, PartError> {
-        let layout = self.layout;
-        self.merge_where(closed_before, |span, sections| {
-            let is_closed = span.saturating_add(layout.span_secs()) <= closed_before;
-            let end = span.saturating_add(layout.span_secs());
-            let is_final = sections.len() == 1 && sections.iter().all(|s| s.is_merged(end));
-            (is_closed && !is_final).then_some(0..sections.len())
+        let sequence = lock(&self.manifest).state().next_sequence;
+        let part = self.write_part(|number| {
+            batch.write(&*self.dir, &part_name(number), (sequence, sequence))
+        })?;
+        let sections = part.sections();
+        let section = |(index, span)| SectionRecord {
+            span,
+            file: part.number(),
+            index,
+            sequences: (sequence, sequence),
+            compacted_before: None,
+        };
+        let edit = ManifestEdit {
+            next_sequence: sequence + 1,
+            files: vec![part.record()],
+            sections: (0..).zip(sections.iter().map(|info| info.span)).map(section).collect(),
+            ..ManifestEdit::default()
+        };
+        let bytes = part.file_bytes();
+        self.commit(&edit, Some(part), |stats| {
+            stats.flushes += 1;
+            stats.flushed_bytes += bytes;
         })
     }
 
-    /// Merges each span into one section.
-    pub fn merge_all(&self, compact_before: u32) -> Result<(), PartError> {
-        while self.merge_where(compact_before, |_, sections| {
-            let is_final =
-                sections.len() == 1 && sections.iter().all(|s| s.is_merged(compact_before));
-            (!is_final).then_some(0..sections.len())
-        })? {}
-        Ok(())
+    /// Writes a part and its name durably, and opens it. After an error its file is removed.
+    fn write_part(
+        &self,
+        write: impl FnOnce(u64) -> Result<u64, PartError>,
+    ) -> Result<Arc<Part>, PartError> {
+        let number = {
+            let mut state = lock(&self.state);
+            let number = state.next_file;
+            state.next_file += 1;
+            number
+        };
+        let written = write(number)
+            .and_then(|_| self.dir.sync().map_err(PartError::io("sync", self.dir.path())))
+            .and_then(|()| Part::open(&self.dir, number, None));
+        written.map(Arc::new).inspect_err(|_| {
+            // What remains of it is removed at the next start.
+            let _ = self.dir.remove(&part_name(number));
+        })
     }
 
-    fn merge_where(
+    /// Makes an edit durable, with the part that it adds, and then visible.
+    fn commit(
         &self,
-        compact_before: u32,
-        choose: impl Fn(u32, &[SnapshotSection]) -> Option<std::ops::Range<usize>>,
-    ) -> Result<bool, PartError> {
-        let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
-        let snapshot = self.snapshot();
-        let mut round: Vec<(u32, std::ops::Range<usize>)> = Vec::new();
-        let mut bytes = 0;
-        for (span, sections) in &snapshot.spans {
-            let Some(range) = choose(*span, sections) else { continue };
-            bytes += sections
-                .get(range.clone())
-                .unwrap_or_default()
-                .iter()
-                .map(|s| s.bytes)
-                .sum::<u64>();
-            round.push((*span, range));
-            if bytes >= OUTPUT_BYTES {
-                break;
-            }
+        edit: &ManifestEdit,
+        output: Option<Arc<Part>>,
+        count: impl FnOnce(&mut StoreStats),
+    ) -> Result<(), PartError> {
+        let mut manifest = lock(&self.manifest);
+        if let Err(error) = manifest.commit(edit) {
+            lock(&self.state).in_doubt.extend(edit.files.iter().map(|file| file.number));
+            return Err(error);
         }
-        if round.is_empty() {
-            return Ok(false);
+        let mut state = lock(&self.state);
+        let abandoned = std::mem::take(&mut state.in_doubt);
+        if let Some(part) = output {
+            state.parts.insert(part.number(), part);
         }
-        let mut inputs = Vec::new();
-        let mut whole_spans = BTreeSet::new();
-        let mut sequences = (u64::MAX, 0);
-        for (span, range) in &round {
-            let all = snapshot.spans.get(span).map(Vec::as_slice).unwrap_or_default();
-            let chosen = all.get(range.clone()).unwrap_or_default();
-            for section in chosen {
-                sequences.0 = sequences.0.min(section.sequences.0);
-                sequences.1 = sequences.1.max(section.sequences.1);
-            }
-            // A part of a row must not become a column of its own: its points would no longer replace
-            // those of older sections, nor be replaced by newer ones.
-            let whole = chosen.len() == all.len();
-            if whole {
-                whole_spans.insert(*span);
-            }
-            let compact_before = if whole { compact_before } else { 0 };
-            let options = MergeOptions { drop_tombstones: range.start == 0, compact_before };
-            let sections = chosen.iter().map(|s| (Arc::clone(&s.part), s.section)).collect();
-            inputs.push(SpanMerge { span: *span, sections, options });
-        }
-        let path = self.next_path();
-        let written = merge_sections(&path, self.layout, sequences, &inputs)?;
-        let part = Arc::new(Part::open(&path)?);
-        let compacted = (compact_before, &whole_spans);
-        self.replace(&round, &part, compacted, (bytes, written));
-        Ok(true)
-    }
-
-    /// Replaces the merged sections by those of `part`. Flushes have only added sections meanwhile.
-    fn replace(
-        &self,
-        round: &[(u32, std::ops::Range<usize>)],
-        part: &Arc<Part>,
-        (compact_before, whole_spans): (u32, &BTreeSet<u32>),
-        (read, written): (u64, u64),
-    ) {
-        let infos = part.sections();
-        let mut state = self.state();
-        let before = state.snapshot.live_sections();
-        let mut snapshot = Snapshot::clone(&state.snapshot);
-        let mut inputs = Vec::new();
-        for (span, range) in round {
-            let Some(sections) = snapshot.spans.get_mut(span) else { continue };
-            let whole = whole_spans.contains(span);
-            let chosen = sections.get(range.clone()).unwrap_or_default();
-            let first = chosen.first().map_or(0, |s| s.sequences.0);
-            let last = chosen.last().map_or(0, |s| s.sequences.1);
-            let index = infos.iter().position(|info| info.span == *span);
-            let merged = index.map(|section| SnapshotSection {
-                part: Arc::clone(part),
-                section,
-                bytes: infos.get(section).map_or(0, |info| info.bytes),
-                sequences: (first, last),
-                compacted_before: Some(if whole { compact_before } else { 0 }),
-            });
-            inputs.extend(sections.splice(range.clone(), merged).map(|s| s.part));
-            if sections.is_empty() {
-                snapshot.spans.remove(span);
-            }
-        }
-        let live = snapshot.live_sections();
-        for part in inputs {
-            if before.contains_key(part.path()) && !live.contains_key(part.path()) {
+        let listed = manifest.state();
+        let gone = |number: &u64| !listed.files.contains_key(number);
+        let obsolete: Vec<u64> = state.parts.keys().copied().filter(gone).collect();
+        for number in obsolete {
+            // Quarantined files stay.
+            if let Some(part) = state.parts.remove(&number)
+                && !listed.quarantined.contains_key(&number)
+            {
                 part.retire();
             }
         }
-        if !live.contains_key(part.path()) {
-            part.retire();
+        state.snapshot = Arc::new(Snapshot::new(self.layout, listed, &state.parts));
+        count(&mut state.stats);
+        drop(state);
+        for number in abandoned {
+            let _ = self.dir.remove(&part_name(number));
         }
-        state.snapshot = Arc::new(snapshot);
-        state.stats.merges += 1;
-        state.stats.merge_input_bytes += read;
-        state.stats.merged_bytes += written;
-        state.stats.merged_points += infos.iter().map(|info| info.points).sum::<u64>();
+        Ok(())
     }
-}
 
-/// The newest sections of about one size: none much larger than the newer ones on average.
-fn due_sections(_: u32, sections: &[SnapshotSection]) -> Option<std::ops::Range<usize>> {
-    let (mut count, mut newer) = (0_u64, 0_u64);
-    for section in sections.iter().rev().take(MAX_INPUTS) {
-        if count > 0 && section.bytes * count > newer * 2 {
-            break;
-        }
-        newer += section.bytes;
-        count += 1;
+    /// Quarantines the part that an error names, so that it does not stop merges: it is moved aside, and
+    /// reads of its spans fail with its name. Returns false if the error is none of a live part.
+    ///
+    /// # Errors
+    ///
+    /// An error of the disk: the part stays live.
+    pub fn quarantine(&self, error: &PartError) -> Result<bool, PartError> {
+        let PartError::Damaged { file, offset, what } = error else { return Ok(false) };
+        let part = lock(&self.state).parts.values().find(|part| part.name() == &**file).cloned();
+        let Some(part) = part else { return Ok(false) };
+        let what = format!("{what} at byte {offset}");
+        self.quarantine_files(&[(part.record(), what)])?;
+        Ok(true)
     }
-    (count >= MERGE_SECTIONS).then(|| sections.len() - count as usize..sections.len())
+
+    fn quarantine_files(&self, damaged: &[(FileRecord, String)]) -> Result<(), PartError> {
+        let since_ms = (self.clock)();
+        let quarantined = {
+            let manifest = lock(&self.manifest);
+            let record = |(file, what): &(FileRecord, String)| QuarantineRecord {
+                file: file.number,
+                bytes: file.bytes,
+                since_ms,
+                what: what.clone(),
+                sections: manifest.state().sections_of(file.number),
+            };
+            damaged.iter().map(record).collect()
+        };
+        self.commit(&ManifestEdit { quarantined, ..ManifestEdit::default() }, None, |_| {})?;
+        for (file, _) in damaged {
+            // One that cannot be moved now is moved at the next start.
+            let _ = self.dir.rename(&part_name(file.number), &aside_name(file.number));
+        }
+        Ok(())
+    }
+
+    /// The quarantined files, whose loss was not accepted yet.
+    #[must_use]
+    pub fn quarantined(&self) -> Vec<QuarantinedPart> {
+        let manifest = lock(&self.manifest);
+        let part = |record: &QuarantineRecord| QuarantinedPart {
+            name: aside_name(record.file),
+            bytes: record.bytes,
+            since_ms: record.since_ms,
+            what: record.what.clone(),
+            spans: record.sections.iter().map(|section| section.span).collect(),
+        };
+        manifest.state().quarantined.values().map(part).collect()
+    }
+
+    /// Accepts the loss of a quarantined file and removes it: from then on reads return what is left.
+    /// Returns false if no such file is in quarantine.
+    ///
+    /// # Errors
+    ///
+    /// An error of the disk; the loss may or may not be accepted then.
+    pub fn accept_loss(&self, name: &str) -> Result<bool, PartError> {
+        let Some(number) = number_of(name, ASIDE_SUFFIX) else { return Ok(false) };
+        if !lock(&self.manifest).state().quarantined.contains_key(&number) {
+            return Ok(false);
+        }
+        let edit = ManifestEdit { accepted: vec![number], ..ManifestEdit::default() };
+        self.commit(&edit, None, |_| {})?;
+        let _ = self.dir.remove(name);
+        Ok(true)
+    }
 }

@@ -1,14 +1,11 @@
 //! Writes a part file: sections in order of their spans, series in order, chunks of a series in order
 //! of time. It holds one block and the heads of one section in memory.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{BufWriter, Write},
-    path::{Path, PathBuf},
-};
+use std::{mem, path::PathBuf};
 
 use bytes::Bytes;
 use tsd_model::PackedChunk;
+use tsd_storage::{StoreDir, StoreFile};
 
 use crate::{
     block::BlockBuilder,
@@ -30,9 +27,8 @@ pub(crate) const TAIL: usize = 16;
 /// Data blocks are closed at this size. A chunk is never divided, so a block may be larger.
 const DATA_BLOCK_BYTES: usize = 16 * 1024;
 const SERIES_BLOCK_BYTES: usize = 4 * 1024;
-
-/// Tests write thousands of small files and do not wait for the disk.
-const SYNC: bool = !cfg!(test);
+/// Bytes that are written at once.
+const WRITE_BYTES: usize = 256 * 1024;
 
 /// A section in the footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +56,10 @@ pub(crate) struct EncodedChunk {
 #[derive(Debug)]
 pub(crate) struct PartWriter {
     path: PathBuf,
-    file: BufWriter<File>,
+    file: Box<dyn StoreFile>,
+    /// Not written yet.
+    buffer: Vec<u8>,
+    /// With the buffer.
     offset: u64,
     layout: PartLayout,
     sequences: (u64, u64),
@@ -82,18 +81,17 @@ struct OpenSection {
 
 impl PartWriter {
     pub(crate) fn create(
-        path: &Path,
+        dir: &dyn StoreDir,
+        name: &str,
         layout: PartLayout,
         sequences: (u64, u64),
     ) -> Result<Self, PartError> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(path)
-            .map_err(PartError::io("create", path))?;
+        let path = dir.path().join(name);
+        let file = dir.create(name).map_err(PartError::io("create", &path))?;
         let mut writer = Self {
-            path: path.to_owned(),
-            file: BufWriter::with_capacity(1 << 18, file),
+            path,
+            file,
+            buffer: Vec::new(),
             offset: 0,
             layout,
             sequences,
@@ -108,14 +106,21 @@ impl PartWriter {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), PartError> {
-        self.file.write_all(bytes).map_err(PartError::io("write", &self.path))?;
+        self.buffer.extend_from_slice(bytes);
         self.offset += bytes.len() as u64;
+        if self.buffer.len() >= WRITE_BYTES { self.write_buffer() } else { Ok(()) }
+    }
+
+    fn write_buffer(&mut self) -> Result<(), PartError> {
+        let start = self.offset - self.buffer.len() as u64;
+        self.file.write_at(start, &self.buffer).map_err(PartError::io("write", &self.path))?;
+        self.buffer.clear();
         Ok(())
     }
 
     /// Writes `scratch` as a block.
     fn write_scratch(&mut self) -> Result<BlockRef, PartError> {
-        let bytes = std::mem::take(&mut self.scratch);
+        let bytes = mem::take(&mut self.scratch);
         let block = BlockRef {
             offset: self.offset,
             len: u32::try_from(bytes.len()).map_err(|_| PartError::Row("a block over 4 GiB"))?,
@@ -212,8 +217,9 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Writes the footer and makes the file durable. Its directory entry is not yet.
-    pub(crate) fn finish(mut self) -> Result<(PathBuf, u64), PartError> {
+    /// Writes the footer and makes the file durable; returns its size in bytes. Its directory entry is
+    /// not durable yet.
+    pub(crate) fn finish(mut self) -> Result<u64, PartError> {
         self.end_section()?;
         let mut footer = vec![VERSION, self.layout.base_time_at()];
         put_varint(&mut footer, u64::from(self.layout.span_secs()));
@@ -232,13 +238,9 @@ impl PartWriter {
         footer.extend_from_slice(&crc.to_le_bytes());
         footer.extend_from_slice(END_MAGIC);
         self.write(&footer)?;
-        let path = self.path.clone();
-        let file = self.file.into_inner().map_err(std::io::IntoInnerError::into_error);
-        let file = file.map_err(PartError::io("write", &path))?;
-        if SYNC {
-            file.sync_all().map_err(PartError::io("sync", &path))?;
-        }
-        Ok((path, self.offset))
+        self.write_buffer()?;
+        self.file.sync_data().map_err(PartError::io("sync", &self.path))?;
+        Ok(self.offset)
     }
 }
 

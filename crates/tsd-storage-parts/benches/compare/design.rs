@@ -1,10 +1,10 @@
 //! Parts and the tree behind one interface.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tsd_model::{BaseTime, MergeRule, PointColumns, Row, RowExtras, TableSchema, decode_row};
-use tsd_storage::{FlushTarget, Scan, Storage, Table};
+use tsd_storage::{DiskDir, FlushTarget, Scan, Storage, Table, system_clock_ms};
 use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
 use tsd_storage_parts::{PartLayout, PartStore, SeriesReader, SeriesSelection};
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 pub(crate) enum Design {
-    Parts { store: PartStore, layout: PartLayout },
+    Parts { store: Box<PartStore>, layout: PartLayout },
     Lsm { lsm: Box<LsmStorage>, table: Table, runtime: tokio::runtime::Runtime, order: KeyOrder },
 }
 
@@ -169,7 +169,9 @@ pub(crate) fn open(name: &str, dir: &Path, span: u32) -> Design {
     match name {
         "parts" => {
             let layout = PartLayout::try_new(&TableSchema::opentsdb_default(), span).unwrap();
-            Design::Parts { store: PartStore::create(dir, layout), layout }
+            let dir = Arc::new(DiskDir::unlocked(dir).unwrap());
+            let store = PartStore::open(dir, layout, system_clock_ms).unwrap();
+            Design::Parts { store: Box::new(store), layout }
         }
         other => {
             let table = Table::new("tsdb");

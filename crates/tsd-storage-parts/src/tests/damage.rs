@@ -1,14 +1,18 @@
 //! Changed and shortened files are found and named.
 
-use std::fs;
+use std::sync::Arc;
 
 use proptest::prelude::*;
+use tsd_storage::{FaultyDisk, StoreDir};
 
-use super::scenario::{StoreAction, TestRow, TestRows, actions, key, layout};
-use crate::{FlushBatch, Part, PartError, PartStore, SeriesReader, SeriesSelection};
+use super::model::live_files;
+use super::scenario::{
+    StoreAction, TestRow, TestRows, actions, key, layout, new_store, part_files, try_open,
+};
+use crate::{FlushBatch, Part, PartError, SeriesReader, SeriesSelection, store::part_name};
 
 /// A part with several sections, blocks and kinds of chunks.
-fn part_bytes(dir: &std::path::Path) -> Vec<u8> {
+fn part_bytes() -> Vec<u8> {
     let mut rows = Vec::new();
     for series in 0..20_u8 {
         for hour in [0_u32, 1, 30] {
@@ -31,32 +35,37 @@ fn part_bytes(dir: &std::path::Path) -> Vec<u8> {
         }
     }
     let batch = FlushBatch::of_rows(layout(), &mut TestRows::new(&rows)).unwrap();
-    let (path, len) = batch.write(&dir.join("good"), (3, 3)).unwrap();
-    let bytes = fs::read(path).unwrap();
+    let disk = FaultyDisk::new(1);
+    let len = batch.write(&disk, "part", (3, 3)).unwrap();
+    let bytes = disk.all_contents().remove("part").unwrap();
     assert_eq!(bytes.len() as u64, len);
     bytes
 }
 
+fn open(bytes: &[u8]) -> Result<Part, PartError> {
+    let disk = FaultyDisk::new(1);
+    disk.create(&part_name(7)).unwrap().write_at(0, bytes).unwrap();
+    let dir: Arc<dyn StoreDir> = Arc::new(disk);
+    Part::open(&dir, 7, None)
+}
+
 /// Opens and verifies changed bytes.
-fn verify(dir: &std::path::Path, bytes: &[u8]) -> Result<(), PartError> {
-    let path = dir.join("changed");
-    fs::write(&path, bytes).unwrap();
-    Part::open(&path)?.verify()
+fn verify(bytes: &[u8]) -> Result<(), PartError> {
+    open(bytes)?.verify()
 }
 
 #[track_caller]
 fn check_named(result: Result<(), PartError>) {
     let error = result.unwrap_err();
     assert!(error.is_damage() || matches!(error, PartError::Unsupported { .. }), "{error}");
-    assert!(error.to_string().contains("changed"), "{error}");
+    assert!(error.to_string().contains("0000000007.part"), "{error}");
 }
 
 #[test]
 fn an_intact_part_verifies() {
-    let dir = tempfile::tempdir().unwrap();
-    let bytes = part_bytes(dir.path());
-    verify(dir.path(), &bytes).unwrap();
-    let part = Part::open(&dir.path().join("good")).unwrap();
+    let bytes = part_bytes();
+    verify(&bytes).unwrap();
+    let part = open(&bytes).unwrap();
     assert_eq!(part.sequences(), (3, 3));
     let sections = part.sections();
     assert_eq!(sections.iter().map(|s| s.points).collect::<Vec<_>>(), [2_400, 1_200]);
@@ -65,31 +74,28 @@ fn an_intact_part_verifies() {
 
 #[test]
 fn every_flipped_byte_is_found_and_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let bytes = part_bytes(dir.path());
+    let bytes = part_bytes();
     // All of head and tail, every seventh byte between.
     let ends = (0..40).chain(bytes.len() - 300..bytes.len());
     for at in ends.chain((40..bytes.len() - 300).step_by(7)) {
         let mut changed = bytes.clone();
         changed[at] ^= 1 << (at % 8);
-        check_named(verify(dir.path(), &changed));
+        check_named(verify(&changed));
     }
 }
 
 #[test]
 fn every_missing_end_is_found_and_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let bytes = part_bytes(dir.path());
+    let bytes = part_bytes();
     for len in (0..60).chain((60..bytes.len()).step_by(11)).chain([bytes.len() - 1]) {
-        check_named(verify(dir.path(), &bytes[..len]));
+        check_named(verify(&bytes[..len]));
     }
-    check_named(verify(dir.path(), &[bytes.as_slice(), &[0]].concat()));
+    check_named(verify(&[bytes.as_slice(), &[0]].concat()));
 }
 
 #[test]
 fn a_damaged_block_fails_the_reads_that_need_it_and_no_other() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = PartStore::create(dir.path(), layout());
+    let (disk, store) = new_store();
     for day in 0..2_u32 {
         let row = TestRow {
             key: key(1, 1_356_998_400 + day * 86_400),
@@ -101,9 +107,7 @@ fn a_damaged_block_fails_the_reads_that_need_it_and_no_other() {
     }
     let snapshot = store.snapshot();
     let path = snapshot.spans().values().next().unwrap()[0].part.path().to_owned();
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[10] ^= 1;
-    fs::write(&path, bytes).unwrap();
+    disk.flip(&part_files(&disk)[0], 10, 1);
     let day_ms = 86_400_000;
     let start_ms = 1_356_998_400_000;
     let second_day = (start_ms + day_ms, start_ms + 2 * day_ms);
@@ -115,6 +119,144 @@ fn a_damaged_block_fails_the_reads_that_need_it_and_no_other() {
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
 }
 
+fn day_row(day: u32) -> TestRow {
+    TestRow {
+        // Not in the first hour: a read of that needs the day before.
+        key: key(1, 1_356_998_400 + day * 86_400 + 7_200),
+        delete_row: false,
+        deletes: Vec::new(),
+        cells: vec![(tsd_model::Family::T, vec![0, 0], vec![1], 1)],
+    }
+}
+
+/// The points of one day, after its first hour.
+fn read_day(store: &crate::PartStore, day: i64) -> Result<usize, PartError> {
+    let snapshot = store.snapshot();
+    let start_ms = 1_356_998_400_000 + day * 86_400_000;
+    let range_ms = (start_ms + 3_600_000, start_ms + 86_399_999);
+    let mut reader = SeriesReader::new(&snapshot, &SeriesSelection::All, range_ms);
+    Ok(reader.next_series()?.map_or(0, |item| item.columns.len()))
+}
+
+#[test]
+fn a_part_that_is_damaged_or_missing_at_the_start_is_quarantined_by_name() {
+    for missing in [false, true] {
+        let (disk, store) = new_store();
+        for day in 0..3 {
+            store.flush(&mut TestRows::new(&[day_row(day)])).unwrap();
+        }
+        drop(store);
+        let name = part_name(2);
+        if missing {
+            disk.lose(&name);
+        } else {
+            disk.edit(&name, |bytes| bytes.truncate(bytes.len() - 1));
+        }
+        // The second start finds it in quarantine.
+        for _ in 0..2 {
+            let store = try_open(&disk).unwrap();
+            assert_eq!(read_day(&store, 0).unwrap() + read_day(&store, 2).unwrap(), 2);
+            let error = read_day(&store, 1).unwrap_err();
+            assert!(matches!(error, PartError::Quarantined { .. }), "{error}");
+            assert!(error.to_string().contains("0000000002.part.damaged"), "{error}");
+            let quarantined = store.quarantined();
+            assert_eq!((quarantined.len(), quarantined[0].since_ms), (1, 5));
+            assert_eq!(quarantined[0].bytes == 0, missing);
+            assert_eq!(quarantined[0].spans, [1_356_998_400 + 86_400]);
+        }
+        let aside = "0000000002.part.damaged";
+        assert_eq!(part_files(&disk).contains(&aside.to_owned()), !missing);
+        let store = try_open(&disk).unwrap();
+        // The span accepts flushes and merges; what is older than the loss stays as it is.
+        for _ in 0..2 {
+            store.flush(&mut TestRows::new(&[day_row(1)])).unwrap();
+        }
+        store.merge_all(u32::MAX).unwrap();
+        assert!(read_day(&store, 1).is_err());
+        assert!(!store.accept_loss("0000000009.part.damaged").unwrap());
+        assert!(store.accept_loss(aside).unwrap());
+        assert!(!store.accept_loss(aside).unwrap());
+        assert_eq!(read_day(&store, 1).unwrap(), 1);
+        drop(store);
+        assert_eq!(read_day(&try_open(&disk).unwrap(), 1).unwrap(), 1);
+        assert!(!part_files(&disk).contains(&aside.to_owned()));
+    }
+}
+
+#[test]
+fn a_merge_quarantines_a_damaged_input_and_goes_on() {
+    let (disk, store) = new_store();
+    for _ in 0..3 {
+        store.flush(&mut TestRows::new(&[day_row(0), day_row(1)])).unwrap();
+    }
+    store.flush(&mut TestRows::new(&[day_row(2)])).unwrap();
+    disk.flip(&part_name(2), 10, 1);
+    store.merge_all(0).unwrap();
+    for day in 0..2 {
+        let error = read_day(&store, day).unwrap_err();
+        assert!(error.to_string().contains("0000000002.part.damaged"), "{error}");
+    }
+    assert_eq!(read_day(&store, 2).unwrap(), 1);
+    drop(store);
+    let store = try_open(&disk).unwrap();
+    assert!(store.accept_loss("0000000002.part.damaged").unwrap());
+    store.merge_all(0).unwrap();
+    assert_eq!(read_day(&store, 0).unwrap() + read_day(&store, 1).unwrap(), 2);
+    assert_eq!(part_files(&disk), live_files(&store));
+}
+
+#[test]
+fn a_manifest_that_is_damaged_or_missing_is_named_and_removes_nothing() {
+    let (disk, store) = new_store();
+    for day in 0..3 {
+        store.flush(&mut TestRows::new(&[day_row(day)])).unwrap();
+    }
+    drop(store);
+    let len = disk.all_contents()["manifest"].len();
+    for at in 0..len {
+        let changed = disk.after_kill();
+        changed.flip("manifest", at, 0x10);
+        match try_open(&changed) {
+            Err(error) => {
+                assert!(error.to_string().contains("manifest"), "{error}");
+                assert_eq!(part_files(&changed).len(), 3);
+            }
+            // A changed last record looks like one that was never completed.
+            Ok(store) => assert!(at + 80 > len && store.snapshot().section_count() == 2),
+        }
+    }
+    disk.lose("manifest");
+    assert!(try_open(&disk).unwrap_err().is_damage());
+    assert_eq!(part_files(&disk).len(), 3);
+}
+
+#[test]
+fn a_store_on_a_full_disk_opens_and_goes_on_when_there_is_space() {
+    let (disk, store) = new_store();
+    store.flush(&mut TestRows::new(&[day_row(0)])).unwrap();
+    drop(store);
+    disk.set_free_bytes(Some(10));
+    let store = try_open(&disk).unwrap();
+    assert_eq!(read_day(&store, 0).unwrap(), 1);
+    store.flush(&mut TestRows::new(&[day_row(1)])).unwrap_err();
+    assert_eq!(read_day(&store, 1).unwrap(), 0);
+    disk.set_free_bytes(None);
+    store.flush(&mut TestRows::new(&[day_row(1)])).unwrap();
+    drop(store);
+    let store = try_open(&disk).unwrap();
+    assert_eq!(read_day(&store, 0).unwrap() + read_day(&store, 1).unwrap(), 2);
+    assert_eq!(part_files(&disk), live_files(&store));
+}
+
+#[test]
+fn a_directory_of_another_layout_is_refused() {
+    let (disk, store) = new_store();
+    drop(store);
+    let other = crate::PartLayout::from_stored(4, 86_400).unwrap();
+    let error = crate::PartStore::open(Arc::new(disk), other, || 0).unwrap_err();
+    assert!(matches!(error, PartError::Unsupported { .. }), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -124,8 +266,7 @@ proptest! {
         actions in actions(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
-        let dir = tempfile::tempdir().unwrap();
-        let store = PartStore::create(dir.path(), layout());
+        let (_, store) = new_store();
         for action in &actions {
             if let StoreAction::Flush(rows) = action {
                 store.flush(&mut TestRows::new(rows)).unwrap();

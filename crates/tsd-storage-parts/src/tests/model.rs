@@ -6,16 +6,31 @@ use proptest::prelude::*;
 use tsd_model::{BaseTime, Cell, MergeRule, PointColumns, Row, RowExtras, decode_row};
 
 use super::scenario::{
-    Model, PlainCell, StoreAction, TestRow, TestRows, actions, apply, key, layout,
+    Model, PlainCell, StoreAction, TestRow, TestRows, actions, apply, key, layout, new_store,
+    part_files, try_open,
 };
-use crate::{PartStore, RowsReader, SeriesReader, SeriesSelection};
+use crate::{Part, PartStore, RowsReader, SeriesReader, SeriesSelection};
 
 fn plain(cell: &Cell) -> PlainCell {
     (cell.family, cell.qualifier.to_vec(), cell.value.to_vec(), cell.timestamp_ms)
 }
 
+/// Names of the files that the store needs.
+pub(super) fn live_files(store: &PartStore) -> Vec<String> {
+    let snapshot = store.snapshot();
+    let name = |part: &Part| part.path().file_name().unwrap().to_str().unwrap().to_owned();
+    let sections = snapshot.spans().values().flatten();
+    let mut files: Vec<String> = sections.map(|section| name(&section.part)).collect();
+    files.sort();
+    files.dedup();
+    files
+}
+
 /// Rows by key, from the store.
-fn read_rows(store: &PartStore, selection: &SeriesSelection) -> BTreeMap<Vec<u8>, Vec<PlainCell>> {
+pub(super) fn read_rows(
+    store: &PartStore,
+    selection: &SeriesSelection,
+) -> BTreeMap<Vec<u8>, Vec<PlainCell>> {
     let snapshot = store.snapshot();
     let mut reader = RowsReader::new(&snapshot, selection, (0, u32::MAX));
     let mut rows = BTreeMap::new();
@@ -30,7 +45,7 @@ fn read_rows(store: &PartStore, selection: &SeriesSelection) -> BTreeMap<Vec<u8>
     rows
 }
 
-fn expected_rows(model: &Model) -> BTreeMap<Vec<u8>, Vec<PlainCell>> {
+pub(super) fn expected_rows(model: &Model) -> BTreeMap<Vec<u8>, Vec<PlainCell>> {
     model
         .iter()
         .map(|(key, columns)| {
@@ -132,8 +147,7 @@ proptest! {
         actions in actions(),
         from in 1_356_998_400_000..1_357_008_400_000_i64, secs in 0..90_000_i64,
     ) {
-        let dir = tempfile::tempdir().unwrap();
-        let store = PartStore::create(dir.path(), layout());
+        let (disk, store) = new_store();
         let mut model = Model::new();
         for action in &actions {
             match action {
@@ -152,23 +166,19 @@ proptest! {
         }
         check(&store, &model, (from, from + secs * 1_000));
         // Files that nobody needs are gone.
-        let mut live: Vec<_> = store
-            .snapshot().spans().values().flatten()
-            .map(|section| section.part.path().to_owned())
-            .collect();
-        live.sort();
-        live.dedup();
-        let mut files: Vec<_> =
-            std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-        files.sort();
-        prop_assert_eq!(files, live);
+        prop_assert_eq!(part_files(&disk), live_files(&store));
+        // The manifest says the same after a start.
+        let before = read_rows(&store, &SeriesSelection::All);
+        drop(store);
+        let store = try_open(&disk).unwrap();
+        prop_assert_eq!(read_rows(&store, &SeriesSelection::All), before);
+        prop_assert_eq!(part_files(&disk), live_files(&store));
     }
 
     /// A merge that compacts rows changes cells and no point.
     #[test]
     fn compacted_rows_have_the_same_points(actions in actions()) {
-        let dir = tempfile::tempdir().unwrap();
-        let store = PartStore::create(dir.path(), layout());
+        let (_, store) = new_store();
         let mut model = Model::new();
         for action in &actions {
             if let StoreAction::Flush(rows) = action {
@@ -191,8 +201,7 @@ proptest! {
     /// Merges that may compact run at any time; corrections replace what they corrected.
     #[test]
     fn corrections_win_over_merges_that_compact(actions in actions()) {
-        let dir = tempfile::tempdir().unwrap();
-        let store = PartStore::create(dir.path(), layout());
+        let (_, store) = new_store();
         let mut model = Model::new();
         for (written_ms, action) in (1..).zip(&actions) {
             match action {
@@ -225,8 +234,7 @@ proptest! {
 /// the points that they corrected came back beside it.
 #[test]
 fn a_merge_without_the_oldest_section_does_not_compact() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = PartStore::create(dir.path(), layout());
+    let (_, store) = new_store();
     let row = |seconds: std::ops::Range<u32>, value: fn(u32) -> u8| {
         let mut row = point(1, BASE, 0, 0, 0);
         row.cells = seconds.flat_map(|s| point(1, BASE, s, value(s), 5).cells).collect();
@@ -265,8 +273,7 @@ const BASE: u32 = 1_356_998_400;
 
 #[test]
 fn the_newer_flush_wins_whatever_its_cell_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = PartStore::create(dir.path(), layout());
+    let (_, store) = new_store();
     store.flush(&mut TestRows::new(&[point(1, BASE, 5, 7, 900)])).unwrap();
     store.flush(&mut TestRows::new(&[point(1, BASE, 5, 8, 100)])).unwrap();
     for merged in [false, true] {
@@ -281,8 +288,7 @@ fn the_newer_flush_wins_whatever_its_cell_time() {
 
 #[test]
 fn tombstones_hide_older_parts_until_nothing_older_is_left() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = PartStore::create(dir.path(), layout());
+    let (disk, store) = new_store();
     store.flush(&mut TestRows::new(&[point(1, BASE, 5, 7, 1)])).unwrap();
     let delete = TestRow { delete_row: true, cells: Vec::new(), ..point(1, BASE, 0, 0, 0) };
     store.flush(&mut TestRows::new(&[delete])).unwrap();
@@ -290,29 +296,27 @@ fn tombstones_hide_older_parts_until_nothing_older_is_left() {
     assert_eq!(store.snapshot().section_count(), 2);
     store.merge_all(0).unwrap();
     assert_eq!(store.snapshot().section_count(), 0);
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    assert_eq!(part_files(&disk).len(), 0);
 }
 
 #[test]
 fn a_flush_of_many_days_is_one_file_and_each_day_merges_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = PartStore::create(dir.path(), layout());
+    let (disk, store) = new_store();
     for second in 0..3 {
         let rows: Vec<_> = (0..50).map(|day| point(1, BASE + day * 86_400, second, 1, 1)).collect();
         store.flush(&mut TestRows::new(&rows)).unwrap();
     }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+    assert_eq!(part_files(&disk).len(), 3);
     assert_eq!(store.snapshot().section_count(), 150);
     while store.merge_closed(BASE + 10 * 86_400).unwrap() {}
     assert_eq!(store.snapshot().section_count(), 10 + 40 * 3);
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4);
+    assert_eq!(part_files(&disk).len(), 4);
     assert_eq!(read_points(&store, (0, i64::MAX)).into_values().flatten().count(), 150);
 }
 
 #[test]
 fn a_reader_keeps_the_files_of_its_snapshot() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = PartStore::create(dir.path(), layout());
+    let (disk, store) = new_store();
     for second in 0..2 {
         store.flush(&mut TestRows::new(&[point(1, BASE, second, 1, 1)])).unwrap();
     }
@@ -322,16 +326,15 @@ fn a_reader_keeps_the_files_of_its_snapshot() {
     let mut reader = SeriesReader::new(&snapshot, &SeriesSelection::All, (0, i64::MAX));
     assert_eq!(reader.next_series().unwrap().unwrap().columns.len(), 2);
     assert!(reader.next_series().unwrap().is_none());
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4);
+    assert_eq!(part_files(&disk).len(), 4);
     drop(reader);
     drop(snapshot);
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    assert_eq!(part_files(&disk).len(), 2);
 }
 
 #[test]
 fn closed_spans_end_as_one_compacted_section() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = PartStore::create(dir.path(), layout());
+    let (_, store) = new_store();
     let flush: Vec<_> = (0..3).map(|second| point(1, BASE, second, 1, i64::from(second))).collect();
     for row in &flush {
         store.flush(&mut TestRows::new(std::slice::from_ref(row))).unwrap();

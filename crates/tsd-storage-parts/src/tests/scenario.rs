@@ -1,12 +1,12 @@
 //! Flushes of arbitrary rows, and the rows as a model keeps them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use proptest::prelude::*;
 use tsd_model::{Family, TableSchema};
-use tsd_storage::{FlushCell, FlushRow, FlushRows};
+use tsd_storage::{FaultyDisk, FlushCell, FlushRow, FlushRows};
 
-use crate::PartLayout;
+use crate::{PartError, PartLayout, PartStore};
 
 /// A cell: family, qualifier, value, cell timestamp.
 pub(super) type PlainCell = (Family, Vec<u8>, Vec<u8>, i64);
@@ -75,6 +75,23 @@ impl FlushRows for TestRows<'_> {
 
 pub(super) fn layout() -> PartLayout {
     PartLayout::try_new(&TableSchema::opentsdb_default(), PartLayout::DAY_SECS).unwrap()
+}
+
+/// Opens the store of a disk. Quarantined files are dated 5 ms after the epoch.
+pub(super) fn try_open(disk: &FaultyDisk) -> Result<PartStore, PartError> {
+    PartStore::open(Arc::new(disk.clone()), layout(), || 5)
+}
+
+/// A store on a new disk.
+pub(super) fn new_store() -> (FaultyDisk, PartStore) {
+    let disk = FaultyDisk::new(1);
+    let store = try_open(&disk).unwrap();
+    (disk, store)
+}
+
+/// Names of the files beside the manifest.
+pub(super) fn part_files(disk: &FaultyDisk) -> Vec<String> {
+    disk.contents_without("manifest").into_keys().collect()
 }
 
 pub(super) fn key(series: u8, base: u32) -> Vec<u8> {

@@ -1,0 +1,151 @@
+//! What a store of parts consists of: live sections, quarantined files, the position of the log.
+//!
+//! The manifest is one file: the whole state, then the edits since, each a record with a checksum. A
+//! flush appends some fifty bytes, where the state of a store of years is a hundred KiB; the file is
+//! written anew when its edits outgrow the state.
+//!
+//! ```text
+//! manifest = magic 8 | record *
+//! record   = payload length u32 | CRC u32 of the payload | payload
+//! payload  = kind u8 (1 state, 2 edit) | number | [offset of the base time in keys u8 | seconds of a span]
+//!            | edit
+//! edit     = next sequence | files | (number | bytes | CRC u32 of the footer) * | sections | section *
+//!            | removed | (file | index) * | quarantined | quarantined file *
+//!            | accepted | (file) * | has log mark u8 | [bytes of the mark]
+//! section  = span | file | index | first sequence | last sequence | compacted before + 1, or 0
+//! quarantined file = number | bytes | epoch milliseconds | length | reason | sections | section *
+//! ```
+//!
+//! The bracketed layout is in a state only, which is the edit that turns an empty store into this
+//! one. Numbers of records are consecutive.
+
+mod file;
+mod record;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::error::Malformed;
+
+pub(crate) use self::file::ManifestFile;
+
+/// A part file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileRecord {
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+    pub(crate) footer_crc: u32,
+}
+
+/// A live section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SectionRecord {
+    pub(crate) span: u32,
+    pub(crate) file: u64,
+    /// Index in the file.
+    pub(crate) index: u32,
+    pub(crate) sequences: (u64, u64),
+    pub(crate) compacted_before: Option<u32>,
+}
+
+/// A damaged file, with the sections that reads miss.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QuarantineRecord {
+    pub(crate) file: u64,
+    /// Size; 0 if it was missing.
+    pub(crate) bytes: u64,
+    pub(crate) since_ms: i64,
+    pub(crate) what: String,
+    pub(crate) sections: Vec<SectionRecord>,
+}
+
+/// A change of the state; all of it becomes durable at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ManifestEdit {
+    /// Sequence of the next flush; smaller numbers than before change nothing.
+    pub(crate) next_sequence: u64,
+    pub(crate) files: Vec<FileRecord>,
+    pub(crate) sections: Vec<SectionRecord>,
+    /// Files and indexes of sections. A file without sections is no longer a part of the store.
+    pub(crate) removed: Vec<(u64, u32)>,
+    /// Their sections are no longer live.
+    pub(crate) quarantined: Vec<QuarantineRecord>,
+    /// Quarantined files whose loss was accepted.
+    pub(crate) accepted: Vec<u64>,
+    pub(crate) log_mark: Option<Bytes>,
+}
+
+/// The state after all edits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ManifestState {
+    pub(crate) next_sequence: u64,
+    pub(crate) files: BTreeMap<u64, FileRecord>,
+    /// By file and index.
+    pub(crate) sections: BTreeMap<(u64, u32), SectionRecord>,
+    pub(crate) quarantined: BTreeMap<u64, QuarantineRecord>,
+    pub(crate) log_mark: Option<Bytes>,
+}
+
+impl ManifestState {
+    /// Applies an edit that was checked or read from the manifest.
+    pub(crate) fn apply(&mut self, edit: &ManifestEdit) -> Result<(), Malformed> {
+        self.next_sequence = self.next_sequence.max(edit.next_sequence);
+        for file in &edit.files {
+            if self.files.insert(file.number, *file).is_some() {
+                return Err(Malformed("a file that is added twice"));
+            }
+        }
+        let mut touched = Vec::new();
+        for removed in &edit.removed {
+            if self.sections.remove(removed).is_none() {
+                return Err(Malformed("a removed section that was not there"));
+            }
+            touched.push(removed.0);
+        }
+        for section in &edit.sections {
+            let is_new = self.sections.insert((section.file, section.index), *section).is_none();
+            if !is_new || !self.files.contains_key(&section.file) {
+                return Err(Malformed("a section without a file, or twice"));
+            }
+        }
+        for record in &edit.quarantined {
+            for section in &record.sections {
+                self.sections.remove(&(section.file, section.index));
+            }
+            touched.push(record.file);
+            self.quarantined.insert(record.file, record.clone());
+        }
+        for file in &edit.accepted {
+            self.quarantined.remove(file);
+        }
+        touched.extend(edit.files.iter().map(|file| file.number));
+        for file in touched {
+            if self.sections.range((file, 0)..=(file, u32::MAX)).next().is_none() {
+                self.files.remove(&file);
+            }
+        }
+        if let Some(mark) = &edit.log_mark {
+            self.log_mark = Some(mark.clone());
+        }
+        Ok(())
+    }
+
+    /// The edit that turns an empty state into this one.
+    pub(crate) fn as_edit(&self) -> ManifestEdit {
+        ManifestEdit {
+            next_sequence: self.next_sequence,
+            files: self.files.values().copied().collect(),
+            sections: self.sections.values().copied().collect(),
+            removed: Vec::new(),
+            quarantined: self.quarantined.values().cloned().collect(),
+            accepted: Vec::new(),
+            log_mark: self.log_mark.clone(),
+        }
+    }
+
+    /// Live sections of a file.
+    pub(crate) fn sections_of(&self, file: u64) -> Vec<SectionRecord> {
+        self.sections.range((file, 0)..=(file, u32::MAX)).map(|(_, section)| *section).collect()
+    }
+}

@@ -1,0 +1,197 @@
+//! Merges by size, and of closed spans.
+
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
+
+use super::{PartStore, lock, part_name};
+use crate::{
+    error::PartError,
+    manifest::{ManifestEdit, SectionRecord},
+    merge::{MergeOptions, SpanMerge, merge_sections},
+    snapshot::{Snapshot, SnapshotSection},
+};
+
+/// Sections of about one size that are merged: a level of size is this much larger than the one below.
+const MERGE_SECTIONS: u64 = 6;
+/// Sections that are merged at most at once.
+const MAX_INPUTS: usize = 32;
+/// Size after which a merge of several spans continues in another part.
+const OUTPUT_BYTES: u64 = 256 << 20;
+
+/// Sections of one span that a merge replaces.
+#[derive(Debug)]
+struct MergeInput {
+    span: u32,
+    sections: Vec<SnapshotSection>,
+    /// They are all that the span has, or had: nothing of it is lost.
+    whole: bool,
+    /// The oldest of the span is among them.
+    oldest: bool,
+}
+
+/// The inputs of one output part, and their size.
+#[derive(Debug, Default)]
+struct MergeRound {
+    inputs: Vec<MergeInput>,
+    bytes: u64,
+}
+
+impl PartStore {
+    /// Merges the spans that are due by the size of their sections; returns false if none is.
+    ///
+    /// # Errors
+    ///
+    /// An error of the disk. A damaged input is quarantined, which is no error.
+    pub fn merge_due(&self, compact_before: u32) -> Result<bool, PartError> {
+        self.merge_where(compact_before, due_sections)
+    }
+
+    /// Merges each span that ends before `closed_before` into one section, with its rows as row
+    /// compaction leaves them; returns false if all are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::merge_due`].
+    pub fn merge_closed(&self, closed_before: u32) -> Result<bool, PartError> {
+        let layout = self.layout;
+        self.merge_where(closed_before, |span, sections| {
+            let end = span.saturating_add(layout.span_secs());
+            let is_final = sections.len() == 1 && sections.iter().all(|s| s.is_merged(end));
+            (end <= closed_before && !is_final).then_some(0..sections.len())
+        })
+    }
+
+    /// Merges each span into one section.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::merge_due`].
+    pub fn merge_all(&self, compact_before: u32) -> Result<(), PartError> {
+        while self.merge_where(compact_before, |_, sections| {
+            let is_final =
+                sections.len() == 1 && sections.iter().all(|s| s.is_merged(compact_before));
+            (!is_final).then_some(0..sections.len())
+        })? {}
+        Ok(())
+    }
+
+    fn merge_where(
+        &self,
+        compact_before: u32,
+        choose: impl Fn(u32, &[SnapshotSection]) -> Option<Range<usize>>,
+    ) -> Result<bool, PartError> {
+        let _merging = lock(&self.merging);
+        let round = choose_round(&self.snapshot(), choose);
+        if round.inputs.is_empty() {
+            return Ok(false);
+        }
+        match self.merge_round(&round, compact_before) {
+            Err(error) if error.is_damage() && self.quarantine(&error)? => Ok(true),
+            result => result.map(|()| true),
+        }
+    }
+
+    fn merge_round(&self, round: &MergeRound, compact_before: u32) -> Result<(), PartError> {
+        let mut sequences = (u64::MAX, 0);
+        for section in round.inputs.iter().flat_map(|input| &input.sections) {
+            sequences.0 = sequences.0.min(section.sequences.0);
+            sequences.1 = sequences.1.max(section.sequences.1);
+        }
+        let before_of = |input: &MergeInput| if input.whole { compact_before } else { 0 };
+        let spans: Vec<SpanMerge> = round
+            .inputs
+            .iter()
+            .map(|input| SpanMerge {
+                span: input.span,
+                sections: input.sections.iter().map(|s| (Arc::clone(&s.part), s.section)).collect(),
+                options: MergeOptions {
+                    drop_tombstones: input.oldest,
+                    compact_before: before_of(input),
+                },
+            })
+            .collect();
+        let part = self.write_part(|number| {
+            merge_sections(&*self.dir, &part_name(number), self.layout, sequences, &spans)
+        })?;
+        let infos = part.sections();
+        let mut edit = ManifestEdit::default();
+        for input in &round.inputs {
+            let removed = input.sections.iter().map(|s| (s.part.number(), s.section as u32));
+            edit.removed.extend(removed);
+            let index = infos.iter().position(|info| info.span == input.span);
+            let first = input.sections.first().map_or(0, |s| s.sequences.0);
+            let last = input.sections.last().map_or(0, |s| s.sequences.1);
+            edit.sections.extend(index.map(|index| SectionRecord {
+                span: input.span,
+                file: part.number(),
+                index: index as u32,
+                sequences: (first, last),
+                compacted_before: Some(before_of(input)),
+            }));
+        }
+        let is_live =
+            |section: &(u64, u32)| lock(&self.manifest).state().sections.contains_key(section);
+        if edit.sections.is_empty() || !edit.removed.iter().all(is_live) {
+            part.retire();
+        }
+        if !edit.removed.iter().all(is_live) {
+            // An input was quarantined meanwhile.
+            return Ok(());
+        }
+        let output = (!edit.sections.is_empty()).then(|| Arc::clone(&part));
+        edit.files.extend(output.as_ref().map(|part| part.record()));
+        let (read, written) = (round.bytes, part.file_bytes());
+        let points = infos.iter().map(|info| info.points).sum::<u64>();
+        self.commit(&edit, output, |stats| {
+            stats.merges += 1;
+            stats.merge_input_bytes += read;
+            stats.merged_bytes += written;
+            stats.merged_points += points;
+        })
+    }
+}
+
+/// The spans of which sections are to be merged, up to the size of one output.
+fn choose_round(
+    snapshot: &Snapshot,
+    choose: impl Fn(u32, &[SnapshotSection]) -> Option<Range<usize>>,
+) -> MergeRound {
+    let mut round = MergeRound::default();
+    for (span, all) in snapshot.spans() {
+        let lost = snapshot.lost().get(span).map(Vec::as_slice).unwrap_or_default();
+        // Only sections that are adjacent in sequence merge, and a lost one hides older ones.
+        let lost_until = lost.iter().map(|section| section.sequences.1).max();
+        let newer = all.partition_point(|s| lost_until.is_some_and(|last| s.sequences.0 <= last));
+        let candidates = all.get(newer..).unwrap_or_default();
+        let Some(range) = choose(*span, candidates) else { continue };
+        // A span with a loss is not final, however often it is merged.
+        if !lost.is_empty() && range.len() < 2 {
+            continue;
+        }
+        let sections = candidates.get(range.clone()).unwrap_or_default().to_vec();
+        round.bytes += sections.iter().map(|s| s.bytes).sum::<u64>();
+        // A part of a row must not become a column of its own: its points would no longer replace
+        // those of older sections, nor be replaced by newer ones.
+        let whole = lost.is_empty() && sections.len() == all.len();
+        let oldest = lost.is_empty() && range.start == 0;
+        round.inputs.push(MergeInput { span: *span, sections, whole, oldest });
+        if round.bytes >= OUTPUT_BYTES {
+            break;
+        }
+    }
+    let spans: BTreeSet<u32> = round.inputs.iter().map(|input| input.span).collect();
+    debug_assert_eq!(spans.len(), round.inputs.len(), "each span once");
+    round
+}
+
+/// The newest sections of about one size: none much larger than the newer ones on average.
+fn due_sections(_: u32, sections: &[SnapshotSection]) -> Option<Range<usize>> {
+    let (mut count, mut newer) = (0_u64, 0_u64);
+    for section in sections.iter().rev().take(MAX_INPUTS) {
+        if count > 0 && section.bytes * count > newer * 2 {
+            break;
+        }
+        newer += section.bytes;
+        count += 1;
+    }
+    (count >= MERGE_SECTIONS).then(|| sections.len() - count as usize..sections.len())
+}

@@ -1,0 +1,132 @@
+//! The start: what the manifest lists is there or quarantined, everything else is removed.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex},
+};
+
+use tsd_storage::{ClockMs, StoreDir};
+
+use super::{
+    ASIDE_SUFFIX, PartStore, StoreState, StoreStats, aside_name, lock, number_of, part_name,
+    part_number,
+};
+use crate::{
+    error::PartError,
+    layout::PartLayout,
+    manifest::{FileRecord, ManifestFile, SectionRecord},
+    part::Part,
+    snapshot::Snapshot,
+};
+
+impl PartStore {
+    /// Opens the store in a directory and creates it if there is none. The directory must be locked,
+    /// itself or above. `clock` dates quarantined files.
+    ///
+    /// The size and the footer of every part are checked, blocks when they are read. A part that is
+    /// missing or damaged is quarantined and does not stop the store.
+    ///
+    /// # Errors
+    ///
+    /// [`PartError::Damaged`] if the manifest cannot be read, [`PartError::Unsupported`] for files of
+    /// another version or layout, or an error of the disk.
+    pub fn open(
+        dir: Arc<dyn StoreDir>,
+        layout: PartLayout,
+        clock: ClockMs,
+    ) -> Result<Self, PartError> {
+        let manifest = ManifestFile::open(Arc::clone(&dir), layout)?;
+        let mut parts = BTreeMap::new();
+        let mut damaged = Vec::new();
+        for file in manifest.state().files.values() {
+            let sections = manifest.state().sections_of(file.number);
+            match open_listed(&dir, file, &sections) {
+                Ok(part) => {
+                    parts.insert(file.number, Arc::new(part));
+                }
+                Err(error) => damaged.push((FileRecord { ..*file }, reason(error)?)),
+            }
+        }
+        let snapshot = Arc::new(Snapshot::new(layout, manifest.state(), &parts));
+        let stats = StoreStats::default();
+        let state = StoreState { snapshot, parts, next_file: 1, in_doubt: Vec::new(), stats };
+        let store = Self {
+            dir,
+            layout,
+            clock,
+            flushing: Mutex::new(()),
+            merging: Mutex::new(()),
+            manifest: Mutex::new(manifest),
+            state: Mutex::new(state),
+        };
+        if !damaged.is_empty() {
+            for (file, what) in &mut damaged {
+                // A missing file has no bytes in quarantine.
+                if what == MISSING {
+                    file.bytes = 0;
+                }
+            }
+            store.quarantine_files(&damaged)?;
+        }
+        store.clean_up()?;
+        Ok(store)
+    }
+
+    /// Removes the files that the manifest does not list.
+    fn clean_up(&self) -> Result<(), PartError> {
+        let names = self.dir.list().map_err(PartError::io("list", self.dir.path()))?;
+        let manifest = lock(&self.manifest);
+        // Until then the disk may have an older one, whose files are needed.
+        let is_durable = manifest.is_durable();
+        let state = manifest.state();
+        let mut last = state.files.keys().chain(state.quarantined.keys()).copied().max();
+        for name in names {
+            last = last.max(part_number(&name)).max(number_of(&name, ASIDE_SUFFIX));
+            // What cannot be removed or moved now is at the next start.
+            if let Some(number) = part_number(&name) {
+                if state.quarantined.contains_key(&number) {
+                    let _ = self.dir.rename(&part_name(number), &aside_name(number));
+                } else if is_durable && !state.files.contains_key(&number) {
+                    let _ = self.dir.remove(&name);
+                }
+            } else if is_durable
+                && number_of(&name, ASIDE_SUFFIX)
+                    .is_some_and(|number| !state.quarantined.contains_key(&number))
+            {
+                // Its loss was accepted.
+                let _ = self.dir.remove(&name);
+            }
+        }
+        lock(&self.state).next_file = last.unwrap_or_default() + 1;
+        Ok(())
+    }
+}
+
+/// What is recorded of a file that is not there.
+const MISSING: &str = "the file is missing";
+
+/// Why a part is quarantined; the error if that would not help.
+fn reason(error: PartError) -> Result<String, PartError> {
+    match error {
+        PartError::Damaged { offset, what, .. } => Ok(format!("{what} at byte {offset}")),
+        PartError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            Ok(MISSING.to_owned())
+        }
+        error => Err(error),
+    }
+}
+
+/// Opens a part and compares it with the manifest.
+fn open_listed(
+    dir: &Arc<dyn StoreDir>,
+    file: &FileRecord,
+    sections: &[SectionRecord],
+) -> Result<Part, PartError> {
+    let part = Part::open(dir, file.number, Some(file))?;
+    let infos = part.sections();
+    let is_there = |section: &SectionRecord| {
+        infos.get(section.index as usize).is_some_and(|info| info.span == section.span)
+    };
+    if sections.iter().all(is_there) { Ok(part) } else { Err(part.differs("sections")) }
+}
