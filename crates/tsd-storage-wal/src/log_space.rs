@@ -31,6 +31,13 @@ impl WalState {
         }
     }
 
+    /// True if the disk is known to have space for a flush.
+    pub(crate) fn has_flush_room(&self) -> bool {
+        let available = self.config.space.as_ref().map(|space| space.available_bytes());
+        // The maximum stands for a disk that is not watched.
+        matches!(available, Some(Ok(bytes)) if bytes >= FLUSH_MARGIN && bytes < u64::MAX)
+    }
+
     /// The full disk, if that keeps the log from taking writes.
     pub(crate) fn disk_problem(&self) -> Option<HealthProblem> {
         let space = self.config.space.as_ref()?;

@@ -45,7 +45,9 @@ impl CommitPolicy for ExclusiveCommits {
             state.metrics.stalls.increment(1);
             tracing::debug!("memtables are full, waiting for a flush");
             let mut give_up_at = None;
-            while !is_stopping && !can_proceed() && !state.is_backend_full() {
+            // With free space again the next flush succeeds: it is worth waiting for.
+            let is_backend_full = || state.is_backend_full() && !state.has_flush_room();
+            while !is_stopping && !can_proceed() && !is_backend_full() {
                 if state.flush_error().is_none() {
                     give_up_at = None;
                 } else if *give_up_at.get_or_insert_with(|| started + FAILING_FLUSH_PATIENCE)
@@ -54,9 +56,9 @@ impl CommitPolicy for ExclusiveCommits {
                     break;
                 }
                 // A failed flush is an event too.
-                is_stopping = state.flush_queue.wait_until_for(FAILING_FLUSH_PATIENCE, || {
-                    can_proceed() || state.is_backend_full()
-                });
+                is_stopping = state
+                    .flush_queue
+                    .wait_until_for(FAILING_FLUSH_PATIENCE, || can_proceed() || is_backend_full());
             }
             state.metrics.stall_seconds.record(started.elapsed());
         }

@@ -88,6 +88,40 @@ async fn log_leaves_room_for_the_flush_of_what_it_holds() {
 }
 
 #[tokio::test]
+async fn writes_wait_for_the_first_flush_after_space_was_freed() {
+    let free = Arc::new(AtomicU64::new(1 << 30));
+    let bounds = WalConfig { memtable_bytes: 1 << 20, segment_bytes: 1 << 20, ..lazy() };
+    let (store, backend) = open_on(&free, bounds).await;
+    let value_bytes = vec![7; 16 << 10];
+    let mut stored: u32 = 0;
+    for _ in 0..2 {
+        // Flushes find the disk full; memory fills up until writes are rejected.
+        backend.script(Operation::FlushRows, vec![Fault::Error(StorageError::DiskFull); 100_000]);
+        let rejected = loop {
+            match put(&store, &stored.to_be_bytes(), &value_bytes).await {
+                Ok(()) => stored += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(rejected, StorageError::DiskFull), "{rejected:?}");
+        free.store(RESERVE, Ordering::Relaxed);
+        // Until the pause between two attempts is long.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        // Space is freed, but the flush is not retried at once.
+        backend.heal();
+        free.store(1 << 30, Ordering::Relaxed);
+        for _ in 0..200 {
+            put(&store, &stored.to_be_bytes(), &value_bytes).await.unwrap();
+            stored += 1;
+        }
+    }
+    for n in 0..stored {
+        assert!(value(&store, &n.to_be_bytes()).await.is_some(), "{n}");
+    }
+    store.stop().await;
+}
+
+#[tokio::test]
 async fn deletes_are_neither_stalled_nor_rejected_while_memory_is_full_and_flushes_fail() {
     let free = Arc::new(AtomicU64::new(1 << 40));
     for error in [StorageError::DiskFull, StorageError::Throttled("LSM compaction is behind")] {
