@@ -71,6 +71,18 @@ impl FlushBatch {
         self.items.is_empty()
     }
 
+    /// Bytes that [`Self::write`] writes at most, about.
+    #[must_use]
+    pub fn size_bound(&self) -> u64 {
+        let cells = |cell: &Cell| cell.qualifier.len() + cell.value.len() + 32;
+        let bytes = self.series.keys().map(|series| series.len() + 16).sum::<usize>()
+            + self.items.len() * 24
+            + self.points.len() * 28
+            + self.cells.iter().map(cells).sum::<usize>()
+            + self.tombstones.len() * 32;
+        bytes as u64 + (64 << 10)
+    }
+
     /// Adds a row, each key once. The timestamps of deletes are ignored: the log is the only writer,
     /// so all stored cells are older.
     pub fn add(&mut self, row: &FlushRow<'_>) -> Result<(), PartError> {

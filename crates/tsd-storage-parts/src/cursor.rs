@@ -6,7 +6,7 @@ use crate::{
     block::DataBlock,
     chunk::ChunkView,
     error::{Malformed, PartError},
-    part::Part,
+    part::{BlockUse, Part},
     read::SeriesSelection,
     section::{DataBlockRef, SectionHead},
     series_block::{SeriesBlock, SeriesWalk},
@@ -16,6 +16,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct SectionCursor {
     part: Arc<Part>,
+    how: BlockUse,
     head: Arc<SectionHead>,
     span: u32,
     /// First and last base time, inclusive.
@@ -56,29 +57,31 @@ impl SectionCursor {
         section: usize,
         selection: &SeriesSelection,
         bases: (u32, u32),
+        how: BlockUse,
     ) -> Result<Self, PartError> {
-        let head = part.head(section)?;
+        let head = part.head(section, how)?;
         let span = part.span(section)?;
         let overlaps = |b: &DataBlockRef| overlaps(bases, b.range.first_base, b.range.last_base);
         let wanted = match selection {
             _ if !head.data_blocks.iter().any(overlaps) => Wanted::Range(0, 0),
             SeriesSelection::All => Wanted::Range(0, head.series),
             SeriesSelection::Prefix(prefix) => {
-                let from = lower_bound(&part, &head, prefix)?.0;
+                let from = lower_bound(&part, how, &head, prefix)?.0;
                 let to = match after_prefix(prefix) {
-                    Some(end) => lower_bound(&part, &head, &end)?.0,
+                    Some(end) => lower_bound(&part, how, &head, &end)?.0,
                     None => head.series,
                 };
                 Wanted::Range(from, to)
             }
             SeriesSelection::Some(series) => {
-                let mut found = find_all(&part, &head, series)?;
+                let mut found = find_all(&part, how, &head, series)?;
                 found.reverse();
                 Wanted::Some(found)
             }
         };
         let mut cursor = Self {
             part,
+            how,
             head,
             span,
             bases,
@@ -137,7 +140,7 @@ impl SectionCursor {
             return Ok(true);
         }
         let Some(place) = self.head.data_blocks.get(index) else { return Ok(false) };
-        self.part.read_data(self.span, place, &mut self.block)?;
+        self.part.read_data(self.span, place, self.how, &mut self.block)?;
         self.loaded = Some(index);
         self.entry = 0;
         Ok(true)
@@ -226,7 +229,7 @@ impl SectionCursor {
         };
         let malformed = || self.part.malformed(place.block.offset);
         if self.names.walk.is_none() || self.names.block != index {
-            self.names.walk = Some(self.part.read_series(&place.block)?.walk());
+            self.names.walk = Some(self.part.read_series(&place.block, self.how)?.walk());
             self.names.block = index;
             self.names.next = place.first_ordinal;
         }
@@ -268,11 +271,16 @@ fn block_of(head: &SectionHead, series: &[u8]) -> Option<usize> {
 }
 
 /// Ordinal of the first series that is not less than `series`, and whether it is equal.
-fn lower_bound(part: &Part, head: &SectionHead, series: &[u8]) -> Result<(u32, bool), PartError> {
+fn lower_bound(
+    part: &Part,
+    how: BlockUse,
+    head: &SectionHead,
+    series: &[u8],
+) -> Result<(u32, bool), PartError> {
     let Some(place) = block_of(head, series).and_then(|index| head.series_blocks.get(index)) else {
         return Ok((0, false));
     };
-    let block = part.read_series(&place.block)?;
+    let block = part.read_series(&place.block, how)?;
     let (index, equal) =
         block.search(series, &mut Vec::new()).map_err(part.malformed(place.block.offset))?;
     Ok((place.first_ordinal + index as u32, equal))
@@ -281,6 +289,7 @@ fn lower_bound(part: &Part, head: &SectionHead, series: &[u8]) -> Result<(u32, b
 /// The series of a sorted list that the section has, with their ordinals.
 fn find_all(
     part: &Part,
+    how: BlockUse,
     head: &SectionHead,
     series: &[impl AsRef<[u8]>],
 ) -> Result<Vec<(u32, Vec<u8>)>, PartError> {
@@ -293,7 +302,7 @@ fn find_all(
         let Some(place) = head.series_blocks.get(index) else { continue };
         let block = match &open {
             Some((at, block)) if *at == index => block,
-            _ => &open.insert((index, part.read_series(&place.block)?)).1,
+            _ => &open.insert((index, part.read_series(&place.block, how)?)).1,
         };
         let (at, equal) =
             block.search(series, &mut scratch).map_err(part.malformed(place.block.offset))?;

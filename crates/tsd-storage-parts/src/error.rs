@@ -45,6 +45,15 @@ pub enum PartError {
         /// What is damaged.
         what: Arc<str>,
     },
+    /// An output would use the reserve of the disk. Nothing was written.
+    #[error("no space left on the data disk")]
+    DiskFull,
+    /// Merges are behind flushes.
+    #[error("merges are behind")]
+    Behind,
+    /// The store is being closed.
+    #[error("the merge was stopped")]
+    Stopped,
     /// Rows that cannot be stored.
     #[error("a row cannot be stored: {0}")]
     Row(&'static str),

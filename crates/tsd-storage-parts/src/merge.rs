@@ -10,7 +10,8 @@ use crate::{
     cursor::SectionCursor,
     error::{Malformed, PartError},
     layout::PartLayout,
-    part::Part,
+    merger::MergeCheckpoint,
+    part::{BlockUse, Part},
     read::SeriesSelection,
     resolve::{ResolvedRow, Resolver},
     series_encoder::{CHUNK_POINTS, SeriesEncoder},
@@ -42,19 +43,20 @@ pub(crate) struct SpanMerge {
 const WHOLE_CHUNK: usize = CHUNK_POINTS / 4;
 
 /// Merges the sections of each span, oldest first, into one part; returns its size in bytes. Spans
-/// ascend, and all parts have the layout.
+/// ascend, and all parts have the layout. `checkpoint` is called before each series.
 pub(crate) fn merge_sections(
     dir: &dyn StoreDir,
     name: &str,
     layout: PartLayout,
     sequences: (u64, u64),
     spans: &[SpanMerge],
+    checkpoint: MergeCheckpoint<'_>,
 ) -> Result<u64, PartError> {
     let mut writer = PartWriter::create(dir, name, layout, sequences)?;
     let mut merger = Merger::default();
     for SpanMerge { span, sections, options } in spans {
         writer.begin_section(*span)?;
-        merger.merge(*span, sections, *options, &mut writer)?;
+        merger.merge(*span, sections, *options, &mut writer, checkpoint)?;
     }
     writer.finish()
 }
@@ -72,12 +74,18 @@ impl Merger {
         sections: &[(Arc<Part>, usize)],
         options: MergeOptions,
         writer: &mut PartWriter,
+        checkpoint: MergeCheckpoint<'_>,
     ) -> Result<(), PartError> {
         let mut cursors = Vec::with_capacity(sections.len());
         for (part, section) in sections {
             let all = (0, u32::MAX);
-            let mut cursor =
-                SectionCursor::open(Arc::clone(part), *section, &SeriesSelection::All, all)?;
+            let mut cursor = SectionCursor::open(
+                Arc::clone(part),
+                *section,
+                &SeriesSelection::All,
+                all,
+                BlockUse::Once,
+            )?;
             let more = cursor.advance()?;
             cursors.push((cursor, more));
         }
@@ -86,6 +94,7 @@ impl Merger {
             let open = cursors.iter().filter(|(_, more)| *more);
             let Some(least) = open.map(|(cursor, _)| &cursor.series).min() else { return Ok(()) };
             series.clone_from(least);
+            checkpoint()?;
             let mut sources = Vec::new();
             for (rank, (cursor, more)) in cursors.iter().enumerate() {
                 if *more && cursor.series == series {

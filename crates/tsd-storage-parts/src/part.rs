@@ -4,7 +4,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -18,6 +18,7 @@ use crate::{
     error::{Malformed, PartError},
     layout::PartLayout,
     manifest::FileRecord,
+    resources::PartResources,
     section::{BlockRef, DataBlockRef, SectionHead},
     series_block::SeriesBlock,
     store::part_name,
@@ -30,23 +31,28 @@ use crate::{
 #[derive(Debug)]
 pub struct Part {
     dir: Arc<dyn StoreDir>,
+    resources: Arc<PartResources>,
+    /// Its key in the cache and the table of open files.
+    id: u64,
     number: u64,
     path: PathBuf,
     name: Arc<str>,
-    file: Box<dyn StoreFileReader>,
     len: u64,
     footer_crc: u32,
     layout: PartLayout,
     sequences: (u64, u64),
-    sections: Vec<Section>,
+    sections: Vec<SectionRef>,
     /// The file is removed with the last reference.
     obsolete: AtomicBool,
 }
 
-#[derive(Debug)]
-struct Section {
-    place: SectionRef,
-    head: OnceLock<Arc<SectionHead>>,
+/// Whether a read looks into the cache and leaves its block there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockUse {
+    /// For queries.
+    Cached,
+    /// For merges and checks, which read each block once.
+    Once,
 }
 
 /// A section as its part's footer describes it.
@@ -67,6 +73,7 @@ impl Part {
     /// verified when they are read.
     pub(crate) fn open(
         dir: &Arc<dyn StoreDir>,
+        resources: &Arc<PartResources>,
         number: u64,
         listed: Option<&FileRecord>,
     ) -> Result<Self, PartError> {
@@ -116,22 +123,18 @@ impl Part {
         }
         let footer = Footer::decode(&footer, footer_at)
             .map_err(|Malformed(what)| damaged(footer_at, what))?;
-        let sections = footer
-            .sections
-            .into_iter()
-            .map(|place| Section { place, head: OnceLock::new() })
-            .collect();
         Ok(Self {
             dir: Arc::clone(dir),
+            resources: Arc::clone(resources),
+            id: resources.next_part(),
             number,
             path,
             name,
-            file,
             len,
             footer_crc: crc,
             layout: footer.layout,
             sequences: footer.sequences,
-            sections,
+            sections: footer.sections,
             obsolete: AtomicBool::new(false),
         })
     }
@@ -159,7 +162,7 @@ impl Part {
 
     /// Size of a section, bytes; 0 if there is none.
     pub(crate) fn section_bytes(&self, index: usize) -> u64 {
-        self.sections.get(index).map_or(0, |section| section.place.bytes)
+        self.sections.get(index).map_or(0, |place| place.bytes)
     }
 
     /// Path of the file.
@@ -191,7 +194,7 @@ impl Part {
     pub fn sections(&self) -> Vec<SectionInfo> {
         self.sections
             .iter()
-            .map(|Section { place, .. }| SectionInfo {
+            .map(|place| SectionInfo {
                 span: place.span,
                 chunks: place.chunks,
                 points: place.points,
@@ -210,14 +213,31 @@ impl Part {
         move |Malformed(what)| PartError::Damaged { file, offset, what }
     }
 
+    /// A verified block.
+    pub(crate) fn read_block(&self, block: &BlockRef, how: BlockUse) -> Result<Bytes, PartError> {
+        match how {
+            BlockUse::Cached => {
+                self.resources.block(self.id, block.offset, || self.read_verified(block))
+            }
+            BlockUse::Once => self.read_verified(block),
+        }
+    }
+
+    fn file(&self) -> Result<Arc<dyn StoreFileReader>, PartError> {
+        self.resources.file(self.id, || {
+            let opened = self.dir.open_reader(&part_name(self.number));
+            opened.map_err(PartError::io("open", &self.path))
+        })
+    }
+
     /// Reads a block and verifies it.
-    pub(crate) fn read_block(&self, block: &BlockRef) -> Result<Bytes, PartError> {
+    fn read_verified(&self, block: &BlockRef) -> Result<Bytes, PartError> {
         let fail = |what| self.malformed(block.offset)(Malformed(what));
         if block.end() > self.len {
             return Err(fail("a block beyond the end of the file"));
         }
         let mut bytes = vec![0; block.len as usize];
-        match self.file.read_exact_at(block.offset, &mut bytes) {
+        match self.file()?.read_exact_at(block.offset, &mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Err(fail("the file was shortened"));
             }
@@ -229,47 +249,47 @@ impl Part {
         Ok(bytes.into())
     }
 
-    fn section(&self, index: usize) -> Result<&Section, PartError> {
+    fn section(&self, index: usize) -> Result<&SectionRef, PartError> {
         self.sections.get(index).ok_or(PartError::Row("no such section"))
     }
 
     /// Start of the span of a section.
     pub(crate) fn span(&self, index: usize) -> Result<u32, PartError> {
-        Ok(self.section(index)?.place.span)
+        Ok(self.section(index)?.span)
     }
 
-    /// The head of a section; it stays in memory.
-    pub(crate) fn head(&self, index: usize) -> Result<Arc<SectionHead>, PartError> {
-        let section = self.section(index)?;
-        if let Some(head) = section.head.get() {
-            return Ok(Arc::clone(head));
+    /// The head of a section.
+    pub(crate) fn head(&self, index: usize, how: BlockUse) -> Result<Arc<SectionHead>, PartError> {
+        let place = self.section(index)?;
+        let read = || {
+            let bytes = self.read_verified(&place.head)?;
+            SectionHead::decode(&bytes, place.span).map_err(self.malformed(place.head.offset))
+        };
+        match how {
+            BlockUse::Cached => self.resources.head(self.id, place.head.offset, read),
+            BlockUse::Once => read().map(Arc::new),
         }
-        let place = section.place;
-        let bytes = self.read_block(&place.head)?;
-        let head =
-            SectionHead::decode(&bytes, place.span).map_err(self.malformed(place.head.offset))?;
-        Ok(Arc::clone(section.head.get_or_init(|| Arc::new(head))))
-    }
-
-    /// Memory of the heads that were read, bytes.
-    pub(crate) fn head_bytes(&self) -> usize {
-        self.sections.iter().filter_map(|s| s.head.get()).map(|head| head.memory_bytes()).sum()
     }
 
     pub(crate) fn read_data(
         &self,
         span: u32,
         place: &DataBlockRef,
+        how: BlockUse,
         block: &mut DataBlock,
     ) -> Result<(), PartError> {
-        let bytes = self.read_block(&place.block)?;
+        let bytes = self.read_block(&place.block, how)?;
         block
             .load(bytes, place.block.offset, span, &place.range)
             .map_err(self.malformed(place.block.offset))
     }
 
-    pub(crate) fn read_series(&self, block: &BlockRef) -> Result<SeriesBlock, PartError> {
-        SeriesBlock::open(self.read_block(block)?).map_err(self.malformed(block.offset))
+    pub(crate) fn read_series(
+        &self,
+        block: &BlockRef,
+        how: BlockUse,
+    ) -> Result<SeriesBlock, PartError> {
+        SeriesBlock::open(self.read_block(block, how)?).map_err(self.malformed(block.offset))
     }
 
     /// Reads and decodes every byte of the file. The error names the file and the place of the first
@@ -278,11 +298,10 @@ impl Part {
         let mut next = MAGIC.len() as u64;
         let mut places: Vec<BlockRef> = Vec::new();
         for (index, section) in self.sections.iter().enumerate() {
-            let span = section.place.span;
-            let head = self.head(index)?;
-            self.read_block(&section.place.head)?;
+            let span = section.span;
+            let head = self.head(index, BlockUse::Once)?;
             for series in &head.series_blocks {
-                let mut walk = self.read_series(&series.block)?.walk();
+                let mut walk = self.read_series(&series.block, BlockUse::Once)?.walk();
                 while walk.next().map_err(self.malformed(series.block.offset))?.is_some() {}
                 places.push(series.block);
             }
@@ -290,7 +309,7 @@ impl Part {
                 self.verify_data(span, data)?;
                 places.push(data.block);
             }
-            places.push(section.place.head);
+            places.push(section.head);
         }
         places.sort_by_key(|place| place.offset);
         for place in places {
@@ -304,7 +323,7 @@ impl Part {
 
     fn verify_data(&self, span: u32, data: &DataBlockRef) -> Result<(), PartError> {
         let mut block = DataBlock::default();
-        self.read_data(span, data, &mut block)?;
+        self.read_data(span, data, BlockUse::Once, &mut block)?;
         let mut points = Vec::new();
         for entry in block.directory() {
             let chunk = block.chunk(entry);
@@ -326,6 +345,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
+        self.resources.close(self.id);
         if self.obsolete.load(Ordering::Acquire) {
             // A file that remains is not in the manifest and is removed at the next start.
             let _ = self.dir.remove(&part_name(self.number));

@@ -11,7 +11,7 @@ use crate::{
     cursor::SectionCursor,
     error::{Malformed, PartError},
     layout::PartLayout,
-    part::Part,
+    part::{BlockUse, Part},
     resolve::Resolver,
     snapshot::{Snapshot, SnapshotSection},
 };
@@ -119,8 +119,13 @@ impl<'a> Sections<'a> {
             self.cursors.clear();
             for section in sections {
                 let part: Arc<Part> = Arc::clone(&section.part);
-                let mut cursor =
-                    SectionCursor::open(part, section.section, self.selection, self.bases)?;
+                let mut cursor = SectionCursor::open(
+                    part,
+                    section.section,
+                    self.selection,
+                    self.bases,
+                    BlockUse::Cached,
+                )?;
                 let more = cursor.advance()?;
                 self.cursors.push((cursor, more));
             }
@@ -170,6 +175,7 @@ impl<'a> RowsReader<'a> {
 
     /// The next series of a span; `None` after the last.
     pub fn next_series(&mut self) -> Result<Option<SeriesRows>, PartError> {
+        let _reading = self.sections.snapshot.resources().reading();
         loop {
             if !self.sections.advance()? {
                 return Ok(None);
@@ -212,6 +218,7 @@ impl<'a> SeriesReader<'a> {
 
     /// The next series that has something in the range; `None` after the last.
     pub fn next_series(&mut self) -> Result<Option<&mut SeriesPoints>, PartError> {
+        let _reading = self.sections.snapshot.resources().reading();
         loop {
             if !self.sections.advance()? {
                 return Ok(None);

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    error::PartError, layout::PartLayout, manifest::ManifestState, part::Part, store::aside_name,
+    error::PartError, layout::PartLayout, manifest::ManifestState, part::Part,
+    resources::PartResources, store::aside_name,
 };
 
 /// A section of a part in a snapshot.
@@ -44,6 +45,7 @@ pub struct LostSection {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     layout: PartLayout,
+    resources: Arc<PartResources>,
     /// Oldest first.
     spans: BTreeMap<u32, Vec<SnapshotSection>>,
     lost: BTreeMap<u32, Vec<LostSection>>,
@@ -53,6 +55,7 @@ impl Snapshot {
     /// The sections that the manifest lists. `parts` has the files by number.
     pub(crate) fn new(
         layout: PartLayout,
+        resources: &Arc<PartResources>,
         state: &ManifestState,
         parts: &BTreeMap<u64, Arc<Part>>,
     ) -> Self {
@@ -81,13 +84,17 @@ impl Snapshot {
                 lost.entry(section.span).or_default().push(LostSection { file, what, sequences });
             }
         }
-        Self { layout, spans, lost }
+        Self { layout, resources: Arc::clone(resources), spans, lost }
     }
 
     /// Layout of the table.
     #[must_use]
     pub const fn layout(&self) -> PartLayout {
         self.layout
+    }
+
+    pub(crate) fn resources(&self) -> &PartResources {
+        &self.resources
     }
 
     /// Sections by the start of their span, oldest first.

@@ -8,18 +8,25 @@ mod recovery;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Instant,
 };
 
 use bytes::Bytes;
-use tsd_storage::{ClockMs, FlushRows, StoreDir};
+use tsd_storage::{ClockMs, FlushRows, HealthImpact, HealthProblem, StoreDir, StorePart};
 
 use crate::{
     batch::FlushBatch,
     error::PartError,
     layout::PartLayout,
     manifest::{FileRecord, ManifestEdit, ManifestFile, QuarantineRecord, SectionRecord},
+    merger::MergeSignal,
+    metrics::PartMetrics,
     part::Part,
+    resources::PartResources,
     snapshot::Snapshot,
 };
 
@@ -55,12 +62,32 @@ pub struct QuarantinedPart {
     pub spans: Vec<u32>,
 }
 
+/// Configuration of the store of one table.
+#[derive(Clone, Debug)]
+pub struct PartConfig {
+    /// Name of the table, for metrics and messages.
+    pub table: Arc<str>,
+    /// Layout of its keys and spans. Fixed at the creation of the store.
+    pub layout: PartLayout,
+    /// Shared with other stores.
+    pub resources: Arc<PartResources>,
+    /// Dates quarantined files.
+    pub clock: ClockMs,
+}
+
 /// The parts of one table.
 #[derive(Debug)]
 pub struct PartStore {
     dir: Arc<dyn StoreDir>,
+    table: Arc<str>,
     layout: PartLayout,
+    resources: Arc<PartResources>,
     clock: ClockMs,
+    metrics: PartMetrics,
+    /// Of the thread that merges, if there is one.
+    signal: OnceLock<Arc<MergeSignal>>,
+    /// Rows with earlier base times may be compacted by the thread, epoch seconds.
+    compact_before: AtomicU32,
     /// Owned while a flush runs.
     flushing: Mutex<()>,
     /// Owned while a merge runs.
@@ -140,10 +167,73 @@ impl PartStore {
         lock(&self.manifest).written_bytes()
     }
 
-    /// Memory of the heads of sections that were read, bytes.
+    /// Name of the table.
     #[must_use]
-    pub fn head_bytes(&self) -> usize {
-        lock(&self.state).parts.values().map(|part| part.head_bytes()).sum()
+    pub const fn table(&self) -> &Arc<str> {
+        &self.table
+    }
+
+    pub(crate) fn resources(&self) -> &PartResources {
+        &self.resources
+    }
+
+    pub(crate) const fn metrics(&self) -> &PartMetrics {
+        &self.metrics
+    }
+
+    /// Flushes request merges and wait for them from now on.
+    pub(crate) fn attach(&self, signal: &Arc<MergeSignal>) {
+        // A store that is attached twice stays with the first thread.
+        let _ = self.signal.set(Arc::clone(signal));
+    }
+
+    /// Lets the thread compact rows with a base time before this one, epoch seconds. No memtable in
+    /// front may have such a row.
+    pub fn allow_compaction(&self, before_secs: u32) {
+        self.compact_before.store(before_secs, Ordering::Relaxed);
+        if let Some(signal) = self.signal.get() {
+            signal.request();
+        }
+    }
+
+    /// Sections of the span that has most.
+    pub(crate) fn max_sections(&self) -> usize {
+        self.snapshot().spans().values().map(Vec::len).max().unwrap_or_default()
+    }
+
+    /// Metrics without labels, as (name, value). Those of several stores are to be added up.
+    #[must_use]
+    pub fn gauges(&self) -> Vec<(&'static str, f64)> {
+        let quarantined = self.quarantined();
+        let quarantined_bytes: u64 = quarantined.iter().map(|part| part.bytes).sum();
+        let (files, sections) = {
+            let state = lock(&self.state);
+            (state.parts.len(), state.snapshot.section_count())
+        };
+        vec![
+            ("tsd_parts_disk_bytes", self.disk_bytes() as f64),
+            ("tsd_parts_files", files as f64),
+            ("tsd_parts_manifest_bytes_total", self.manifest_bytes() as f64),
+            ("tsd_parts_quarantined_bytes", quarantined_bytes as f64),
+            ("tsd_parts_quarantined_files", quarantined.len() as f64),
+            ("tsd_parts_sections", sections as f64),
+            ("tsd_parts_span_sections", self.max_sections() as f64),
+        ]
+    }
+
+    /// The files whose loss makes reads fail.
+    #[must_use]
+    pub fn health(&self) -> Vec<HealthProblem> {
+        let problem = |part: QuarantinedPart| {
+            let QuarantinedPart { name, what, spans, .. } = part;
+            let reason = format!(
+                "part {name} of table {} is in quarantine ({what}); reads of {} spans fail",
+                self.table,
+                spans.len()
+            );
+            HealthProblem::new(StorePart::Data, HealthImpact::SomeReadsFail, reason)
+        };
+        self.quarantined().into_iter().map(problem).collect()
     }
 
     /// What the log in front has recorded; `None` if nothing yet.
@@ -161,17 +251,36 @@ impl PartStore {
         self.commit(&ManifestEdit { log_mark: Some(mark), ..ManifestEdit::default() }, None, |_| {})
     }
 
-    /// Writes the rows as one part, newer than all others, and returns when it is durable.
+    /// Writes the rows as one part, newer than all others, and returns when it is durable. Stalls while a
+    /// span has too many sections, if a thread merges them.
     ///
     /// # Errors
     ///
-    /// An error of the disk. Rows of a failed flush may be there after the store was opened again.
+    /// An error of the disk; [`PartError::DiskFull`] if the part would use the reserve, of which rows
+    /// that free space may use three quarters; [`PartError::Behind`] after a long stall. Rows of a failed
+    /// flush may be there after the store was opened again.
     pub fn flush(&self, rows: &mut dyn FlushRows) -> Result<(), PartError> {
+        let started = Instant::now();
+        self.flush_rows(rows).inspect_err(|_| self.metrics.flush_errors.increment(1))?;
+        self.metrics.flush_seconds.record(started.elapsed());
+        if let Some(signal) = self.signal.get() {
+            signal.request();
+        }
+        Ok(())
+    }
+
+    fn flush_rows(&self, rows: &mut dyn FlushRows) -> Result<(), PartError> {
+        if let Some(signal) = self.signal.get() {
+            signal.stall(self)?;
+        }
         let _flushing = lock(&self.flushing);
+        let frees_space = rows.frees_space();
         let batch = FlushBatch::of_rows(self.layout, rows)?;
         if batch.is_empty() {
             return Ok(());
         }
+        // Held until the part is written.
+        let _permit = self.resources.promise(batch.size_bound(), frees_space)?;
         let sequence = lock(&self.manifest).state().next_sequence;
         let part = self.write_part(|number| {
             batch.write(&*self.dir, &part_name(number), (sequence, sequence))
@@ -191,6 +300,7 @@ impl PartStore {
             ..ManifestEdit::default()
         };
         let bytes = part.file_bytes();
+        self.metrics.flushed_bytes.increment(bytes);
         self.commit(&edit, Some(part), |stats| {
             stats.flushes += 1;
             stats.flushed_bytes += bytes;
@@ -210,7 +320,7 @@ impl PartStore {
         };
         let written = write(number)
             .and_then(|_| self.dir.sync().map_err(PartError::io("sync", self.dir.path())))
-            .and_then(|()| Part::open(&self.dir, number, None));
+            .and_then(|()| Part::open(&self.dir, &self.resources, number, None));
         written.map(Arc::new).inspect_err(|_| {
             // What remains of it is removed at the next start.
             let _ = self.dir.remove(&part_name(number));
@@ -245,7 +355,8 @@ impl PartStore {
                 part.retire();
             }
         }
-        state.snapshot = Arc::new(Snapshot::new(self.layout, listed, &state.parts));
+        state.snapshot =
+            Arc::new(Snapshot::new(self.layout, &self.resources, listed, &state.parts));
         count(&mut state.stats);
         drop(state);
         for number in abandoned {
@@ -265,6 +376,7 @@ impl PartStore {
         let part = lock(&self.state).parts.values().find(|part| part.name() == &**file).cloned();
         let Some(part) = part else { return Ok(false) };
         let what = format!("{what} at byte {offset}");
+        tracing::error!(table = %self.table, part = part.name(), what, "part quarantined");
         self.quarantine_files(&[(part.record(), what)])?;
         Ok(true)
     }

@@ -4,9 +4,11 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tsd_model::{BaseTime, MergeRule, PointColumns, Row, RowExtras, TableSchema, decode_row};
-use tsd_storage::{DiskDir, FlushTarget, Scan, Storage, Table, system_clock_ms};
+use tsd_storage::{DiskDir, DiskSpace, FlushTarget, Scan, Storage, Table, system_clock_ms};
 use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
-use tsd_storage_parts::{PartLayout, PartStore, SeriesReader, SeriesSelection};
+use tsd_storage_parts::{
+    PartConfig, PartLayout, PartResources, PartStore, SeriesReader, SeriesSelection,
+};
 
 use crate::{
     load::{BenchRows, DAY, HOUR, KeyOrder, row_key, split},
@@ -170,7 +172,12 @@ pub(crate) fn open(name: &str, dir: &Path, span: u32) -> Design {
         "parts" => {
             let layout = PartLayout::try_new(&TableSchema::opentsdb_default(), span).unwrap();
             let dir = Arc::new(DiskDir::unlocked(dir).unwrap());
-            let store = PartStore::open(dir, layout, system_clock_ms).unwrap();
+            let space = Arc::new(DiskSpace::new("/", 0));
+            let resources = PartResources::new(PartResources::DEFAULT_CACHE_BYTES, 512, space);
+            let resources = Arc::new(resources);
+            let config =
+                PartConfig { table: "tsdb".into(), layout, resources, clock: system_clock_ms };
+            let store = PartStore::open(dir, config).unwrap();
             Design::Parts { store: Box::new(store), layout }
         }
         other => {

@@ -105,12 +105,7 @@ fn main() {
     report("settled", merge_cpu);
     run_queries(&design, &load, &queries, "settled", true);
     if let Design::Parts { store, .. } = &design {
-        println!(
-            "{:>10} | {:?} | heads {} KiB",
-            "parts",
-            store.stats(),
-            store.head_bytes() / 1_024
-        );
+        println!("{:>10} | {:?}", "parts", store.stats());
     }
     if matches!(design, Design::Lsm { .. }) && !wide {
         // The rows as row compaction leaves them; its log is not counted. Wide rows have one point.

@@ -1,12 +1,17 @@
 //! Merges by size, and of closed spans.
 
-use std::{collections::BTreeSet, ops::Range, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    ops::Range,
+    sync::{Arc, atomic::Ordering},
+};
 
 use super::{PartStore, lock, part_name};
 use crate::{
     error::PartError,
     manifest::{ManifestEdit, SectionRecord},
     merge::{MergeOptions, SpanMerge, merge_sections},
+    merger::MergeCheckpoint,
     snapshot::{Snapshot, SnapshotSection},
 };
 
@@ -35,6 +40,13 @@ struct MergeRound {
     bytes: u64,
 }
 
+impl MergeRound {
+    /// Bytes that the output has at most, about.
+    const fn output_bytes(&self) -> u64 {
+        self.bytes + (64 << 10)
+    }
+}
+
 impl PartStore {
     /// Merges the spans that are due by the size of their sections; returns false if none is.
     ///
@@ -42,7 +54,7 @@ impl PartStore {
     ///
     /// An error of the disk. A damaged input is quarantined, which is no error.
     pub fn merge_due(&self, compact_before: u32) -> Result<bool, PartError> {
-        self.merge_where(compact_before, due_sections)
+        self.merge_where(compact_before, due_sections, &mut || Ok(()))
     }
 
     /// Merges each span that ends before `closed_before` into one section, with its rows as row
@@ -52,12 +64,28 @@ impl PartStore {
     ///
     /// As [`Self::merge_due`].
     pub fn merge_closed(&self, closed_before: u32) -> Result<bool, PartError> {
+        self.merge_closed_spans(closed_before, &mut || Ok(()))
+    }
+
+    fn merge_closed_spans(
+        &self,
+        closed_before: u32,
+        checkpoint: MergeCheckpoint<'_>,
+    ) -> Result<bool, PartError> {
         let layout = self.layout;
-        self.merge_where(closed_before, |span, sections| {
+        let choose = |span: u32, sections: &[SnapshotSection]| {
             let end = span.saturating_add(layout.span_secs());
             let is_final = sections.len() == 1 && sections.iter().all(|s| s.is_merged(end));
             (end <= closed_before && !is_final).then_some(0..sections.len())
-        })
+        };
+        self.merge_where(closed_before, choose, checkpoint)
+    }
+
+    /// Runs the merge that is due first; returns false if none is.
+    pub(crate) fn merge_step(&self, checkpoint: MergeCheckpoint<'_>) -> Result<bool, PartError> {
+        let compact_before = self.compact_before.load(Ordering::Relaxed);
+        Ok(self.merge_where(compact_before, due_sections, checkpoint)?
+            || self.merge_closed_spans(compact_before, checkpoint)?)
     }
 
     /// Merges each span into one section.
@@ -66,11 +94,12 @@ impl PartStore {
     ///
     /// As [`Self::merge_due`].
     pub fn merge_all(&self, compact_before: u32) -> Result<(), PartError> {
-        while self.merge_where(compact_before, |_, sections| {
+        let choose = |_: u32, sections: &[SnapshotSection]| {
             let is_final =
                 sections.len() == 1 && sections.iter().all(|s| s.is_merged(compact_before));
             (!is_final).then_some(0..sections.len())
-        })? {}
+        };
+        while self.merge_where(compact_before, choose, &mut || Ok(()))? {}
         Ok(())
     }
 
@@ -78,19 +107,36 @@ impl PartStore {
         &self,
         compact_before: u32,
         choose: impl Fn(u32, &[SnapshotSection]) -> Option<Range<usize>>,
+        checkpoint: MergeCheckpoint<'_>,
     ) -> Result<bool, PartError> {
         let _merging = lock(&self.merging);
-        let round = choose_round(&self.snapshot(), choose);
+        let snapshot = self.snapshot();
+        let mut round = choose_round(&snapshot, &choose, OUTPUT_BYTES);
         if round.inputs.is_empty() {
             return Ok(false);
         }
-        match self.merge_round(&round, compact_before) {
+        // Held until the output is written. On a full disk one span at a time: its inputs are removed, and
+        // with them what was deleted.
+        let _permit = match self.resources.promise(round.output_bytes(), false) {
+            Err(PartError::DiskFull) => {
+                round = choose_round(&snapshot, &choose, 0);
+                self.resources.promise(round.output_bytes(), true)?
+            }
+            permit => permit?,
+        };
+        drop(snapshot);
+        match self.merge_round(&round, compact_before, checkpoint) {
             Err(error) if error.is_damage() && self.quarantine(&error)? => Ok(true),
             result => result.map(|()| true),
         }
     }
 
-    fn merge_round(&self, round: &MergeRound, compact_before: u32) -> Result<(), PartError> {
+    fn merge_round(
+        &self,
+        round: &MergeRound,
+        compact_before: u32,
+        checkpoint: MergeCheckpoint<'_>,
+    ) -> Result<(), PartError> {
         let mut sequences = (u64::MAX, 0);
         for section in round.inputs.iter().flat_map(|input| &input.sections) {
             sequences.0 = sequences.0.min(section.sequences.0);
@@ -110,7 +156,8 @@ impl PartStore {
             })
             .collect();
         let part = self.write_part(|number| {
-            merge_sections(&*self.dir, &part_name(number), self.layout, sequences, &spans)
+            let name = part_name(number);
+            merge_sections(&*self.dir, &name, self.layout, sequences, &spans, checkpoint)
         })?;
         let infos = part.sections();
         let mut edit = ManifestEdit::default();
@@ -140,6 +187,8 @@ impl PartStore {
         let output = (!edit.sections.is_empty()).then(|| Arc::clone(&part));
         edit.files.extend(output.as_ref().map(|part| part.record()));
         let (read, written) = (round.bytes, part.file_bytes());
+        self.metrics.merge_read_bytes.increment(read);
+        self.metrics.merged_bytes.increment(written);
         let points = infos.iter().map(|info| info.points).sum::<u64>();
         self.commit(&edit, output, |stats| {
             stats.merges += 1;
@@ -150,10 +199,11 @@ impl PartStore {
     }
 }
 
-/// The spans of which sections are to be merged, up to the size of one output.
+/// The spans of which sections are to be merged, until they have this size.
 fn choose_round(
     snapshot: &Snapshot,
     choose: impl Fn(u32, &[SnapshotSection]) -> Option<Range<usize>>,
+    bytes: u64,
 ) -> MergeRound {
     let mut round = MergeRound::default();
     for (span, all) in snapshot.spans() {
@@ -174,7 +224,7 @@ fn choose_round(
         let whole = lost.is_empty() && sections.len() == all.len();
         let oldest = lost.is_empty() && range.start == 0;
         round.inputs.push(MergeInput { span: *span, sections, whole, oldest });
-        if round.bytes >= OUTPUT_BYTES {
+        if round.bytes >= bytes {
             break;
         }
     }

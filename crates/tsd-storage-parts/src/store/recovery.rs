@@ -3,26 +3,27 @@
 use std::{
     collections::BTreeMap,
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicU32},
 };
 
-use tsd_storage::{ClockMs, StoreDir};
+use tsd_storage::StoreDir;
 
 use super::{
-    ASIDE_SUFFIX, PartStore, StoreState, StoreStats, aside_name, lock, number_of, part_name,
-    part_number,
+    ASIDE_SUFFIX, PartConfig, PartStore, StoreState, StoreStats, aside_name, lock, number_of,
+    part_name, part_number,
 };
 use crate::{
     error::PartError,
-    layout::PartLayout,
     manifest::{FileRecord, ManifestFile, SectionRecord},
+    metrics::{PartMetrics, describe_metrics},
     part::Part,
+    resources::PartResources,
     snapshot::Snapshot,
 };
 
 impl PartStore {
     /// Opens the store in a directory and creates it if there is none. The directory must be locked,
-    /// itself or above. `clock` dates quarantined files.
+    /// itself or above.
     ///
     /// The size and the footer of every part are checked, blocks when they are read. A part that is
     /// missing or damaged is quarantined and does not stop the store.
@@ -31,30 +32,33 @@ impl PartStore {
     ///
     /// [`PartError::Damaged`] if the manifest cannot be read, [`PartError::Unsupported`] for files of
     /// another version or layout, or an error of the disk.
-    pub fn open(
-        dir: Arc<dyn StoreDir>,
-        layout: PartLayout,
-        clock: ClockMs,
-    ) -> Result<Self, PartError> {
+    pub fn open(dir: Arc<dyn StoreDir>, config: PartConfig) -> Result<Self, PartError> {
+        describe_metrics();
+        let PartConfig { table, layout, resources, clock } = config;
         let manifest = ManifestFile::open(Arc::clone(&dir), layout)?;
         let mut parts = BTreeMap::new();
         let mut damaged = Vec::new();
         for file in manifest.state().files.values() {
             let sections = manifest.state().sections_of(file.number);
-            match open_listed(&dir, file, &sections) {
+            match open_listed(&dir, &resources, file, &sections) {
                 Ok(part) => {
                     parts.insert(file.number, Arc::new(part));
                 }
                 Err(error) => damaged.push((FileRecord { ..*file }, reason(error)?)),
             }
         }
-        let snapshot = Arc::new(Snapshot::new(layout, manifest.state(), &parts));
+        let snapshot = Arc::new(Snapshot::new(layout, &resources, manifest.state(), &parts));
         let stats = StoreStats::default();
         let state = StoreState { snapshot, parts, next_file: 1, in_doubt: Vec::new(), stats };
         let store = Self {
             dir,
+            metrics: PartMetrics::new(&table),
+            table,
             layout,
+            resources,
             clock,
+            signal: OnceLock::new(),
+            compact_before: AtomicU32::new(0),
             flushing: Mutex::new(()),
             merging: Mutex::new(()),
             manifest: Mutex::new(manifest),
@@ -66,6 +70,8 @@ impl PartStore {
                 if what == MISSING {
                     file.bytes = 0;
                 }
+                let part = part_name(file.number);
+                tracing::error!(table = %store.table, part, what, "part quarantined");
             }
             store.quarantine_files(&damaged)?;
         }
@@ -120,10 +126,11 @@ fn reason(error: PartError) -> Result<String, PartError> {
 /// Opens a part and compares it with the manifest.
 fn open_listed(
     dir: &Arc<dyn StoreDir>,
+    resources: &Arc<PartResources>,
     file: &FileRecord,
     sections: &[SectionRecord],
 ) -> Result<Part, PartError> {
-    let part = Part::open(dir, file.number, Some(file))?;
+    let part = Part::open(dir, resources, file.number, Some(file))?;
     let infos = part.sections();
     let is_there = |section: &SectionRecord| {
         infos.get(section.index as usize).is_some_and(|info| info.span == section.span)

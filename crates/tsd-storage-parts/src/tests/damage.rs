@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tsd_storage::{FaultyDisk, StoreDir};
+use tsd_storage::{DiskSpace, FaultyDisk, StoreDir};
 
 use super::model::live_files;
 use super::scenario::{
-    StoreAction, TestRow, TestRows, actions, key, layout, new_store, part_files, try_open,
+    StoreAction, TestRow, TestRows, actions, config, key, layout, new_store, part_files, resources,
+    try_open,
 };
-use crate::{FlushBatch, Part, PartError, SeriesReader, SeriesSelection, store::part_name};
+use crate::{
+    FlushBatch, Part, PartError, SeriesReader, SeriesSelection, part::BlockUse, store::part_name,
+};
 
 /// A part with several sections, blocks and kinds of chunks.
 fn part_bytes() -> Vec<u8> {
@@ -46,7 +49,7 @@ fn open(bytes: &[u8]) -> Result<Part, PartError> {
     let disk = FaultyDisk::new(1);
     disk.create(&part_name(7)).unwrap().write_at(0, bytes).unwrap();
     let dir: Arc<dyn StoreDir> = Arc::new(disk);
-    Part::open(&dir, 7, None)
+    Part::open(&dir, &resources(DiskSpace::new("/", 0)), 7, None)
 }
 
 /// Opens and verifies changed bytes.
@@ -253,7 +256,8 @@ fn a_directory_of_another_layout_is_refused() {
     let (disk, store) = new_store();
     drop(store);
     let other = crate::PartLayout::from_stored(4, 86_400).unwrap();
-    let error = crate::PartStore::open(Arc::new(disk), other, || 0).unwrap_err();
+    let config = crate::PartConfig { layout: other, ..config(DiskSpace::new("/", 0)) };
+    let error = crate::PartStore::open(Arc::new(disk), config).unwrap_err();
     assert!(matches!(error, PartError::Unsupported { .. }), "{error}");
 }
 
@@ -274,7 +278,7 @@ proptest! {
         }
         let snapshot = store.snapshot();
         for section in snapshot.spans().values().flatten() {
-            let head = section.part.head(section.section).unwrap();
+            let head = section.part.head(section.section, BlockUse::Cached).unwrap();
             let span = section.part.span(section.section).unwrap();
             let change = |bytes: bytes::Bytes| {
                 let mut bytes = bytes.to_vec();
@@ -285,7 +289,7 @@ proptest! {
                 bytes
             };
             for place in &head.data_blocks {
-                let bytes = change(section.part.read_block(&place.block).unwrap());
+                let bytes = change(section.part.read_block(&place.block, BlockUse::Cached).unwrap());
                 let mut block = crate::block::DataBlock::default();
                 if block.load(bytes.into(), 0, span, &place.range).is_ok() {
                     let mut resolver = crate::resolve::Resolver::default();

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use proptest::prelude::*;
 use tsd_model::{Family, TableSchema};
-use tsd_storage::{FaultyDisk, FlushCell, FlushRow, FlushRows};
+use tsd_storage::{DiskSpace, FaultyDisk, FlushCell, FlushRow, FlushRows};
 
-use crate::{PartError, PartLayout, PartStore};
+use crate::{PartConfig, PartError, PartLayout, PartResources, PartStore};
 
 /// A cell: family, qualifier, value, cell timestamp.
 pub(super) type PlainCell = (Family, Vec<u8>, Vec<u8>, i64);
@@ -79,7 +79,15 @@ pub(super) fn layout() -> PartLayout {
 
 /// Opens the store of a disk. Quarantined files are dated 5 ms after the epoch.
 pub(super) fn try_open(disk: &FaultyDisk) -> Result<PartStore, PartError> {
-    PartStore::open(Arc::new(disk.clone()), layout(), || 5)
+    PartStore::open(Arc::new(disk.clone()), config(DiskSpace::new("/", 0)))
+}
+
+pub(super) fn resources(space: DiskSpace) -> Arc<PartResources> {
+    Arc::new(PartResources::new(1 << 20, 2, Arc::new(space)))
+}
+
+pub(super) fn config(space: DiskSpace) -> PartConfig {
+    PartConfig { table: "tsdb".into(), layout: layout(), resources: resources(space), clock: || 5 }
 }
 
 /// A store on a new disk.

@@ -1,0 +1,148 @@
+//! Limits: space of the disk, sections of a span, the thread that merges.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tsd_model::Family;
+use tsd_storage::{DiskSpace, FaultyDisk, FlushRow, FlushRows, HealthImpact, StorePart};
+
+use super::{
+    model::read_rows,
+    scenario::{TestRow, TestRows, config, key, new_store},
+};
+use crate::{PartError, PartMerger, PartStore, SeriesSelection};
+
+const BASE: u32 = 1_356_998_400;
+
+fn row(second: u16, delete_row: bool) -> TestRow {
+    let cells = vec![(Family::T, (second << 4).to_be_bytes().to_vec(), vec![1], 1)];
+    let cells = if delete_row { Vec::new() } else { cells };
+    TestRow { key: key(1, BASE), delete_row, deletes: Vec::new(), cells }
+}
+
+/// Rows that free space.
+struct Deletes<'a>(TestRows<'a>);
+
+impl FlushRows for Deletes<'_> {
+    fn next_row(&mut self) -> Option<FlushRow<'_>> {
+        self.0.next_row()
+    }
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_full_disk_refuses_points_and_accepts_deletes_and_their_merges() {
+    let free = Arc::new(AtomicU64::new(100 * MIB));
+    let probe = Arc::clone(&free);
+    let space = DiskSpace::with_probe("/data", 8 * MIB, move || Ok(probe.load(Ordering::Relaxed)));
+    let store = PartStore::open(Arc::new(FaultyDisk::new(1)), config(space)).unwrap();
+    for second in 0..3 {
+        store.flush(&mut TestRows::new(&[row(second, false)])).unwrap();
+    }
+    free.store(8 * MIB, Ordering::Relaxed);
+    let refused = store.flush(&mut TestRows::new(&[row(9, false)]));
+    assert!(matches!(refused, Err(PartError::DiskFull)), "{refused:?}");
+    store.flush(&mut Deletes(TestRows::new(&[row(0, true)]))).unwrap();
+    assert!(read_rows(&store, &SeriesSelection::All).is_empty());
+    let before = store.disk_bytes();
+    store.merge_all(0).unwrap();
+    assert!(before > 0 && store.disk_bytes() == 0);
+    // A quarter of the reserve stays free.
+    free.store(2 * MIB, Ordering::Relaxed);
+    let refused = store.flush(&mut Deletes(TestRows::new(&[row(0, true)])));
+    assert!(matches!(refused, Err(PartError::DiskFull)), "{refused:?}");
+}
+
+#[test]
+fn reads_of_the_same_blocks_read_and_verify_them_once() {
+    let (disk, store) = new_store();
+    store.flush(&mut TestRows::new(&[row(1, false)])).unwrap();
+    let rows = read_rows(&store, &SeriesSelection::All);
+    disk.flip("0000000001.part", 10, 1);
+    assert_eq!(read_rows(&store, &SeriesSelection::All), rows);
+    let gauge = |name| {
+        let gauges = store.resources().gauges();
+        gauges.into_iter().find(|(n, _)| *n == name).unwrap().1 as u64
+    };
+    assert_eq!(gauge("tsd_parts_cache_misses_total"), gauge("tsd_parts_cache_hits_total"));
+    assert!(gauge("tsd_parts_cache_bytes") > 0);
+}
+
+#[test]
+fn flushes_wait_for_the_thread_that_merges() {
+    let (_, store) = new_store();
+    let store = Arc::new(store);
+    for second in 0..70 {
+        store.flush(&mut TestRows::new(&[row(second, false)])).unwrap();
+    }
+    assert_eq!(store.max_sections(), 70);
+    let merger = PartMerger::start(vec![Arc::clone(&store)]).unwrap();
+    for second in 70..300 {
+        store.flush(&mut TestRows::new(&[row(second, false)])).unwrap();
+        assert!(store.max_sections() <= 64);
+    }
+    assert!(merger.health().is_empty());
+    drop(merger);
+    let rows = read_rows(&store, &SeriesSelection::All);
+    assert_eq!(rows.into_values().flatten().count(), 300);
+    assert!(store.stats().merges > 0);
+}
+
+#[test]
+fn a_merge_that_fails_is_reported_and_fails_the_flushes_that_wait_for_it() {
+    let disk = FaultyDisk::new(1);
+    let free = Arc::new(AtomicU64::new(100 * MIB));
+    let probe = Arc::clone(&free);
+    let space = DiskSpace::with_probe("/data", 8 * MIB, move || Ok(probe.load(Ordering::Relaxed)));
+    let store = Arc::new(PartStore::open(Arc::new(disk), config(space)).unwrap());
+    for second in 0..64 {
+        store.flush(&mut TestRows::new(&[row(second, false)])).unwrap();
+    }
+    free.store(0, Ordering::Relaxed);
+    let merger = PartMerger::start(vec![Arc::clone(&store)]).unwrap();
+    let refused = store.flush(&mut TestRows::new(&[row(99, false)]));
+    assert!(matches!(refused, Err(PartError::DiskFull)), "{refused:?}");
+    let health = merger.health();
+    assert_eq!((health[0].part, health[0].impact), (StorePart::Compaction, HealthImpact::Degraded));
+    assert!(health[0].reason.contains("tsdb"), "{}", health[0].reason);
+}
+
+#[test]
+fn the_thread_merges_closed_spans_and_compacts_only_what_is_allowed() {
+    let (_, store) = new_store();
+    let store = Arc::new(store);
+    for second in 0..3 {
+        store.flush(&mut TestRows::new(&[row(second, false)])).unwrap();
+    }
+    let merger = PartMerger::start(vec![Arc::clone(&store)]).unwrap();
+    store.allow_compaction(BASE + 86_400);
+    while store.snapshot().section_count() > 1 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    drop(merger);
+    let rows = read_rows(&store, &SeriesSelection::All);
+    assert_eq!(rows.into_values().flatten().count(), 1, "one compacted column");
+}
+
+#[test]
+fn a_quarantined_part_is_reported() {
+    let (disk, store) = new_store();
+    for _ in 0..2 {
+        store.flush(&mut TestRows::new(&[row(1, false)])).unwrap();
+    }
+    disk.flip("0000000001.part", 10, 1);
+    assert!(store.health().is_empty());
+    store.merge_all(0).unwrap();
+    let health = store.health();
+    assert_eq!((health[0].part, health[0].impact), (StorePart::Data, HealthImpact::SomeReadsFail));
+    assert!(health[0].reason.contains("0000000001.part.damaged"), "{}", health[0].reason);
+    let gauges = store.gauges();
+    assert!(gauges.contains(&("tsd_parts_quarantined_files", 1.0)), "{gauges:?}");
+}
