@@ -16,7 +16,6 @@
 //! one is quarantined, and reads of the key ranges that were lost fail with its name until an operator
 //! accepts the loss.
 
-mod blocking_pool;
 mod checksum;
 mod compactor;
 mod config;

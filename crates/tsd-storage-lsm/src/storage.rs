@@ -13,20 +13,19 @@ use bytes::Bytes;
 use lsm_tree::{AbstractTree, Cache, DescriptorTable};
 use tsd_model::Row;
 use tsd_storage::{
-    CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact, HealthProblem,
-    LogMark, QuarantinedFile, ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError,
-    StorageFuture, StorePart, Table,
+    BlockingPool, CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact,
+    HealthProblem, LogMark, PoolHandle, PooledScanner, QuarantinedFile, ReadVersion, RowRewrite,
+    RowScanner, Scan, Storage, StorageError, StorageFuture, StorePart, Table, direct_write,
 };
 
 use crate::{
     LsmConfig, TableSpec,
-    blocking_pool::{BlockingPool, PoolHandle},
     compactor::{CompactionSignal, Compactor},
     directory::{Directory, existing_tables},
     metrics::describe_metrics,
     quarantine::Quarantine,
     read::CellSelection,
-    scanner::LsmScanner,
+    scanner::ScanJob,
     table::{TableContext, TableStore},
 };
 
@@ -204,17 +203,21 @@ impl Storage for LsmStorage {
     fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
         let pool = self.reads.clone();
         Box::new(match self.table(table) {
-            Ok(table) => LsmScanner::new(table, scan, pool),
-            Err(error) => LsmScanner::failed(error, pool),
+            Ok(table) => PooledScanner::new(Box::new(ScanJob::new(table, scan)), pool),
+            Err(error) => PooledScanner::failed(error, pool),
         })
     }
 
     fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, now_ms| table.put(&batch, now_ms))
+        self.write(table, move |table, now_ms| {
+            direct_write::put(&mut table.locked(), &batch, now_ms)
+        })
     }
 
     fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, now_ms| table.append(&batch, now_ms))
+        self.write(table, move |table, now_ms| {
+            direct_write::append(&mut table.locked(), &batch, now_ms)
+        })
     }
 
     fn increment<'a>(
@@ -223,7 +226,9 @@ impl Storage for LsmStorage {
         column: Column,
         amount: i64,
     ) -> StorageFuture<'a, i64> {
-        self.write(table, move |table, now_ms| table.increment(&column, amount, now_ms))
+        self.write(table, move |table, now_ms| {
+            direct_write::increment(&mut table.locked(), &column, amount, now_ms)
+        })
     }
 
     fn compare_and_set<'a>(
@@ -234,7 +239,13 @@ impl Storage for LsmStorage {
         value: Bytes,
     ) -> StorageFuture<'a, bool> {
         self.write(table, move |table, now_ms| {
-            table.compare_and_write(&column, expected.as_ref(), Some(value), now_ms)
+            direct_write::compare_and_write(
+                &mut table.locked(),
+                &column,
+                expected.as_ref(),
+                Some(value),
+                now_ms,
+            )
         })
     }
 
@@ -247,7 +258,13 @@ impl Storage for LsmStorage {
         timestamp_ms: i64,
     ) -> StorageFuture<'a, bool> {
         self.write(table, move |table, _| {
-            table.compare_and_write(&column, expected.as_ref(), Some(value), timestamp_ms)
+            direct_write::compare_and_write(
+                &mut table.locked(),
+                &column,
+                expected.as_ref(),
+                Some(value),
+                timestamp_ms,
+            )
         })
     }
 
@@ -258,16 +275,22 @@ impl Storage for LsmStorage {
         expected: Bytes,
     ) -> StorageFuture<'a, bool> {
         self.write(table, move |table, now_ms| {
-            table.compare_and_write(&column, Some(&expected), None, now_ms)
+            direct_write::compare_and_write(
+                &mut table.locked(),
+                &column,
+                Some(&expected),
+                None,
+                now_ms,
+            )
         })
     }
 
     fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, _| table.delete(delete))
+        self.write(table, move |table, _| direct_write::delete(&mut table.locked(), delete))
     }
 
     fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, _| table.rewrite(rewrite))
+        self.write(table, move |table, _| direct_write::rewrite(&mut table.locked(), rewrite))
     }
 
     fn read_version(&self, table: &Table) -> ReadVersion {

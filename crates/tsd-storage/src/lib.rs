@@ -4,10 +4,12 @@
 //! conformance suite (feature `testing`). The crate knows no other backend than the memory store.
 
 mod batch;
+mod blocking_pool;
 mod clock;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod critical_thread;
+pub mod direct_write;
 mod disk_space;
 mod error;
 #[cfg(any(test, feature = "testing"))]
@@ -25,10 +27,12 @@ mod metrics;
 mod operation;
 #[cfg(any(test, feature = "testing"))]
 mod owned_flush_row;
+mod pooled_scanner;
 mod quarantine;
 mod storage;
 
 pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef, decode_family};
+pub use blocking_pool::{BlockingPool, JobPriority, PoolHandle};
 pub use clock::{ClockMs, system_clock_ms};
 pub use critical_thread::{panic_text, spawn_critical};
 pub use disk_space::{DiskSpace, SpacePermit};
@@ -50,6 +54,7 @@ pub use metrics::describe_metrics;
 pub use operation::Operation;
 #[cfg(any(test, feature = "testing"))]
 pub use owned_flush_row::{OwnedFlushCell, OwnedFlushRow, flush_cells};
+pub use pooled_scanner::{BatchReader, PooledScanner};
 pub use quarantine::{LostRows, Quarantine, QuarantinedFile};
 pub use tsd_model::ReplacedColumn;
 

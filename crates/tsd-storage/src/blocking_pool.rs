@@ -12,8 +12,8 @@ use std::{
     thread::JoinHandle,
 };
 
+use crate::StorageError;
 use tokio::sync::oneshot;
-use tsd_storage::StorageError;
 
 /// Limit on queued jobs. A caller waits for each of them.
 const MAX_QUEUED: usize = 16_384;
@@ -25,7 +25,7 @@ const LOW_EVERY: u64 = 4;
 
 /// Priority of a job in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JobPriority {
+pub enum JobPriority {
     /// A single call, or the first read of a scan.
     High,
     /// A later read of a scan.
@@ -34,7 +34,7 @@ pub(crate) enum JobPriority {
 
 /// Threads and their job queue.
 #[derive(Debug)]
-pub(crate) struct BlockingPool {
+pub struct BlockingPool {
     queue: Arc<JobQueue>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -60,10 +60,15 @@ impl std::fmt::Debug for JobQueue {
 
 /// Submits jobs to a pool. May outlive the pool; then calls fail.
 #[derive(Clone, Debug)]
-pub(crate) struct PoolHandle(Arc<JobQueue>);
+pub struct PoolHandle(Arc<JobQueue>);
 
 impl BlockingPool {
-    pub(crate) fn new(name: &str, threads: usize) -> std::io::Result<Self> {
+    /// Starts `threads` threads, at least one, whose names begin with `name`.
+    ///
+    /// # Errors
+    ///
+    /// The system's error if a thread cannot be started.
+    pub fn new(name: &str, threads: usize) -> std::io::Result<Self> {
         let queue = Arc::new(JobQueue { state: Mutex::default(), not_empty: Condvar::new() });
         let mut pool = Self { queue, threads: Vec::new() };
         for i in 0..threads.max(1) {
@@ -75,7 +80,9 @@ impl BlockingPool {
         Ok(pool)
     }
 
-    pub(crate) fn handle(&self) -> PoolHandle {
+    /// A handle to submit jobs.
+    #[must_use]
+    pub fn handle(&self) -> PoolHandle {
         PoolHandle(Arc::clone(&self.queue))
     }
 }
@@ -101,7 +108,7 @@ impl Drop for BlockingPool {
 impl PoolHandle {
     /// Submits a call and returns a future of its result. The call runs even if the future is
     /// dropped.
-    pub(crate) fn call<T: Send + 'static, F>(
+    pub fn call<T: Send + 'static, F>(
         &self,
         call: F,
     ) -> impl Future<Output = Result<T, StorageError>> + Send + use<T, F>
@@ -116,7 +123,11 @@ impl PoolHandle {
     }
 
     /// Submits a call; its result is sent through the channel.
-    pub(crate) fn submit<T: Send + 'static>(
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Throttled`] if the queue is full, [`StorageError::Closed`] after the pool's end.
+    pub fn submit<T: Send + 'static>(
         &self,
         priority: JobPriority,
         call: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
