@@ -6,10 +6,12 @@ use crate::{
     block::DataBlock,
     chunk::ChunkView,
     error::{Malformed, PartError},
+    layout::PartLayout,
     part::{BlockUse, Part},
     read::SeriesSelection,
     section::{DataBlockRef, SectionHead},
     series_block::{SeriesBlock, SeriesWalk},
+    snapshot::Snapshot,
 };
 
 /// The series of a section in order, each with the chunks that overlap a range of base times.
@@ -254,7 +256,7 @@ const fn overlaps(bases: (u32, u32), first: u32, last: u32) -> bool {
 }
 
 /// The least byte string greater than all that begin with `prefix`; `None` if there is none.
-fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if let Some(next) = last.checked_add(1) {
@@ -263,6 +265,34 @@ fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
         }
     }
     None
+}
+
+/// The first series of a snapshot that is not less than `from` and belongs to keys with a base time.
+pub(crate) fn next_series_from(
+    snapshot: &Snapshot,
+    from: &[u8],
+) -> Result<Option<Vec<u8>>, PartError> {
+    let mut least: Option<Vec<u8>> = None;
+    for section in snapshot.spans().values().flatten() {
+        let part = &section.part;
+        let head = part.head(section.section, BlockUse::Cached)?;
+        let first = block_of(&head, from).unwrap_or_default();
+        'blocks: for place in head.series_blocks.get(first..).unwrap_or_default() {
+            if least.as_ref().is_some_and(|least| place.first.as_ref() >= least.as_slice()) {
+                break;
+            }
+            let mut walk = part.read_series(&place.block, BlockUse::Cached)?.walk();
+            while let Some(series) = walk.next().map_err(part.malformed(place.block.offset))? {
+                if series >= from && PartLayout::has_time(series) {
+                    if least.as_ref().is_none_or(|least| series < least.as_slice()) {
+                        least = Some(series.to_vec());
+                    }
+                    break 'blocks;
+                }
+            }
+        }
+    }
+    Ok(least)
 }
 
 /// Index of the series block that has `series`, if the section has it.

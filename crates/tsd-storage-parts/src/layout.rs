@@ -14,6 +14,8 @@ pub struct PartLayout {
 /// Last byte of the series of a key that has a base time, and of a key that is too short for one.
 const HAS_TIME: u8 = 0;
 const WHOLE_KEY: u8 = 1;
+/// Follows a zero of a key that is a series of its own; greater than the end of a series.
+const ESCAPED_ZERO: u8 = 0xFF;
 
 impl PartLayout {
     /// Seconds of a span in the data table: a UTC day.
@@ -51,7 +53,8 @@ impl PartLayout {
     }
 
     /// Appends the series of a row key, which is the key without its base time and one more byte, and
-    /// returns the base time. A key without a base time is a series of its own with the base time 0.
+    /// returns the base time. A key without a base time is a series of its own with the base time 0; its
+    /// bytes are escaped, so that such series are in the order of their keys.
     pub fn split_key(&self, key: &[u8], series: &mut Vec<u8>) -> u32 {
         let at = usize::from(self.base_time_at);
         if let Some((head, rest)) = key.split_at_checked(at)
@@ -62,9 +65,33 @@ impl PartLayout {
             series.push(HAS_TIME);
             return u32::from_be_bytes(*base);
         }
-        series.extend_from_slice(key);
-        series.push(WHOLE_KEY);
+        for &byte in key {
+            series.push(byte);
+            if byte == 0 {
+                series.push(ESCAPED_ZERO);
+            }
+        }
+        series.extend_from_slice(&[0, WHOLE_KEY]);
         0
+    }
+
+    /// True for the series of a key that has a base time.
+    pub(crate) fn has_time(series: &[u8]) -> bool {
+        series.last() == Some(&HAS_TIME)
+    }
+
+    /// Length of what precedes the base time in a key, and of what all series of a metric share.
+    pub(crate) fn prefix_len(self) -> usize {
+        usize::from(self.base_time_at)
+    }
+
+    /// Base time of a key, and of the first row at or after a shorter one.
+    pub(crate) fn base_of(self, key: &[u8]) -> u32 {
+        let mut base = [0; 4];
+        for (to, from) in base.iter_mut().zip(key.iter().skip(self.prefix_len())) {
+            *to = *from;
+        }
+        u32::from_be_bytes(base)
     }
 
     /// The row key of a series and a base time.
@@ -79,7 +106,16 @@ impl PartLayout {
                 key.extend_from_slice(&base_secs.to_be_bytes());
                 key.extend_from_slice(tags);
             }
-            Some((_, rest)) => key.extend_from_slice(rest),
+            Some((_, rest)) => {
+                let rest = rest.split_last().map_or(rest, |(_, rest)| rest);
+                let mut escaped = false;
+                for &byte in rest {
+                    if !escaped {
+                        key.push(byte);
+                    }
+                    escaped = byte == 0 && !escaped;
+                }
+            }
             None => {}
         }
         key
@@ -104,6 +140,24 @@ mod tests {
             prop_assert_eq!(layout.join_key(&series, base), key);
             prop_assert!(layout.span_of(base) <= base);
             prop_assert!(base - layout.span_of(base) < PartLayout::DAY_SECS);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn keys_without_a_base_time_are_in_order(
+            a in prop::collection::vec(0_u8..3, 0..7), b in prop::collection::vec(0_u8..3, 0..7),
+        ) {
+            let layout = PartLayout::from_stored(3, PartLayout::DAY_SECS).unwrap();
+            let series = |key: &[u8]| {
+                let mut series = Vec::new();
+                layout.split_key(key, &mut series);
+                series
+            };
+            if a.len() < 7 && b.len() < 7 {
+                prop_assert_eq!(series(&a).cmp(&series(&b)), a.cmp(&b));
+                prop_assert!(!PartLayout::has_time(&series(&a)));
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Time-partitioned, series-major parts: the files of the embedded store's tables of points.
 //!
-//! The state of this crate: the format, reads, merges and the manifest, measured by a bench against
+//! The state of this crate: [`PartStorage`] is a backend of the write-ahead log, measured by a bench against
 //! the LSM tree (`docs/decisions/009`). The daemon does not use it yet.
 //!
 //! A *part* is one immutable file, sorted by span, series and time. A *span* is a fixed number of
@@ -46,6 +46,7 @@ mod section;
 mod series_block;
 mod series_encoder;
 mod snapshot;
+mod storage;
 mod store;
 mod wire;
 mod writer;
@@ -62,4 +63,5 @@ pub use part::{Part, SectionInfo};
 pub use read::{RowsReader, SeriesPoints, SeriesReader, SeriesRows, SeriesSelection};
 pub use resources::PartResources;
 pub use snapshot::{LostSection, Snapshot, SnapshotSection};
+pub use storage::{PartStorage, PartStorageConfig, PartTableSpec};
 pub use store::{PartConfig, PartStore, QuarantinedPart, StoreStats};

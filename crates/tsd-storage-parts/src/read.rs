@@ -1,6 +1,5 @@
 //! Reads of a snapshot: a selection of series, a time range.
 
-use std::collections::btree_map;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +12,7 @@ use crate::{
     layout::PartLayout,
     part::{BlockUse, Part},
     resolve::Resolver,
-    snapshot::{Snapshot, SnapshotSection},
+    snapshot::Snapshot,
 };
 
 /// Which series are read. Series are row keys without the base time, see [`PartLayout::split_key`].
@@ -45,8 +44,8 @@ pub struct SeriesPoints {
 
 /// Pulls the points of series from a snapshot, span by span and in each span in order of series.
 #[derive(Debug)]
-pub struct SeriesReader<'a> {
-    sections: Sections<'a>,
+pub struct SeriesReader {
+    sections: Sections,
     /// Inclusive.
     range_ms: (i64, i64),
     item: SeriesPoints,
@@ -64,19 +63,20 @@ pub struct SeriesRows {
 
 /// Pulls the cells of series from a snapshot, span by span and in each span in order of series.
 #[derive(Debug)]
-pub struct RowsReader<'a> {
-    sections: Sections<'a>,
+pub struct RowsReader {
+    sections: Sections,
     resolver: Resolver,
 }
 
 /// The cursors of one span after the other.
 #[derive(Debug)]
-struct Sections<'a> {
-    snapshot: &'a Snapshot,
+pub(crate) struct Sections {
+    snapshot: Arc<Snapshot>,
     /// True when it is known that nothing of the range was lost.
     complete: bool,
-    spans: btree_map::Range<'a, u32, Vec<SnapshotSection>>,
-    selection: &'a SeriesSelection,
+    /// Where the next span begins at the earliest; `None` after the last.
+    next_span: Option<u32>,
+    selection: Arc<SeriesSelection>,
     layout: PartLayout,
     /// Base times, inclusive.
     bases: (u32, u32),
@@ -86,14 +86,17 @@ struct Sections<'a> {
     sources: Vec<usize>,
 }
 
-impl<'a> Sections<'a> {
-    fn new(snapshot: &'a Snapshot, selection: &'a SeriesSelection, bases: (u32, u32)) -> Self {
+impl Sections {
+    pub(crate) fn new(
+        snapshot: &Arc<Snapshot>,
+        selection: Arc<SeriesSelection>,
+        bases: (u32, u32),
+    ) -> Self {
         let layout = snapshot.layout();
-        let spans = snapshot.spans().range(layout.span_of(bases.0)..=bases.1.max(bases.0));
         Self {
-            snapshot,
+            snapshot: Arc::clone(snapshot),
             complete: false,
-            spans,
+            next_span: Some(layout.span_of(bases.0)),
             selection,
             layout,
             bases,
@@ -102,8 +105,13 @@ impl<'a> Sections<'a> {
         }
     }
 
+    /// The series at the cursors.
+    pub(crate) fn series(&self) -> &[u8] {
+        self.sources().next().map_or(&[], |(_, cursor)| &cursor.series)
+    }
+
     /// Moves to the next series; false after the last.
-    fn advance(&mut self) -> Result<bool, PartError> {
+    pub(crate) fn advance(&mut self) -> Result<bool, PartError> {
         if !self.complete {
             self.snapshot.check_losses(self.layout.span_of(self.bases.0), self.bases.1)?;
             self.complete = true;
@@ -115,14 +123,20 @@ impl<'a> Sections<'a> {
         }
         self.sources.clear();
         while !self.cursors.iter().any(|(_, more)| *more) {
-            let Some((_, sections)) = self.spans.next() else { return Ok(false) };
+            let spans = self.next_span.map(|first| first..=self.bases.1.max(first));
+            let next = spans.and_then(|spans| self.snapshot.spans().range(spans).next());
+            let Some((&span, sections)) = next.filter(|(span, _)| **span <= self.bases.1) else {
+                self.next_span = None;
+                return Ok(false);
+            };
+            self.next_span = span.checked_add(1);
             self.cursors.clear();
             for section in sections {
                 let part: Arc<Part> = Arc::clone(&section.part);
                 let mut cursor = SectionCursor::open(
                     part,
                     section.section,
-                    self.selection,
+                    &self.selection,
                     self.bases,
                     BlockUse::Cached,
                 )?;
@@ -153,7 +167,7 @@ impl<'a> Sections<'a> {
     }
 
     /// Decodes all chunks of the series.
-    fn resolve(&self, resolver: &mut Resolver) -> Result<(), PartError> {
+    pub(crate) fn resolve(&self, resolver: &mut Resolver) -> Result<(), PartError> {
         resolver.clear();
         for (rank, cursor) in self.sources() {
             for chunk in &cursor.chunks {
@@ -166,16 +180,18 @@ impl<'a> Sections<'a> {
     }
 }
 
-impl<'a> RowsReader<'a> {
+impl RowsReader {
     /// Rows with base times from the first to the last, inclusive, epoch seconds.
     #[must_use]
-    pub fn new(snapshot: &'a Snapshot, selection: &'a SeriesSelection, bases: (u32, u32)) -> Self {
-        Self { sections: Sections::new(snapshot, selection, bases), resolver: Resolver::default() }
+    pub fn new(snapshot: &Arc<Snapshot>, selection: &SeriesSelection, bases: (u32, u32)) -> Self {
+        let sections = Sections::new(snapshot, Arc::new(selection.clone()), bases);
+        Self { sections, resolver: Resolver::default() }
     }
 
     /// The next series of a span; `None` after the last.
     pub fn next_series(&mut self) -> Result<Option<SeriesRows>, PartError> {
-        let _reading = self.sections.snapshot.resources().reading();
+        let snapshot = Arc::clone(&self.sections.snapshot);
+        let _reading = snapshot.resources().reading();
         loop {
             if !self.sections.advance()? {
                 return Ok(None);
@@ -196,12 +212,12 @@ impl<'a> RowsReader<'a> {
     }
 }
 
-impl<'a> SeriesReader<'a> {
+impl SeriesReader {
     /// Points from the first to the last millisecond since the epoch, inclusive.
     #[must_use]
     pub fn new(
-        snapshot: &'a Snapshot,
-        selection: &'a SeriesSelection,
+        snapshot: &Arc<Snapshot>,
+        selection: &SeriesSelection,
         range_ms: (i64, i64),
     ) -> Self {
         let secs = |ms: i64| u32::try_from(ms.max(0) / 1_000).unwrap_or(u32::MAX);
@@ -209,7 +225,7 @@ impl<'a> SeriesReader<'a> {
         let first = secs(range_ms.0).saturating_sub(snapshot.layout().span_secs().min(3_600) - 1);
         let bases = (first, secs(range_ms.1));
         Self {
-            sections: Sections::new(snapshot, selection, bases),
+            sections: Sections::new(snapshot, Arc::new(selection.clone()), bases),
             range_ms,
             item: SeriesPoints::default(),
             resolver: Resolver::default(),
@@ -218,7 +234,8 @@ impl<'a> SeriesReader<'a> {
 
     /// The next series that has something in the range; `None` after the last.
     pub fn next_series(&mut self) -> Result<Option<&mut SeriesPoints>, PartError> {
-        let _reading = self.sections.snapshot.resources().reading();
+        let snapshot = Arc::clone(&self.sections.snapshot);
+        let _reading = snapshot.resources().reading();
         loop {
             if !self.sections.advance()? {
                 return Ok(None);

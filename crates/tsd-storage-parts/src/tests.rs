@@ -7,3 +7,4 @@ mod crash;
 mod damage;
 mod model;
 mod scenario;
+mod storage;

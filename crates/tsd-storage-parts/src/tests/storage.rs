@@ -1,0 +1,224 @@
+//! The storage traits over parts: the conformance suite, scans against a model, the log in front.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, Ordering},
+};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use tsd_storage::{
+    DiskSpace, FlushTarget, Get, HealthImpact, LogMark, RowFilter, Scan, SeriesSet, Storage, Table,
+    conformance,
+};
+use tsd_storage_wal::{WalConfig, WalStorage};
+
+use super::{
+    model::expected_rows,
+    scenario::{
+        Model, PlainCell, StoreAction, TestRow, TestRows, actions, apply, key, layout, new_store,
+    },
+};
+use crate::{
+    PartStorage, PartStorageConfig, PartTableSpec,
+    storage::{RowScan, ScanStep},
+};
+
+/// On a memory file system if there is one: on a busy disk each of the many small parts would wait for
+/// its syncs.
+fn new_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn storage_config(dir: &std::path::Path) -> PartStorageConfig {
+    let spec = |table| PartTableSpec { table, layout: layout() };
+    PartStorageConfig {
+        read_threads: 1,
+        open_files: 8,
+        cache_bytes: 1 << 20,
+        space: Arc::new(DiskSpace::new(dir, 0)),
+        ..PartStorageConfig::new(dir, conformance::tables().map(spec).to_vec())
+    }
+}
+
+fn open(dir: &std::path::Path) -> Arc<PartStorage> {
+    Arc::new(PartStorage::open(&storage_config(dir)).unwrap())
+}
+
+#[tokio::test]
+async fn passes_the_conformance_suite() {
+    let (dir, number) = (new_dir(), AtomicU32::new(0));
+    conformance::run_all(async || {
+        open(&dir.path().join(number.fetch_add(1, Ordering::Relaxed).to_string()))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn passes_the_conformance_suite_behind_the_log() {
+    for memtable_bytes in [1, 1 << 20] {
+        let (dir, number) = (new_dir(), AtomicU32::new(0));
+        conformance::run_all(async || {
+            let dir = dir.path().join(number.fetch_add(1, Ordering::Relaxed).to_string());
+            let config = WalConfig { memtable_bytes, ..WalConfig::new(dir.join("log")) };
+            Arc::new(WalStorage::open(config, open(&dir.join("store"))).await.unwrap().0)
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_directory_is_opened_once_and_keeps_rows_and_the_mark_of_the_log() {
+    let dir = new_dir();
+    let [data, _] = conformance::tables();
+    let store = open(dir.path());
+    let second = PartStorage::open(&storage_config(dir.path())).unwrap_err();
+    assert!(second.to_string().contains("in use"), "{second}");
+    assert_eq!(store.log_mark().await.unwrap(), LogMark::Absent);
+    store.set_log_mark(Bytes::from_static(b"mark")).await.unwrap();
+    store.parts(&data).unwrap().flush(&mut TestRows::new(&[row(1, 0)])).unwrap();
+    store.close().await.unwrap();
+    // Closed, but not dropped.
+    let again = open(dir.path());
+    assert_eq!(again.log_mark().await.unwrap(), LogMark::Recorded(Bytes::from_static(b"mark")));
+    let get = Get::row(row(1, 0).key.into());
+    assert_eq!(again.get(&data, get).await.unwrap().unwrap().into_cells().unwrap().len(), 1);
+    assert!(store.log_mark().await.is_ok());
+}
+
+fn row(series: u8, hour: u32) -> TestRow {
+    TestRow {
+        key: key(series, 1_356_998_400 + hour * 3_600),
+        delete_row: false,
+        deletes: Vec::new(),
+        cells: vec![(tsd_model::Family::T, vec![0, 0], vec![1], 1)],
+    }
+}
+
+#[tokio::test]
+async fn a_read_quarantines_the_part_that_it_finds_damaged() {
+    let dir = new_dir();
+    let [data, _] = conformance::tables();
+    let store = open(dir.path());
+    for hour in [0, 48] {
+        store.parts(&data).unwrap().flush(&mut TestRows::new(&[row(1, hour)])).unwrap();
+    }
+    let part = dir.path().join("t.tsdb").join("0000000001.part");
+    let mut bytes = std::fs::read(&part).unwrap();
+    bytes[10] ^= 1;
+    std::fs::write(&part, bytes).unwrap();
+    let get = |hour| Get::row(row(1, hour).key.into());
+    let error = store.get(&data, get(0)).await.unwrap_err();
+    assert!(error.to_string().contains("0000000001.part"), "{error}");
+    let error = store.get(&data, get(0)).await.unwrap_err();
+    assert!(error.to_string().contains("quarantine"), "{error}");
+    let error = store.scan(&data, Scan::default()).next_rows().await.unwrap_err();
+    assert!(error.to_string().contains("quarantine"), "{error}");
+    assert!(store.get(&data, get(48)).await.unwrap().is_some());
+    assert_eq!(store.health()[0].impact, HealthImpact::SomeReadsFail);
+    let quarantine = store.quarantine().unwrap();
+    let files = quarantine.files();
+    assert_eq!(files[0].name, "t.tsdb/0000000001.part.damaged");
+    assert_eq!(files[0].table, data);
+    assert!(!quarantine.accept("t.tsdb/0000000009.part.damaged").unwrap());
+    assert!(quarantine.accept(&files[0].name).unwrap());
+    assert!(store.get(&data, get(0)).await.unwrap().is_none());
+    assert!(store.health().is_empty());
+}
+
+#[tokio::test]
+async fn gauges_are_sums_over_the_tables() {
+    let dir = new_dir();
+    let store = open(dir.path());
+    for table in conformance::tables() {
+        store.parts(&table).unwrap().flush(&mut TestRows::new(&[row(1, 0)])).unwrap();
+    }
+    assert!(store.gauges().contains(&("tsd_parts_files", 2.0)));
+    assert!(store.parts(&Table::new("other")).is_err());
+}
+
+type PlainRow = (Vec<u8>, Vec<PlainCell>);
+
+/// Rows of a scan that collects up to this size.
+fn scan_rows(
+    store: &crate::PartStore,
+    (start, stop): (&[u8], &[u8]),
+    filter: Option<RowFilter>,
+    collected_bytes: usize,
+) -> Vec<PlainRow> {
+    let copy = Bytes::copy_from_slice;
+    let snapshot = store.snapshot();
+    let mut scan = RowScan::new(&snapshot, copy(start), copy(stop), filter, collected_bytes);
+    let mut rows = Vec::new();
+    loop {
+        match scan.next(&AtomicBool::new(false)).unwrap() {
+            ScanStep::Row(row) => {
+                let key = row.key.to_vec();
+                let cells = row.into_cells().unwrap().into_iter().map(|cell| {
+                    (cell.family, cell.qualifier.to_vec(), cell.value.to_vec(), cell.timestamp_ms)
+                });
+                rows.push((key, cells.collect()));
+            }
+            ScanStep::Paused => {}
+            ScanStep::Ended => return rows,
+        }
+    }
+}
+
+fn bound() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        2 => Just(Vec::new()),
+        2 => (0_u8..5, 0_u32..30, 0_usize..14).prop_map(|(series, hour, len)| {
+            let mut key = key(series, 1_356_998_400 + hour * 3_600);
+            key.truncate(len);
+            key
+        }),
+        1 => prop::collection::vec(0_u8..3, 0..9),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn scans_and_gets_read_as_the_model(
+        actions in actions(), start in bound(), stop in bound(),
+        collected_bytes in prop_oneof![Just(1_usize), Just(600), Just(1 << 20)],
+        picked in prop::collection::btree_set(0_u8..5, 0..3),
+    ) {
+        let (_, store) = new_store();
+        let mut model = Model::new();
+        for action in &actions {
+            match action {
+                StoreAction::Flush(rows) => {
+                    store.flush(&mut TestRows::new(rows)).unwrap();
+                    apply(&mut model, rows);
+                }
+                StoreAction::Merge => while store.merge_due(0).unwrap() {},
+                StoreAction::MergeAll => store.merge_all(0).unwrap(),
+            }
+        }
+        let in_range = |key: &[u8]| *key >= *start && (stop.is_empty() || *key < *stop);
+        let rows: Vec<PlainRow> =
+            expected_rows(&model).into_iter().filter(|(key, _)| in_range(key)).collect();
+        prop_assert_eq!(&scan_rows(&store, (&start, &stop), None, collected_bytes), &rows);
+        // The filter of some series, which parts find without reading the others.
+        let tags = picked.iter().map(|&series| key(series, 0).split_off(7).into()).collect();
+        let filter = RowFilter::Series(Arc::new(SeriesSet { tags_start: 7, tags }));
+        let some: Vec<PlainRow> =
+            rows.iter().filter(|(key, _)| filter.matches(key)).cloned().collect();
+        let scanned = scan_rows(&store, (&start, &stop), Some(filter), collected_bytes);
+        prop_assert_eq!(scanned, some);
+        let table = crate::storage::PartTable::new(Arc::new(store));
+        let mut gets: Vec<Get> =
+            rows.iter().map(|(key, _)| Get::row(Bytes::copy_from_slice(key))).collect();
+        gets.push(Get::row(Bytes::from_static(b"absent")));
+        let found = table.read_rows(&gets).unwrap();
+        prop_assert!(found.last().unwrap().is_none());
+        for ((key, cells), row) in rows.iter().zip(&found) {
+            let row = row.clone().unwrap();
+            prop_assert_eq!(&row.key, key);
+            prop_assert_eq!(row.into_cells().unwrap().len(), cells.len());
+        }
+    }
+}
