@@ -11,6 +11,7 @@ use tsd_storage::Table;
 use crate::{
     clock::{Clock, SystemClock},
     meta_tracking::MetaTracking,
+    process_memory::ProcessMemory,
     query::LimitOverrides,
     stats::ClientStats,
 };
@@ -73,6 +74,8 @@ settings! {
         pub client_stats: Option<ClientStats> = None,
         /// Threads that actors run on; 0 means the number of cores, at most 8.
         pub actor_threads: usize = 0,
+        /// The memory budget of the process.
+        pub memory: ProcessMemory = ProcessMemory::unlimited(),
         /// Source of the current time.
         pub clock: Arc<dyn Clock> = Arc::new(SystemClock),
     }

@@ -413,6 +413,7 @@ impl Builder<'_> {
             annotations: annotations.clone(),
             uids: uids.clone(),
             clock: Arc::clone(&config.clock),
+            memory: config.memory.clone(),
             compactors: if config.compaction.on_read { compactors.to_vec() } else { Vec::new() },
             compaction_stats: Arc::clone(compaction_stats),
             runtime: pool.runtime.clone(),

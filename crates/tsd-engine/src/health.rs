@@ -8,7 +8,10 @@ use std::sync::Arc;
 use tsd_model::{Uid, UidKind};
 use tsd_storage::{HealthImpact, StorePart};
 
-use crate::handle::EngineShared;
+use crate::{
+    handle::EngineShared,
+    process_memory::{MEMORY_LIMIT_KEY, MemoryPart, ProcessMemory},
+};
 
 /// Part of the UID space that is left when a warning begins: a tenth.
 const WARN_BELOW: u64 = 10;
@@ -20,12 +23,14 @@ pub enum HealthPart {
     Store(StorePart),
     /// UIDs for new names.
     Uid,
+    /// The memory limit of the process.
+    Memory,
 }
 
 impl HealthPart {
     /// Every part.
     pub fn all() -> impl Iterator<Item = Self> {
-        StorePart::ALL.into_iter().map(Self::Store).chain([Self::Uid])
+        StorePart::ALL.into_iter().map(Self::Store).chain([Self::Uid, Self::Memory])
     }
 
     /// The value of the label `part`, and the `part` in `/api/status`.
@@ -34,6 +39,7 @@ impl HealthPart {
         match self {
             Self::Store(part) => part.as_str(),
             Self::Uid => "uid",
+            Self::Memory => "memory",
         }
     }
 }
@@ -78,7 +84,24 @@ pub(crate) fn problems(shared: &EngineShared) -> Vec<Problem> {
         impact: problem.impact,
         reason: problem.reason,
     });
-    of_store.chain(uid_space(shared).into_iter().filter_map(UidSpace::problem)).collect()
+    let of_uids = uid_space(shared).into_iter().filter_map(UidSpace::problem);
+    of_store.chain(of_uids).chain(of_memory(&shared.config.memory)).collect()
+}
+
+fn of_memory(memory: &ProcessMemory) -> Option<Problem> {
+    let what = match memory.refused_recently()? {
+        MemoryPart::Connections => "connections are",
+        MemoryPart::Bodies => "request bodies are",
+        MemoryPart::Queries => "queries are",
+    };
+    let limit_mb = memory.limit() >> 20;
+    let reason =
+        format!("{what} refused: the memory of {limit_mb}MB ({MEMORY_LIMIT_KEY}) is used up");
+    Some(Problem {
+        part: HealthPart::Memory,
+        impact: HealthImpact::Degraded,
+        reason: reason.into(),
+    })
 }
 
 impl UidSpace {

@@ -19,6 +19,7 @@ mod ingest;
 mod last_point;
 mod meta_tracking;
 mod metrics;
+mod process_memory;
 mod put_error;
 mod quarantine;
 mod query;
@@ -46,6 +47,7 @@ pub use ingest::{ExtraCell, IngestSession, NameText, PointInput, RollupPlace};
 pub use last_point::{LastPoint, LastQuery, LastSeries};
 pub use meta_tracking::MetaTracking;
 pub use metrics::describe_metrics;
+pub use process_memory::{FixedShare, MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use quarantine::{LostPoints, QuarantinedPart};
 pub use query::{

@@ -457,7 +457,7 @@ mod tests {
     async fn look_up_over_the_memory_limit_is_rejected() {
         let store = store();
         let mut settings = config();
-        settings.query.max_memory_bytes = 1_100;
+        settings.query.max_memory_bytes = 1_100 + 1_024;
         let engine = start(settings, &store);
         for host in ["a", "b", "c"] {
             put_one(&engine, "m", &format!("host={host}"), HOUR, 1).await.unwrap();

@@ -13,6 +13,7 @@ use tsd_model::{Uid, UidKind};
 use crate::{
     actor::{Actor, ActorRef},
     handle::EngineShared,
+    process_memory::{MemoryPart, ProcessMemory},
 };
 
 /// One line of the `stats` command.
@@ -193,12 +194,31 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
     set("tsd_query_runnable", queries.scheduler.runnable() as u64);
     set("tsd_query_memory_bytes", queries.memory.reserved());
     set("tsd_query_memory_limit_bytes", queries.memory.limit());
+    set_memory_gauges(&shared.config.memory);
     for (name, value) in shared.storage.gauges() {
         if name.ends_with("_total") {
             metrics::counter!(name).absolute(value as u64);
         } else {
             metrics::gauge!(name).set(value);
         }
+    }
+}
+
+/// None for an unlimited budget, which has no parts.
+fn set_memory_gauges(memory: &ProcessMemory) {
+    if memory.is_unlimited() {
+        return;
+    }
+    metrics::gauge!("tsd_memory_limit_bytes").set(memory.limit() as f64);
+    let reserved = MemoryPart::ALL.map(|part| (part.as_str(), memory.reserved(part)));
+    for (part, bytes) in memory.fixed().iter().copied().chain(reserved) {
+        metrics::gauge!("tsd_memory_reserved_bytes", "part" => part).set(bytes as f64);
+    }
+    for part in MemoryPart::ALL {
+        let (waits, refusals) = memory.waits_and_refusals(part);
+        let part = part.as_str();
+        metrics::counter!("tsd_memory_waits_total", "part" => part).absolute(waits);
+        metrics::counter!("tsd_memory_refusals_total", "part" => part).absolute(refusals);
     }
 }
 

@@ -25,6 +25,7 @@ use crate::{
     clock::Clock,
     compaction::{CompactionStats, RowCompactor},
     config::{QueryConfig, Rollups, RowConfig},
+    process_memory::ProcessMemory,
     uid::UidAdmin,
 };
 
@@ -44,6 +45,7 @@ pub(crate) struct QueryEngine {
     pub(crate) annotations: Annotations,
     pub(crate) uids: UidAdmin,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) memory: ProcessMemory,
     /// Empty if queries do not trigger row compaction.
     pub(crate) compactors: Vec<ActorRef<RowCompactor>>,
     pub(crate) compaction_stats: Arc<CompactionStats>,

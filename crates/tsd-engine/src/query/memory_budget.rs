@@ -14,6 +14,7 @@ use std::sync::{
 use tsd_query::QueryError;
 
 use super::{QueryFailure, read_budget::ADVICE};
+use crate::process_memory::{MEMORY_LIMIT_KEY, MemoryPart, ProcessMemory};
 
 const MB: u64 = 1 << 20;
 /// Most bytes a query may have reserved and still count as small.
@@ -21,12 +22,18 @@ const SMALL_QUERY_BYTES: u64 = 8 * MB;
 /// One part in this many of the shared budget is reserved for small queries.
 const SMALL_QUERY_SHARE: u64 = 8;
 
-/// Memory budget shared by all queries.
-#[derive(Debug, Default)]
+/// Key of the limit of all queries.
+const TOTAL_KEY: &str = "tsd.query.max_total_memory_bytes";
+
+/// Memory budget shared by all queries, a part of that of the process.
+#[derive(Debug)]
 pub(crate) struct TotalMemoryBudget {
     /// Bytes; 0 means unlimited.
     limit: u64,
+    /// Key of `limit`.
+    key: &'static str,
     reserved: AtomicU64,
+    process: ProcessMemory,
 }
 
 /// Memory budget of one query. Dropping it releases everything it reserved.
@@ -35,13 +42,24 @@ pub(crate) struct MemoryBudget {
     total: Arc<TotalMemoryBudget>,
     /// Bytes; 0 means unlimited.
     limit: u64,
+    /// Key of `limit`.
+    key: &'static str,
     reserved: AtomicU64,
     peak: AtomicU64,
 }
 
 impl TotalMemoryBudget {
-    pub(crate) fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit, reserved: AtomicU64::new(0) })
+    /// A budget of `limit` bytes (0 means unlimited), or of what `process` has for queries, if that
+    /// is less.
+    pub(crate) fn new(limit: u64, process: ProcessMemory) -> Arc<Self> {
+        let most = process.most(MemoryPart::Queries);
+        let is_unlimited = process.is_unlimited();
+        let (limit, key) = match limit {
+            0 if is_unlimited => (0, TOTAL_KEY),
+            limit if limit > 0 && limit <= most => (limit, TOTAL_KEY),
+            _ => (most, MEMORY_LIMIT_KEY),
+        };
+        Arc::new(Self { limit, key, reserved: AtomicU64::new(0), process })
     }
 
     /// Bytes reserved by all queries.
@@ -53,12 +71,23 @@ impl TotalMemoryBudget {
     pub(crate) const fn limit(&self) -> u64 {
         self.limit
     }
+
+    /// Key of the limit.
+    pub(crate) const fn key(&self) -> &'static str {
+        self.key
+    }
+
+    fn release(&self, bytes: u64) {
+        self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        self.process.release(MemoryPart::Queries, bytes);
+    }
 }
 
 impl MemoryBudget {
-    /// A budget of `limit` bytes (0 means unlimited) within `total`, with nothing reserved.
-    pub(crate) fn new(total: Arc<TotalMemoryBudget>, limit: u64) -> Self {
-        Self { total, limit, reserved: AtomicU64::new(0), peak: AtomicU64::new(0) }
+    /// A budget of `limit` bytes (0 means unlimited), set by `key`, within `total`, with nothing
+    /// reserved.
+    pub(crate) fn new(total: Arc<TotalMemoryBudget>, limit: u64, key: &'static str) -> Self {
+        Self { total, limit, key, reserved: AtomicU64::new(0), peak: AtomicU64::new(0) }
     }
 
     /// Reserves memory. Reserves nothing if that would exceed either budget.
@@ -68,8 +97,10 @@ impl MemoryBudget {
         if self.limit > 0 && reserved > self.limit {
             self.reserved.fetch_sub(bytes, Ordering::Relaxed);
             return Err(QueryError::too_large(format!(
-                "Sorry, your query needs more than our maximum of {}MB of memory. {ADVICE}",
-                self.limit / MB
+                "Sorry, your query needs more than our maximum of {}MB of memory ({}). \
+                 {ADVICE}",
+                self.limit / MB,
+                self.key
             ))
             .into());
         }
@@ -78,11 +109,21 @@ impl MemoryBudget {
             limit if reserved <= SMALL_QUERY_BYTES => limit,
             limit => limit - limit / SMALL_QUERY_SHARE,
         };
-        let total = self.total.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if total > limit {
-            self.total.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        let total = &self.total;
+        let fits_total = total.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes <= limit;
+        let process = &total.process;
+        if !fits_total || !process.try_add(MemoryPart::Queries, bytes) {
+            total.reserved.fetch_sub(bytes, Ordering::Relaxed);
             self.reserved.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(QueryFailure::NoMemory { limit_mb: self.total.limit / MB });
+            let (limit, key) = if fits_total {
+                (process.limit(), MEMORY_LIMIT_KEY)
+            } else {
+                (total.limit, total.key)
+            };
+            if key == MEMORY_LIMIT_KEY {
+                process.record_refusal(MemoryPart::Queries);
+            }
+            return Err(QueryFailure::NoMemory { limit_mb: limit / MB, key });
         }
         self.peak.fetch_max(reserved, Ordering::Relaxed);
         Ok(())
@@ -92,7 +133,7 @@ impl MemoryBudget {
     pub(crate) fn release(&self, bytes: usize) {
         let bytes = bytes as u64;
         self.reserved.fetch_sub(bytes, Ordering::Relaxed);
-        self.total.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        self.total.release(bytes);
     }
 
     /// The query's own limit in bytes; 0 means unlimited.
@@ -113,7 +154,7 @@ impl MemoryBudget {
 
 impl Drop for MemoryBudget {
     fn drop(&mut self) {
-        self.total.reserved.fetch_sub(self.reserved(), Ordering::Relaxed);
+        self.total.release(self.reserved());
     }
 }
 
@@ -123,8 +164,8 @@ mod tests {
 
     #[test]
     fn released_memory_can_be_reserved_again() {
-        let total = TotalMemoryBudget::new(0);
-        let memory = MemoryBudget::new(Arc::clone(&total), 100);
+        let total = TotalMemoryBudget::new(0, ProcessMemory::unlimited());
+        let memory = MemoryBudget::new(Arc::clone(&total), 100, "a.key");
         assert!(memory.reserve(100).is_ok());
         let rejected = memory.reserve(1);
         assert!(matches!(rejected, Err(QueryFailure::Rejected(e)) if e.class.status() == 413));
@@ -137,16 +178,34 @@ mod tests {
 
     #[test]
     fn last_part_of_the_total_is_for_small_queries() {
-        let total = TotalMemoryBudget::new(800 * MB);
-        let large = MemoryBudget::new(Arc::clone(&total), 0);
+        let total = TotalMemoryBudget::new(800 * MB, ProcessMemory::unlimited());
+        let large = MemoryBudget::new(Arc::clone(&total), 0, "a.key");
         assert!(large.reserve((700 * MB) as usize).is_ok());
         let rejected = large.reserve(1);
-        assert!(matches!(rejected, Err(QueryFailure::NoMemory { limit_mb: 800 })));
-        let small = MemoryBudget::new(Arc::clone(&total), 0);
+        assert!(matches!(rejected, Err(QueryFailure::NoMemory { limit_mb: 800, key: TOTAL_KEY })));
+        let small = MemoryBudget::new(Arc::clone(&total), 0, "a.key");
         assert!(small.reserve(SMALL_QUERY_BYTES as usize).is_ok());
         assert!(small.reserve(1).is_err());
         drop(large);
         assert!(small.reserve(1).is_ok());
         assert_eq!(total.reserved(), SMALL_QUERY_BYTES + 1);
+    }
+
+    #[test]
+    fn queries_leave_the_memory_of_connections() {
+        let process = ProcessMemory::new(800 * MB, Vec::new());
+        let total = TotalMemoryBudget::new(0, process.clone());
+        assert_eq!((total.limit(), total.key()), (500 * MB, MEMORY_LIMIT_KEY));
+        let taken = process.try_reserve(MemoryPart::Connections, (500 * MB) as usize);
+        let memory = MemoryBudget::new(Arc::clone(&total), 0, "a.key");
+        let rejected = memory.reserve((201 * MB) as usize);
+        let key = MEMORY_LIMIT_KEY;
+        assert!(
+            matches!(rejected, Err(QueryFailure::NoMemory { limit_mb: 800, key: k }) if k == key)
+        );
+        assert!(memory.reserve((200 * MB) as usize).is_ok());
+        drop((memory, taken));
+        assert_eq!(process.reserved(MemoryPart::Queries), 0);
+        assert_eq!(total.reserved(), 0);
     }
 }

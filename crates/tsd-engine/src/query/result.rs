@@ -103,12 +103,14 @@ pub enum QueryFailure {
     CancelledByOperator,
     /// The memory budget of all queries is exhausted.
     #[error(
-        "Sorry, the queries that run now use all of the {limit_mb}MB of memory for queries. Please \
-         try again later, or filter using more tags or decrease your time range."
+        "Sorry, what runs now uses all of the {limit_mb}MB of memory ({key}). Please try again \
+         later, or filter using more tags or decrease your time range."
     )]
     NoMemory {
-        /// Total memory budget of queries, in MiB.
+        /// The limit that is reached, in MiB.
         limit_mb: u64,
+        /// Its key.
+        key: &'static str,
     },
     /// A task of the query panicked.
     #[error("the engine failed while it worked on the query")]

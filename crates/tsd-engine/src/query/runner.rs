@@ -21,6 +21,10 @@ use super::{
 /// Admitted queries for each heavy query that may run; the others are light or paused.
 const ADMITTED_PER_HEAVY: usize = 4;
 
+/// Memory of a response beside its result, in bytes: the chunks that are generated and not sent yet,
+/// and the state of their compression.
+const RESPONSE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 256 << 10 };
+
 /// Admits and runs queries.
 pub(crate) struct QueryRunner {
     pub(crate) engine: Arc<QueryEngine>,
@@ -46,7 +50,7 @@ impl QueryRunner {
         let heavy = config.max_running.max(1);
         Self {
             registry: QueryRegistry::new(Arc::clone(&engine.clock), config.allow_duplicates),
-            memory: TotalMemoryBudget::new(config.max_total_memory_bytes),
+            memory: TotalMemoryBudget::new(config.max_total_memory_bytes, engine.memory.clone()),
             scheduler: Scheduler::new(engine.threads, heavy),
             submitted: Semaphore::new(heavy + config.max_waiting),
             admitted: Semaphore::new(heavy * ADMITTED_PER_HEAVY),
@@ -100,6 +104,7 @@ impl QueryRunner {
             () = sleep(context.time_left()) => Err(context.timeout_error().into()),
             result = self.execute(&context, work) => result,
         };
+        let result = result.and_then(|output| context.reserve(RESPONSE_BYTES).map(|()| output));
         match result {
             Ok(output) => {
                 timer.end(Ok(()));
@@ -126,19 +131,24 @@ impl QueryRunner {
             client: Arc::clone(&control.client),
             started_ms: self.engine.clock.now_ms(),
             ignore_limits,
-            memory: MemoryBudget::new(Arc::clone(&self.memory), self.max_query_memory()),
+            memory: self.query_memory(),
             scheduler: Arc::new(self.scheduler.register()),
             scans: Semaphore::new(config.max_scans.max(1)),
             time_limit: [own, config.timeout].into_iter().flatten().min(),
         })
     }
 
-    /// Memory limit of one query in bytes. It is below the total, so that a query running alone
+    /// Memory budget of one query. Its limit is below the total, so that a query running alone
     /// fails as too large (413), not as retryable (503).
-    fn max_query_memory(&self) -> u64 {
+    fn query_memory(&self) -> MemoryBudget {
         let own = self.engine.config.max_memory_bytes;
         let most = self.memory.limit() / 4 * 3;
-        if own == 0 || most == 0 { own.max(most) } else { own.min(most) }
+        let (limit, key) = if most > 0 && (own == 0 || most < own) {
+            (most, self.memory.key())
+        } else {
+            (own, "tsd.query.max_memory_bytes")
+        };
+        MemoryBudget::new(Arc::clone(&self.memory), limit, key)
     }
 
     /// Waits for admission, then runs `work` on the query threads.

@@ -20,6 +20,10 @@ use crate::compaction::{CompactionMessage, RowCompactor, is_due, needs_compactio
 /// Fragmented rows reported in one message.
 const REPORT_BATCH_ROWS: usize = 256;
 
+/// Bytes reserved for the first batch of a scan before it is read; later ones are at least as large
+/// as the one before, which stays reserved.
+const FIRST_BATCH_BYTES: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
+
 /// Memory overhead of a retained row key beyond its bytes.
 const KEY_OVERHEAD_BYTES: usize = size_of::<Bytes>() + 16;
 
@@ -86,6 +90,8 @@ impl ScanJob {
     pub(crate) async fn read(self: Arc<Self>, part: ScanPart) -> Result<PartSeries, QueryFailure> {
         let context = self.budget.context();
         let _open = context.acquire_scan_permit().await;
+        // Many queries may start at the same time: each reserves before it reads.
+        context.reserve(2 * FIRST_BATCH_BYTES)?;
         let opened = Instant::now();
         let is_reread = matches!(part.rows, PartRows::Reread(..));
         let mut rows = self.open(part.rows);
@@ -99,7 +105,7 @@ impl ScanJob {
             fragmented: Vec::new(),
             keys: Vec::new(),
             stats: ScannerStats { id: part.id, ..ScannerStats::default() },
-            batch_bytes: 0,
+            batch_bytes: 2 * FIRST_BATCH_BYTES,
             series_change: 0,
         };
         loop {
@@ -210,7 +216,9 @@ impl PartReader<'_> {
     /// Counts a batch and reserves memory for it.
     fn record_batch(&mut self, batch: &[Row]) -> Result<(), QueryFailure> {
         let (rows, mut bytes) = (batch.len() as u64, 0);
+        let mut memory = size_of_val(batch);
         for row in batch {
+            memory += size_of_val(row.cells.as_slice()) + size_of_val(row.runs.as_slice());
             for cell in &row.cells {
                 bytes += row.key.len() + cell.qualifier.len() + cell.value.len();
             }
@@ -218,8 +226,10 @@ impl PartReader<'_> {
                 bytes += row.key.len() + run.as_bytes().len();
             }
         }
-        let before = std::mem::replace(&mut self.batch_bytes, 2 * bytes);
-        self.job.budget.context().adjust_reservation(before, self.batch_bytes)?;
+        // One is read while this one is processed.
+        let after = 2 * (memory + bytes).max(FIRST_BATCH_BYTES);
+        self.job.budget.context().adjust_reservation(self.batch_bytes, after)?;
+        self.batch_bytes = after;
         let (cells, bytes) = (batch.iter().map(cell_count).sum(), bytes as u64);
         self.job.budget.record_read(rows, cells, bytes);
         let stats = &mut self.stats;

@@ -202,7 +202,7 @@ async fn duplicate_queries_of_a_client_can_be_rejected() {
 async fn memory_is_limited_per_query_and_in_total_and_released() {
     let store = store();
     let mut settings = settings(1, 2);
-    (settings.query.max_memory_bytes, settings.query.max_total_memory_bytes) = (260_000, 0);
+    (settings.query.max_memory_bytes, settings.query.max_total_memory_bytes) = (1_200_000, 0);
     let engine = start(settings.clone(), &store);
     fill(&engine).await;
     let large = ["none:sys.cpu", "max:sys.cpu{host=*}", "min:sys.cpu{host=*}"];
@@ -219,7 +219,7 @@ async fn memory_is_limited_per_query_and_in_total_and_released() {
     wait_for_released_memory(&engine).await;
 
     // Results that are not sent yet keep their memory reserved.
-    (settings.query.max_memory_bytes, settings.query.max_total_memory_bytes) = (0, 800_000);
+    (settings.query.max_memory_bytes, settings.query.max_total_memory_bytes) = (0, 5_000_000);
     let engine = start(settings, &store);
     let mut retained = Vec::new();
     let failure = loop {
@@ -230,7 +230,7 @@ async fn memory_is_limited_per_query_and_in_total_and_released() {
         assert!(retained.len() < 100);
     };
     assert!(!retained.is_empty());
-    assert!(message(&failure, 503).starts_with("Sorry, the queries that run now use all of the "));
+    assert!(message(&failure, 503).starts_with("Sorry, what runs now uses all of the "));
     retained.clear();
     wait_for_released_memory(&engine).await;
     assert!(execute(&engine, large).await.is_ok());
