@@ -71,6 +71,8 @@ pub struct Limits {
     pub inflated_bytes: usize,
     /// Maximum memory of all request bodies together; a request that would exceed it gets 503.
     pub all_bodies_bytes: usize,
+    /// How long a request body waits for memory before the request gets 503.
+    pub memory_wait: Duration,
     /// A telnet connection that buffers more than this without a line end is closed. A longer line
     /// that arrives in one read is accepted, as in OpenTSDB.
     pub telnet_line_bytes: usize,
@@ -93,6 +95,7 @@ impl Default for Limits {
             body_bytes: 16 << 20,
             inflated_bytes: 64 << 20,
             all_bodies_bytes: 256 << 20,
+            memory_wait: Duration::from_secs(5),
             telnet_line_bytes: 1_024,
             telnet_reply_bytes: 64 << 10,
         }

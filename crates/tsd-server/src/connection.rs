@@ -7,7 +7,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use tsd_engine::MemoryPermit;
+
 use crate::{
+    connection_memory::{HTTP_BYTES, TELNET_BYTES},
     http,
     server_state::ServerState,
     telnet,
@@ -37,7 +40,12 @@ impl Protocol {
 }
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve(state: Arc<ServerState>, stream: TcpStream, peer: SocketAddr) {
+pub(crate) async fn serve(
+    state: Arc<ServerState>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    mut memory: MemoryPermit,
+) {
     let limits = &state.config.limits;
     let first = match first_byte(&state, &stream).await {
         Ok(Some(byte)) => byte,
@@ -49,6 +57,7 @@ pub(crate) async fn serve(state: Arc<ServerState>, stream: TcpStream, peer: Sock
     };
     let protocol = Protocol::from_first_byte(first);
     let is_http = protocol == Protocol::Http;
+    memory.shrink(if is_http { HTTP_BYTES } else { TELNET_BYTES });
     let timeouts = IoTimeouts {
         idle: limits.idle_timeout,
         header: is_http.then_some(limits.header_timeout),

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Maximum read buffer of a connection; bodies are read in chunks of up to this size.
-const READ_BUFFER: usize = 256 << 10;
+const READ_BUFFER: usize = 32 << 10;
 
 /// Serves HTTP until the connection closes.
 pub(crate) async fn serve<S>(

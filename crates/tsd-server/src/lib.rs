@@ -7,6 +7,7 @@
 mod admin_peers;
 mod config;
 mod connection;
+mod connection_memory;
 mod cors;
 mod health;
 mod http;

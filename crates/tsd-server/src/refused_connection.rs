@@ -28,28 +28,27 @@ impl Default for RefusedConnections {
 }
 
 impl RefusedConnections {
-    /// Closes a connection, with the reason if the client speaks soon. `limit` connections are open.
-    pub(crate) fn refuse(&self, stream: TcpStream, limit: usize) {
+    /// Closes a connection, with the reason if the client speaks soon.
+    pub(crate) fn refuse(&self, stream: TcpStream, reason: String) {
         let Ok(permit) = Arc::clone(&self.0).try_acquire_owned() else { return };
         tokio::spawn(async move {
             // Either way the connection ends.
-            let _ = timeout(PATIENCE, tell(stream, limit, &permit)).await;
+            let _ = timeout(PATIENCE, tell(stream, &reason, &permit)).await;
         });
     }
 }
 
 async fn tell(
     mut stream: TcpStream,
-    limit: usize,
+    reason: &str,
     _permit: &OwnedSemaphorePermit,
 ) -> std::io::Result<()> {
     let mut first = [0; 1024];
     let read = stream.read(&mut first).await?;
-    let text = format!("too many connections: {limit} are open");
     let reply = match first.get(..read).and_then(<[u8]>::first) {
         None => return Ok(()),
         Some(b'A'..=b'Z') => {
-            let body = format!(r#"{{"error":{{"code":503,"message":"{text}"}}}}"#);
+            let body = format!(r#"{{"error":{{"code":503,"message":"{reason}"}}}}"#);
             format!(
                 "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json; \
                  charset=UTF-8\r\nContent-Length: {}\r\nRetry-After: 1\r\nConnection: \
@@ -57,7 +56,7 @@ async fn tell(
                 body.len()
             )
         }
-        Some(_) => format!("error: {text}\n"),
+        Some(_) => format!("error: {reason}\n"),
     };
     stream.write_all(reply.as_bytes()).await?;
     stream.shutdown().await?;

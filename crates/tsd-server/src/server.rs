@@ -18,11 +18,11 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
-use tsd_engine::{EngineHandle, LogLimit, QueryClock};
+use tsd_engine::{EngineHandle, LogLimit, MEMORY_LIMIT_KEY, QueryClock};
 
 use crate::{
-    ServerConfig, connection, metrics, refused_connection::RefusedConnections,
-    server_state::ServerState,
+    ServerConfig, connection, connection_memory::reserve_minimum, metrics,
+    refused_connection::RefusedConnections, server_state::ServerState,
 };
 
 /// Interval of the metrics recorder's upkeep of its histograms.
@@ -253,6 +253,7 @@ async fn accept(
 ) {
     let refused = RefusedConnections::default();
     let refused_log = LogLimit::new(LOG_INTERVAL);
+    let no_memory_log = LogLimit::new(LOG_INTERVAL);
     let failed_log = LogLimit::new(LOG_INTERVAL);
     let mut pause = FIRST_ACCEPT_PAUSE;
     loop {
@@ -285,7 +286,16 @@ async fn accept(
             if let Some(suppressed) = refused_log.admit() {
                 warn!(%peer, limit, suppressed, "connection refused: too many are open");
             }
-            refused.refuse(stream, limit);
+            refused.refuse(stream, format!("too many connections: {limit} are open"));
+            continue;
+        };
+        let Some(memory) = reserve_minimum(state.memory()) else {
+            state.metrics.connections_rejected.add(1);
+            let limit = state.memory().limit();
+            if let Some(suppressed) = no_memory_log.admit() {
+                warn!(%peer, limit, suppressed, "connection refused: {MEMORY_LIMIT_KEY} is used up");
+            }
+            refused.refuse(stream, format!("no memory is left ({MEMORY_LIMIT_KEY})"));
             continue;
         };
         state.metrics.connections_total.add(1);
@@ -295,7 +305,7 @@ async fn accept(
         let (state, abort) = (Arc::clone(&state), abort.clone());
         tasks.spawn(async move {
             tokio::select! {
-                () = connection::serve(state, stream, peer) => {}
+                () = connection::serve(state, stream, peer, memory) => {}
                 () = abort.cancelled() => {}
             }
             drop(slot);

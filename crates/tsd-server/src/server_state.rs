@@ -9,7 +9,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
-use tsd_engine::{EngineHandle, LogLimit, QueryClock};
+use tsd_engine::{EngineHandle, LogLimit, ProcessMemory, QueryClock};
 use tsd_protocol::{RollupRules, SeriesRules};
 
 use crate::{
@@ -72,7 +72,7 @@ impl ServerState {
             health: HealthMonitor::start(engine.clone())?,
             rules: Arc::new(rules),
             rollups,
-            body_memory: BodyMemory::new(config.limits.all_bodies_bytes),
+            body_memory: BodyMemory::new(&config.limits, settings.memory.clone()),
             config,
             address,
             engine,
@@ -85,6 +85,11 @@ impl ServerState {
             stopping: CancellationToken::new(),
             stop_requested: CancellationToken::new(),
         })
+    }
+
+    /// The memory budget of the process.
+    pub(crate) fn memory(&self) -> &ProcessMemory {
+        &self.engine.config().memory
     }
 
     /// Returns the current time and the default time zone of queries.

@@ -65,14 +65,17 @@ where
     let mut connection = Connection {
         io,
         tracker,
-        read_buffer: ReadBuffer::new(),
+        read_buffer: ReadBuffer::new(state.memory().clone()),
         lines: LineProcessor {
             commands: TelnetCommands {
                 writes: state.config.mode.writes(),
                 die: !state.config.no_diediedie,
             },
             rules: state.rules.clone(),
-            write_buffer: WriteBuffer::new(state.config.limits.telnet_reply_bytes),
+            write_buffer: WriteBuffer::new(
+                state.config.limits.telnet_reply_bytes,
+                state.memory().clone(),
+            ),
             session,
             reply_text: String::new(),
             tag_buffer: Vec::new(),

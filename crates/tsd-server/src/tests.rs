@@ -16,6 +16,7 @@ mod harness;
 mod health;
 mod histograms;
 mod hostile;
+mod memory;
 mod put;
 mod query;
 mod query_endpoints;

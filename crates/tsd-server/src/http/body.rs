@@ -9,6 +9,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout, timeout_at},
 };
+use tsd_engine::{MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
 use tsd_protocol::ApiError;
 
 use super::{
@@ -29,29 +30,44 @@ const INFLATE_STEP: usize = 256 << 10;
 /// response and not a connection reset.
 const DISCARD_FOR: Duration = Duration::from_secs(2);
 
-/// Memory budget of all request bodies.
+/// Memory budget of all request bodies, a part of that of the process.
 #[derive(Clone, Debug)]
 pub(crate) struct BodyMemory {
     units: Arc<Semaphore>,
+    process: ProcessMemory,
+    wait: Duration,
+}
+
+/// Reserved memory of a body.
+#[derive(Debug)]
+struct BodyPermit {
+    _units: OwnedSemaphorePermit,
+    _process: MemoryPermit,
 }
 
 impl BodyMemory {
-    pub(crate) fn new(bytes: usize) -> Self {
-        let units = bytes.div_ceil(UNIT_BYTES).min(Semaphore::MAX_PERMITS);
-        Self { units: Arc::new(Semaphore::new(units)) }
+    pub(crate) fn new(limits: &Limits, process: ProcessMemory) -> Self {
+        let units = limits.all_bodies_bytes.div_ceil(UNIT_BYTES).min(Semaphore::MAX_PERMITS);
+        Self { units: Arc::new(Semaphore::new(units)), process, wait: limits.memory_wait }
     }
 
-    /// Reserves `bytes` or fails with 503. It never waits, since a waiting request holds memory
-    /// itself.
-    fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, HttpError> {
-        u32::try_from(bytes.div_ceil(UNIT_BYTES))
+    /// Reserves `bytes` or fails with 503. It waits for memory of the process for a moment only,
+    /// since a waiting request holds memory itself.
+    async fn reserve(&self, bytes: usize) -> Result<BodyPermit, HttpError> {
+        let overloaded = |what: &str| HttpError::ApiThenClose(ApiError::overloaded(what));
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES))
             .ok()
             .and_then(|units| Arc::clone(&self.units).try_acquire_many_owned(units).ok())
             .ok_or_else(|| {
-                HttpError::ApiThenClose(ApiError::overloaded(
-                    "too many request bodies in memory (tsd.http.request.max_total)",
-                ))
-            })
+                overloaded("too many request bodies in memory (tsd.http.request.max_total)")
+            })?;
+        let process = timeout(self.wait, self.process.reserve(MemoryPart::Bodies, bytes)).await;
+        let Ok(Some(process)) = process else {
+            self.process.record_refusal(MemoryPart::Bodies);
+            let what = format!("no memory is left for the request body ({MEMORY_LIMIT_KEY})");
+            return Err(overloaded(&what));
+        };
+        Ok(BodyPermit { _units: units, _process: process })
     }
 }
 
@@ -60,7 +76,7 @@ impl BodyMemory {
 pub(crate) struct RequestBody {
     bytes: Bytes,
     /// Released when the body is dropped.
-    memory: Vec<OwnedSemaphorePermit>,
+    memory: Vec<BodyPermit>,
 }
 
 impl RequestBody {
@@ -125,7 +141,7 @@ pub(crate) async fn read_body(
             // bound: a client that declares much and sends little must not use up the budget.
             let declared = declared.unwrap_or(0).min(MAX_INITIAL_RESERVATION) as usize;
             let target = length.max((reserved * 2).min(limits.body_bytes)).max(declared);
-            permits.push(memory.reserve(target - reserved)?);
+            permits.push(memory.reserve(target - reserved).await?);
             reserved = target;
             read.reserve(target - read.len());
         }
@@ -161,7 +177,7 @@ async fn inflate(
         if out.len() == reserved {
             // One byte beyond the limit shows that it is exceeded.
             let target = (reserved * 2).max(INFLATE_START).min(limit + 1);
-            permits.push(memory.reserve(target - reserved)?);
+            permits.push(memory.reserve(target - reserved).await?);
             out.reserve_exact(target - out.len());
             reserved = target;
         }

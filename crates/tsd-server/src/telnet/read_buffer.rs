@@ -8,11 +8,14 @@ use std::{
     future::Future,
     io,
     pin::pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tsd_engine::{MemoryPermit, ProcessMemory};
+
+use crate::connection_memory::ActiveMemory;
 
 /// Initial read size of a connection, in bytes.
 const FIRST_READ: usize = 64 << 10;
@@ -45,19 +48,28 @@ fn return_buffer(mut buffer: BytesMut) {
 pub(crate) struct ReadBuffer {
     buffer: BytesMut,
     read_size: usize,
+    memory: ActiveMemory,
+}
+
+/// Memory to reserve for a read: the buffer, and as much again for the points of its lines.
+const fn memory_of(read_size: usize) -> usize {
+    2 * read_size
 }
 
 impl ReadBuffer {
-    pub(crate) fn new() -> Self {
-        Self { buffer: BytesMut::new(), read_size: FIRST_READ }
+    pub(crate) fn new(memory: ProcessMemory) -> Self {
+        let memory = ActiveMemory::new(memory);
+        Self { buffer: BytesMut::new(), read_size: FIRST_READ, memory }
     }
 
-    /// Reads available bytes, at most the current read size; 0 at the end of input.
+    /// Reads available bytes, at most the current read size; 0 at the end of input. Pending, and
+    /// without a look at the socket, while there is no memory for a read.
     pub(crate) fn poll_read<S: AsyncRead + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
         io: &mut S,
     ) -> Poll<io::Result<usize>> {
+        ready!(self.memory.poll_reserve(cx, memory_of(self.read_size)));
         if self.buffer.capacity() == 0 {
             self.buffer = take_buffer();
         }
@@ -67,7 +79,10 @@ impl ReadBuffer {
         match &polled {
             // A full read indicates more data: the next read is larger.
             Poll::Ready(Ok(n)) if *n == room => {
-                self.read_size = (self.read_size * 2).min(LARGEST_READ);
+                let larger = (self.read_size * 2).min(LARGEST_READ);
+                if self.memory.try_reserve(memory_of(larger)) {
+                    self.read_size = larger;
+                }
             }
             Poll::Ready(_) => {}
             Poll::Pending => {
@@ -88,6 +103,11 @@ impl ReadBuffer {
         self.buffer.advance(n.min(self.buffer.len()));
     }
 
+    /// Takes the memory that is reserved for the points of the lines read.
+    pub(crate) fn take_point_memory(&mut self) -> Option<MemoryPermit> {
+        self.memory.take_half()
+    }
+
     /// Returns the buffer to the pool if it is nearly empty; a short rest is copied to a small
     /// buffer.
     fn release(&mut self) {
@@ -95,6 +115,9 @@ impl ReadBuffer {
             let rest = BytesMut::from(self.bytes());
             return_buffer(std::mem::replace(&mut self.buffer, rest));
         }
+        // An unfinished line of more than a few kilobytes keeps its buffer.
+        let kept = self.buffer.capacity();
+        self.memory.release(if kept > FIRST_READ / 8 { kept } else { 0 });
     }
 }
 
@@ -111,6 +134,7 @@ mod tests {
     use std::future::poll_fn;
 
     use tokio::io::AsyncWriteExt;
+    use tsd_engine::MemoryPart;
 
     use super::*;
 
@@ -121,7 +145,7 @@ mod tests {
     #[tokio::test]
     async fn partial_lines_are_kept_for_the_next_read() {
         let (mut client, mut server) = tokio::io::duplex(1 << 20);
-        let mut read_buffer = ReadBuffer::new();
+        let mut read_buffer = ReadBuffer::new(ProcessMemory::unlimited());
         client.write_all(b"one\ntw").await.unwrap();
         assert_eq!(read(&mut read_buffer, &mut server).await, 6);
         read_buffer.consume(4);
@@ -135,7 +159,7 @@ mod tests {
     #[tokio::test]
     async fn idle_connections_have_no_buffer() {
         let (mut client, mut server) = tokio::io::duplex(1 << 20);
-        let mut read_buffer = ReadBuffer::new();
+        let mut read_buffer = ReadBuffer::new(ProcessMemory::unlimited());
         client.write_all(&vec![b'x'; 300_000]).await.unwrap();
         let mut total = 0;
         while total < 300_000 {
@@ -147,5 +171,29 @@ mod tests {
         assert!(pending);
         assert_eq!(read_buffer.bytes(), b"xxxxxxxxxx");
         assert!(read_buffer.buffer.capacity() < 1_024, "{}", read_buffer.buffer.capacity());
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_not_read_without_memory_and_loses_nothing() {
+        let memory = ProcessMemory::new(1 << 20, Vec::new());
+        let most = memory.most(MemoryPart::Connections) as usize;
+        let taken = memory.try_reserve(MemoryPart::Connections, most - 1_000).unwrap();
+        let (mut client, mut server) = tokio::io::duplex(1 << 20);
+        let mut read_buffer = ReadBuffer::new(memory.clone());
+        client.write_all(b"one\ntw").await.unwrap();
+        let pending =
+            poll_fn(|cx| Poll::Ready(read_buffer.poll_read(cx, &mut server).is_pending())).await;
+        assert!(pending && read_buffer.bytes().is_empty());
+        drop(taken);
+        assert_eq!(read(&mut read_buffer, &mut server).await, 6);
+        assert_eq!(memory.reserved(MemoryPart::Connections), memory_of(FIRST_READ) as u64);
+        let of_points = read_buffer.take_point_memory();
+        read_buffer.consume(4);
+        let pending =
+            poll_fn(|cx| Poll::Ready(read_buffer.poll_read(cx, &mut server).is_pending())).await;
+        assert!(pending);
+        assert_eq!(memory.reserved(MemoryPart::Connections), FIRST_READ as u64);
+        drop(of_points);
+        assert_eq!(memory.reserved(MemoryPart::Connections), 0);
     }
 }

@@ -74,6 +74,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if timeout(COMMAND_DELAY, &mut send).await.is_ok() {
             return Ok((command, true));
         }
+        // The points wait, however little is read meanwhile.
+        let _of_points = read_buffer.take_point_memory();
         let mut may_read = true;
         // The points must be sent even if the connection fails meanwhile.
         let mut end = Ok(true);

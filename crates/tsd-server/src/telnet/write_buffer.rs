@@ -17,15 +17,22 @@ use tokio::{
     io::{AsyncWrite, AsyncWriteExt},
     time::timeout,
 };
+use tsd_engine::ProcessMemory;
+
+use crate::connection_memory::ActiveMemory;
 
 /// Bytes that the last line of a connection may need.
 const LAST_LINE_BYTES: usize = 4_096;
+/// Bytes of lines that are part of a connection's minimum.
+const FREE_BYTES: usize = 2_048;
 
 /// Queued error lines.
 #[derive(Debug)]
 pub(crate) struct WriteBuffer {
     pending: BytesMut,
     limit: usize,
+    /// Reserved for lines beyond [`FREE_BYTES`].
+    memory: ActiveMemory,
     /// Lines dropped since the buffer was last empty.
     dropped: u64,
     /// The client did not read a full buffer; unset when it has.
@@ -33,19 +40,27 @@ pub(crate) struct WriteBuffer {
 }
 
 impl WriteBuffer {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { pending: BytesMut::new(), limit, dropped: 0, is_unread: false }
+    pub(crate) fn new(limit: usize, memory: ProcessMemory) -> Self {
+        let memory = ActiveMemory::new(memory);
+        Self { pending: BytesMut::new(), limit, memory, dropped: 0, is_unread: false }
     }
 
-    /// Queues a line; returns false if the buffer is full.
+    /// Queues a line; returns false if the buffer is full, or no memory is left for it.
     pub(crate) fn queue(&mut self, line: &[u8]) -> bool {
-        let fits = self.pending.len() + line.len() <= self.limit;
+        let length = self.pending.len() + line.len();
+        let fits = length <= self.limit && self.has_memory(length);
         if fits {
             self.pending.extend_from_slice(line);
         } else {
             self.dropped += 1;
         }
         fits
+    }
+
+    /// Reserves memory for so many bytes.
+    fn has_memory(&mut self, length: usize) -> bool {
+        // Doubled like the buffer.
+        length <= FREE_BYTES || length <= self.memory.bytes() || self.memory.try_reserve(2 * length)
     }
 
     pub(crate) fn is_half_full(&self) -> bool {
@@ -90,6 +105,7 @@ impl WriteBuffer {
         }
         if self.pending.capacity() > 0 {
             self.pending = BytesMut::new();
+            self.memory.release(0);
         }
         Poll::Ready(Ok(()))
     }
@@ -122,7 +138,7 @@ mod tests {
     #[tokio::test]
     async fn lines_beyond_the_limit_are_dropped_whole() {
         let (mut client, mut server) = tokio::io::duplex(4);
-        let mut write_buffer = WriteBuffer::new(10);
+        let mut write_buffer = WriteBuffer::new(10, ProcessMemory::unlimited());
         assert!(write_buffer.queue(b"first\n"));
         let sent = poll_fn(|cx| Poll::Ready(write_buffer.poll_send(cx, &mut server))).await;
         assert!(sent.is_pending());
@@ -144,7 +160,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn client_that_does_not_read_replies_is_disconnected() {
         let (_client, mut server) = tokio::io::duplex(4);
-        let mut write_buffer = WriteBuffer::new(10);
+        let mut write_buffer = WriteBuffer::new(10, ProcessMemory::unlimited());
         let end = write_buffer.reply(&mut server, b"more than four", Duration::from_secs(5)).await;
         assert_eq!(end.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }

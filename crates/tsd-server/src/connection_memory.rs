@@ -1,0 +1,135 @@
+//! Memory of connections, drawn from the memory limit of the process.
+//!
+//! A connection reserves its minimum when it is accepted. A telnet connection reserves the buffer of
+//! a read before it reads, and releases it once nothing is left to read: while there is no memory
+//! its socket is not read, and TCP slows the client down.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tsd_engine::{MemoryPart, MemoryPermit, ProcessMemory};
+
+/// Bytes of an HTTP connection: hyper's buffers, the head of a request and the task.
+pub(crate) const HTTP_BYTES: usize = 48 << 10;
+/// Bytes of a telnet connection that is not reading: an unfinished line, the session and the task.
+pub(crate) const TELNET_BYTES: usize = 12 << 10;
+/// Bytes of a new connection, whose protocol is not known yet.
+pub(crate) const MINIMUM_BYTES: usize =
+    if HTTP_BYTES > TELNET_BYTES { HTTP_BYTES } else { TELNET_BYTES };
+
+type Wait = Pin<Box<dyn Future<Output = Option<MemoryPermit>> + Send>>;
+
+/// Reserves the minimum of a new connection; `None` and counted if there is none left.
+pub(crate) fn reserve_minimum(memory: &ProcessMemory) -> Option<MemoryPermit> {
+    let permit = memory.try_reserve(MemoryPart::Connections, MINIMUM_BYTES);
+    if permit.is_none() {
+        memory.record_refusal(MemoryPart::Connections);
+    }
+    permit
+}
+
+/// Memory that a connection reserves while it needs it.
+pub(crate) struct ActiveMemory {
+    memory: ProcessMemory,
+    permit: Option<MemoryPermit>,
+    wait: Option<Wait>,
+}
+
+impl std::fmt::Debug for ActiveMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ActiveMemory").field("permit", &self.permit).finish_non_exhaustive()
+    }
+}
+
+impl ActiveMemory {
+    pub(crate) const fn new(memory: ProcessMemory) -> Self {
+        Self { memory, permit: None, wait: None }
+    }
+
+    /// Bytes reserved.
+    pub(crate) fn bytes(&self) -> usize {
+        self.permit.as_ref().map_or(0, MemoryPermit::bytes)
+    }
+
+    /// Reserves memory up to `bytes` in all; pending while there is not enough.
+    pub(crate) fn poll_reserve(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
+        if self.bytes() >= bytes || self.wait.is_none() && self.try_reserve(bytes) {
+            return Poll::Ready(());
+        }
+        let more = bytes - self.bytes();
+        let memory = &self.memory;
+        let wait = self.wait.get_or_insert_with(|| {
+            let memory = memory.clone();
+            Box::pin(async move { memory.reserve(MemoryPart::Connections, more).await })
+        });
+        let Poll::Ready(granted) = wait.as_mut().poll(cx) else { return Poll::Pending };
+        self.wait = None;
+        // More than connections can ever have is not accounted for: the smallest limit allows it.
+        if let Some(granted) = granted {
+            self.add(granted);
+        }
+        Poll::Ready(())
+    }
+
+    /// Reserves memory up to `bytes` in all; false if there is not enough now.
+    pub(crate) fn try_reserve(&mut self, bytes: usize) -> bool {
+        match &mut self.permit {
+            Some(permit) => permit.try_grow(bytes),
+            None => {
+                self.permit = self.memory.try_reserve(MemoryPart::Connections, bytes);
+                self.permit.is_some()
+            }
+        }
+    }
+
+    /// Releases all but `bytes`, and ends a wait.
+    pub(crate) fn release(&mut self, bytes: usize) {
+        self.wait = None;
+        match &mut self.permit {
+            Some(permit) if bytes > 0 => permit.shrink(bytes),
+            _ => self.permit = None,
+        }
+    }
+
+    /// Takes half of what is reserved.
+    pub(crate) fn take_half(&mut self) -> Option<MemoryPermit> {
+        let permit = self.permit.as_mut()?;
+        Some(permit.split(permit.bytes() / 2))
+    }
+
+    fn add(&mut self, more: MemoryPermit) {
+        match &mut self.permit {
+            Some(permit) => permit.merge(more),
+            None => self.permit = Some(more),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_with_the_memory_of_another_connection() {
+        let all = ProcessMemory::new(1 << 20, Vec::new());
+        let most = all.most(MemoryPart::Connections) as usize;
+        let (mut first, mut second) =
+            (ActiveMemory::new(all.clone()), ActiveMemory::new(all.clone()));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(first.poll_reserve(&mut cx, most).is_ready());
+        assert!(second.poll_reserve(&mut cx, 1_000).is_pending());
+        assert!(!second.try_reserve(1));
+        let half = first.take_half();
+        first.release(0);
+        assert_eq!((first.bytes(), half.map(|half| half.bytes())), (0, Some(most / 2)));
+        assert!(second.poll_reserve(&mut cx, 1_000).is_ready());
+        assert_eq!((second.bytes(), all.reserved(MemoryPart::Connections)), (1_000, 1_000));
+        second.release(10);
+        assert_eq!(all.reserved(MemoryPart::Connections), 10);
+    }
+}

@@ -1,0 +1,137 @@
+//! Connections, bodies and queries while the memory limit is used up.
+
+use std::time::Duration;
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{sleep, timeout},
+};
+use tsd_engine::{MemoryPart, MemoryPermit, ProcessMemory};
+
+use super::harness::{POINTS, RANGE, Tsd, engine_config, read_to_end, with_limits};
+use crate::Limits;
+
+const LIMIT: u64 = 8 << 20;
+/// Long enough for a server on a busy machine to do what it should not do.
+const SOON: Duration = Duration::from_millis(100);
+
+/// A server with a small memory limit.
+async fn start() -> (Tsd, ProcessMemory) {
+    let memory = ProcessMemory::new(LIMIT, Vec::new());
+    let mut engine = engine_config();
+    engine.memory = memory.clone();
+    let limits = Limits { memory_wait: SOON, ..Limits::default() };
+    (Tsd::start_with(with_limits(limits), engine).await, memory)
+}
+
+/// Takes all that a part can get.
+fn take_all(memory: &ProcessMemory, part: MemoryPart) -> MemoryPermit {
+    let all = memory.most(part) - memory.reserved(part);
+    memory.try_reserve(part, all as usize).unwrap()
+}
+
+async fn released(memory: &ProcessMemory) {
+    while MemoryPart::ALL.iter().any(|part| memory.reserved(*part) > 0) {
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn head(length: usize) -> String {
+    format!(
+        "POST /api/put HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+    )
+}
+
+#[tokio::test]
+async fn a_body_waits_for_memory_and_then_is_refused_with_the_key() {
+    let (tsd, memory) = start().await;
+    let half = memory.most(MemoryPart::Bodies) as usize / 2;
+    let mut slow = tsd.connect().await;
+    slow.write_all(head(POINTS.len() + half).as_bytes()).await.unwrap();
+    slow.write_all(" ".repeat(half).as_bytes()).await.unwrap();
+    while memory.reserved(MemoryPart::Bodies) < half as u64 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let rest = take_all(&memory, MemoryPart::Bodies);
+    let refused = tsd.post("/api/put", POINTS).await;
+    assert_eq!(
+        refused.line(),
+        r#"503 {"error":{"code":503,"message":"Please throttle: no memory is left for the request body (tsd.memory.limit)"}}"#
+    );
+    let status = tsd.get("/api/status").await.json();
+    assert_eq!(status["status"], "ok");
+    assert_eq!(status["problems"][0]["part"], "memory", "{status}");
+    assert_eq!(
+        status["problems"][0]["reason"],
+        "request bodies are refused: the memory of 8MB (tsd.memory.limit) is used up"
+    );
+    drop(rest);
+    slow.write_all(POINTS.as_bytes()).await.unwrap();
+    assert!(read_to_end(&mut slow).await.starts_with("HTTP/1.1 204 "));
+    assert_eq!(tsd.post("/api/put", POINTS).await.status, 204);
+    tsd.no_connections().await;
+    released(&memory).await;
+}
+
+#[tokio::test]
+async fn a_body_that_waits_goes_on_when_memory_is_released() {
+    let memory = ProcessMemory::new(LIMIT, Vec::new());
+    let mut engine = engine_config();
+    engine.memory = memory.clone();
+    let limits = Limits { memory_wait: Duration::from_mins(10), ..Limits::default() };
+    let tsd = Tsd::start_with(with_limits(limits), engine).await;
+    let all = take_all(&memory, MemoryPart::Bodies);
+    let put = tsd.post("/api/put", POINTS);
+    let release = async {
+        sleep(SOON).await;
+        drop(all);
+    };
+    assert_eq!(tokio::join!(put, release).0.status, 204);
+    tsd.no_connections().await;
+    released(&memory).await;
+}
+
+#[tokio::test]
+async fn a_telnet_connection_waits_for_memory_and_loses_nothing() {
+    let (tsd, memory) = start().await;
+    let mut stream = tsd.connect().await;
+    let mut reply = [0; 3];
+    stream.write_all(b"status\n").await.unwrap();
+    stream.read_exact(&mut reply).await.unwrap();
+    let minimum = crate::connection_memory::TELNET_BYTES as u64;
+    while memory.reserved(MemoryPart::Connections) > minimum {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let all = take_all(&memory, MemoryPart::Connections);
+    stream.write_all(b"put held 1356998400 7 a=b\nstatus\n").await.unwrap();
+    assert!(timeout(SOON, stream.read_u8()).await.is_err(), "nothing is read");
+    let refused = tsd.exchange(b"status\n").await;
+    assert_eq!(refused, "error: no memory is left (tsd.memory.limit)\n");
+    let refused = tsd.exchange(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await;
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert!(refused.contains("no memory is left (tsd.memory.limit)"), "{refused}");
+    drop(all);
+    stream.read_exact(&mut reply).await.unwrap();
+    stream.write_all(b"exit\n").await.unwrap();
+    assert_eq!(read_to_end(&mut stream).await, "");
+    let found = tsd.get(&format!("/api/query?{RANGE}&m=sum:held")).await;
+    assert!(found.text().contains(r#""1356998400":7"#), "{}", found.line());
+    tsd.no_connections().await;
+    released(&memory).await;
+}
+
+#[tokio::test]
+async fn a_query_without_memory_is_refused_with_the_key_and_works_later() {
+    let (tsd, memory) = start().await;
+    assert_eq!(tsd.post("/api/put", POINTS).await.status, 204);
+    let uri = format!("/api/query?{RANGE}&m=sum:m");
+    let all = take_all(&memory, MemoryPart::Queries);
+    let refused = tsd.get(&uri).await;
+    assert_eq!(refused.status, 503, "{}", refused.line());
+    assert!(refused.text().contains("all of the 8MB of memory (tsd.memory.limit)"));
+    assert_eq!(tsd.post("/api/put", POINTS).await.status, 204, "bodies have memory of their own");
+    drop(all);
+    assert_eq!(tsd.get(&uri).await.status, 200);
+    tsd.no_connections().await;
+    released(&memory).await;
+}
