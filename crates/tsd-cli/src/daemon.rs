@@ -8,6 +8,7 @@ use tracing::{info, warn};
 use crate::{
     config::{Config, EngineKind, Settings},
     logging,
+    memory_limit::{MemoryLimit, MemoryPlan},
     node::Node,
     open_files, version,
 };
@@ -25,6 +26,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     log_start(config, settings);
+    log_memory(&settings.memory);
     open_files::raise_limit();
     // Before threads and files are created: they would fail without a reason.
     open_files::plan()?;
@@ -57,6 +59,21 @@ fn log_start(config: &Config, settings: &Settings) {
         directory = %storage.data_directory.display(),
         configuration = %file,
         "starting"
+    );
+}
+
+/// Says how much memory the process may take, and why.
+fn log_memory(plan: &MemoryPlan) {
+    let MemoryLimit { bytes, source } = plan.limit;
+    let fixed: u64 = plan.budget.fixed().iter().map(|(_, bytes)| bytes).sum();
+    info!(
+        limit = bytes,
+        %source,
+        memtables = plan.memtables,
+        block_cache = plan.block_cache,
+        series_cache = plan.series,
+        connections_and_queries = bytes.saturating_sub(fixed),
+        "memory limit"
     );
 }
 

@@ -14,6 +14,7 @@ mod hbase_stats;
 mod import;
 mod limits_file;
 mod logging;
+pub mod memory_limit;
 mod node;
 mod open_files;
 mod properties_file;

@@ -102,6 +102,7 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
     let lsm = tokio::task::spawn_blocking(move || LsmStorage::open(&lsm)).await??;
     let wal = WalConfig {
         memtable_bytes: storage.memtable_bytes,
+        queue_bytes: storage.log_queue_bytes,
         max_age: storage.memtable_max_age,
         segment_bytes: storage.segment_bytes,
         accept_damage: storage.accept_damage,

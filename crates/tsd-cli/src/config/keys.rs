@@ -190,7 +190,8 @@ pub static KEYS: &[Key] = &[
     int("tsd.http.request.max_chunk", "16777216", 1, BYTES_MAX),
     // Maximum size of a compressed body after decompression, bytes; at least max_chunk.
     int("tsd.http.request.max_inflated", "67108864", 1, BYTES_MAX),
-    // Memory of all request bodies, bytes; more is answered with 503.
+    // Memory of all request bodies, bytes; more is answered with 503. Less by default if
+    // `tsd.memory.limit` is small, as the other sizes in memory.
     int("tsd.http.request.max_total", "268435456", 1, BYTES_MAX),
     // Maximum time without progress inside a request, seconds.
     int("tsd.http.request.timeout", "60", 1, INT_MAX),
@@ -199,6 +200,9 @@ pub static KEYS: &[Key] = &[
     without_effect("tsd.http.staticroot", None),
     one_of("tsd.log.format", "text", &["text", "json"]),
     text("tsd.log.level", Some("info")),
+    // Memory of the process, bytes; 0 is 60 % of the machine's, or of the control group's limit. Sizes
+    // of its parts that are not set scale with it.
+    int("tsd.memory.limit", "0", 0, BYTES_MAX),
     one_of("tsd.mode", "rw", &["rw", "ro", "wo"]),
     without_effect("tsd.network.async_io", Some("true")),
     int("tsd.network.backlog", "3072", 1, INT_MAX),
@@ -233,7 +237,8 @@ pub static KEYS: &[Key] = &[
     // Concurrent scans of one query.
     int("tsd.query.max_scans", "8", 1, 1024),
     int("tsd.query.max_sub_queries", "1000", 1, INT_MAX),
-    // Memory of all queries, bytes; 0 is a quarter of the machine's.
+    // Memory of all queries, bytes; 0 is five twelfths of `tsd.memory.limit`, at most what it has for
+    // queries.
     int("tsd.query.max_total_memory_bytes", "0", 0, BYTES_MAX),
     // Queries accepted beyond `max_running`; one more is answered with 503.
     int("tsd.query.max_waiting", "256", 0, 1 << 20),

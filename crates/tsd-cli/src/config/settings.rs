@@ -3,6 +3,7 @@
 mod engine;
 mod extra_data;
 mod hbase;
+mod memory;
 mod queries;
 mod server;
 
@@ -19,7 +20,12 @@ use tsd_server::ServerConfig;
 
 pub use self::hbase::{Ack, HBaseSettings};
 use super::{Config, ConfigError};
-use crate::limits_file::LimitsFile;
+use crate::{
+    limits_file::LimitsFile,
+    memory_limit::{
+        BLOCK_CACHE_KEY, BODIES_KEY, MEMTABLES_KEY, MemoryPlan, SERIES_KEY, WRITE_QUEUE_KEY,
+    },
+};
 
 /// Typed and validated settings of the program.
 #[derive(Clone, Debug)]
@@ -40,6 +46,8 @@ pub struct Settings {
     pub import: ImportSettings,
     /// File of query limits by metric, if one is configured.
     pub limits_file: Option<LimitsFile>,
+    /// The memory limit and its parts.
+    pub memory: MemoryPlan,
     /// Time zone of dates.
     pub zone_name: String,
 }
@@ -95,6 +103,8 @@ pub struct StorageSettings {
     pub schema: TableSchema,
     /// Maximum size of the memtables, bytes.
     pub memtable_bytes: usize,
+    /// Maximum size of the writes queued for the log, bytes.
+    pub log_queue_bytes: usize,
     /// Maximum age of a row in a memtable.
     pub memtable_max_age: Duration,
     /// Size of the log, in bytes, at which the memtable is rotated.
@@ -113,20 +123,48 @@ impl Settings {
     /// Validates and converts every value.
     pub fn from_config(config: &Config) -> Result<Self, ConfigError> {
         config.check()?;
-        let storage = storage(config)?;
-        let engine = engine::engine(config, storage.schema)?;
+        let mut storage = storage(config)?;
+        let memory = memory::memory(config, storage.engine, &storage.schema)?;
+        storage.memtable_bytes = usize::try_from(memory.memtables).unwrap_or(usize::MAX);
+        storage.cache_bytes = memory.block_cache;
+        storage.log_queue_bytes = usize::try_from(memory.log_queue).unwrap_or(usize::MAX);
+        let mut engine = engine::engine(config, storage.schema)?;
+        limit_engine(&mut engine, &memory);
+        let mut server = server::server(config)?;
+        server.limits.all_bodies_bytes = usize::try_from(memory.bodies).unwrap_or(usize::MAX);
+        for (key, size) in [
+            (MEMTABLES_KEY, memory.memtables),
+            (BLOCK_CACHE_KEY, memory.block_cache),
+            (SERIES_KEY, memory.series),
+            (WRITE_QUEUE_KEY, memory.write_queue),
+            (BODIES_KEY, memory.bodies),
+        ] {
+            server.properties.insert(key.to_owned(), size.to_string());
+        }
         Ok(Self {
             worker_threads: worker_threads(config),
             shutdown_timeout: Duration::from_secs(config.int("tsd.shutdown.timeout")),
             log: log(config)?,
             limits_file: queries::limits_file(config, &engine.query)?,
             engine,
-            server: server::server(config)?,
+            server,
+            memory,
             import: import(config),
             zone_name: zone_name(config)?,
             storage,
         })
     }
+}
+
+/// Sets the sizes of the engine's parts.
+fn limit_engine(engine: &mut EngineConfig, memory: &MemoryPlan) {
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    engine.memory = memory.budget.clone();
+    engine.ingest.series_cache_entries = size(memory.series);
+    engine.ingest.bucket_queue_bytes = size(memory.write_queue);
+    engine.uids.max_cached_names = size(memory.names);
+    engine.compaction.max_queue_bytes = size(memory.compaction_queue);
+    engine.query.max_total_memory_bytes = memory.queries;
 }
 
 fn text(config: &Config, key: &str) -> String {
@@ -239,10 +277,12 @@ fn storage(config: &Config) -> Result<StorageSettings, ConfigError> {
         hbase: hbase::hbase(config)?,
         data_directory: text(config, "tsd.storage.data_directory").into(),
         schema,
-        memtable_bytes: config.int("tsd.storage.memtable.size"),
+        // Sizes are set by the memory limit.
+        memtable_bytes: 0,
+        log_queue_bytes: 0,
         memtable_max_age: Duration::from_secs(config.int("tsd.storage.memtable.max_age")),
         segment_bytes: config.int("tsd.storage.log.segment_size"),
-        cache_bytes: config.int("tsd.storage.cache.size"),
+        cache_bytes: 0,
         reserve_bytes: config.int("tsd.storage.reserve"),
         open_files: tsd_storage_lsm::LsmConfig::DEFAULT_OPEN_FILES,
         accept_damage: config.bool("tsd.storage.accept_damage"),

@@ -26,8 +26,6 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
         ingest: IngestConfig {
             max_tags: config.int("tsd.storage.max_tags"),
             enable_appends: config.bool("tsd.storage.enable_appends"),
-            series_cache_entries: config.int("tsd.core.series_cache.size"),
-            bucket_queue_bytes: config.int("tsd.storage.write.queue_size"),
             queue_deadline: Duration::from_millis(config.int("tsd.storage.write.deadline")),
             store_deadline: Duration::from_millis(config.int("tsd.storage.write.deadline")),
             max_writes_in_flight: if config.writes_directly() {

@@ -1,6 +1,6 @@
 //! Settings of queries.
 
-use std::{fs, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use tsd_engine::QueryConfig;
 
@@ -8,9 +8,6 @@ use crate::{
     config::{Config, ConfigError},
     limits_file::LimitsFile,
 };
-
-/// Assumed memory of the machine if it is not known.
-const UNKNOWN_MEMORY: u64 = 4 << 30;
 
 /// Settings of the query engine; [`limits_file`] adds the limits by metric.
 pub(super) fn queries(config: &Config) -> QueryConfig {
@@ -24,10 +21,6 @@ pub(super) fn queries(config: &Config) -> QueryConfig {
         allow_bytes_override: config.bool("tsd.query.limits.bytes.allow_override"),
         allow_data_points_override: config.bool("tsd.query.limits.data_points.allow_override"),
         max_memory_bytes: config.int("tsd.query.max_memory_bytes"),
-        max_total_memory_bytes: match config.int("tsd.query.max_total_memory_bytes") {
-            0 => machine_memory() / 4,
-            bytes => bytes,
-        },
         max_sub_queries: config.int("tsd.query.max_sub_queries"),
         allow_duplicates: config.bool("tsd.query.allow_simultaneous_duplicates"),
         filter_expansion_limit: config.int("tsd.query.filter.expansion_limit"),
@@ -59,21 +52,11 @@ pub(super) fn limits_file(
     Ok(Some(file))
 }
 
-/// Memory of the machine, or of the container if it is less.
-fn machine_memory() -> u64 {
-    let number = |text: String| text.trim().parse::<u64>().ok();
-    let container = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(number);
-    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        kilobytes.checked_mul(1_024)
-    });
-    [container, machine].into_iter().flatten().min().unwrap_or(UNKNOWN_MEMORY)
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::fs;
 
     use super::*;
     use crate::config::Settings;

@@ -58,7 +58,6 @@ fn limits(config: &Config) -> Limits {
         write_timeout: Duration::from_secs(config.int("tsd.network.write_timeout")),
         body_bytes: config.int("tsd.http.request.max_chunk"),
         inflated_bytes: config.int("tsd.http.request.max_inflated"),
-        all_bodies_bytes: config.int("tsd.http.request.max_total"),
         telnet_line_bytes: config.int("tsd.network.max_line_length"),
         ..defaults
     }
