@@ -19,6 +19,7 @@ mod hbase_fake;
 mod http;
 mod in_process;
 mod invariants;
+mod memory;
 mod metrics;
 mod metrics_doc;
 mod refusals;

@@ -1,0 +1,184 @@
+//! The memory limit of the process: slow clients and wide queries at the same time.
+
+use std::{
+    fs,
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+    sync::Barrier,
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+use tsd_testkit::{Daemon, HttpResponse, connect, http, wait_for};
+
+use crate::{report, tsdb};
+
+const LIMIT: u64 = 256 << 20;
+/// What the process may have beside its limit: pages of the program itself, which a test build has
+/// many of.
+const PROGRAM: u64 = 64 << 20;
+const SLOW_CONNECTIONS: usize = 300;
+const BODY_BYTES: usize = 200_000;
+const WIDE_QUERIES: usize = 16;
+const SERIES: usize = 200;
+const POINTS: usize = 2_000;
+const START: usize = 1_600_000_000;
+
+/// Largest resident memory of a process so far, in bytes.
+fn peak_memory(daemon: &Daemon) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    let kilobytes = line.trim().strip_suffix("kB").expect("kilobytes").trim();
+    kilobytes.parse::<u64>().expect("a number") << 10
+}
+
+fn gauge(daemon: &Daemon, name: &str) -> Option<u64> {
+    let metrics = http(daemon.address(), "GET", "/metrics", None).body;
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned)?;
+    line.trim().parse::<f64>().ok().map(|value| value as u64)
+}
+
+fn reserved(daemon: &Daemon, part: &str) -> u64 {
+    gauge(daemon, &format!("tsd_memory_reserved_bytes{{part=\"{part}\"}}")).expect("a gauge")
+}
+
+/// Writes the series, and waits until they are stored.
+fn fill(daemon: &Daemon) {
+    let mut connection = connect(daemon.address());
+    let mut lines = Vec::new();
+    for second in 0..POINTS {
+        for series in 0..SERIES {
+            let time = START + second;
+            writeln!(lines, "put wide {time} {second} host=h{series}").expect("memory");
+        }
+    }
+    connection.write_all(&lines).expect("send");
+    let count = format!("/api/query?start={}&end={}&m=sum:1h-count:wide", START - 1, START + 3_600);
+    let all = wait_for(Duration::from_mins(2), || {
+        let counted: Value =
+            serde_json::from_str(&http(daemon.address(), "GET", &count, None).body).ok()?;
+        let dps = counted[0]["dps"].as_object()?;
+        let points: f64 = dps.values().filter_map(Value::as_f64).sum();
+        (points as usize == SERIES * POINTS).then_some(())
+    });
+    all.expect("all points are stored");
+}
+
+fn wide_query(daemon: &Daemon) -> HttpResponse {
+    let uri = format!("/api/query?start={}&end={}&m=none:wide", START - 1, START + 3_600);
+    http(daemon.address(), "GET", &uri, None)
+}
+
+/// A body of one point, without its last byte.
+fn start_slow_put(daemon: &Daemon, number: usize) -> TcpStream {
+    let mut connection = connect(daemon.address());
+    let point =
+        format!(r#"{{"metric":"slow","timestamp":{START},"value":1,"tags":{{"n":"{number}"}}}}"#);
+    let head =
+        format!("POST /api/put HTTP/1.1\r\nHost: t\r\nContent-Length: {BODY_BYTES}\r\n\r\n{point}");
+    // A refused request may be reset while its body is sent.
+    let _ = connection.write_all(head.as_bytes());
+    let _ = connection.write_all(&vec![b' '; BODY_BYTES - point.len() - 1]);
+    connection
+}
+
+/// Ends the body and returns the response.
+fn finish_slow_put(mut connection: TcpStream) -> String {
+    let _ = connection.write_all(b" ");
+    connection.set_read_timeout(Some(Duration::from_mins(1))).expect("a timeout");
+    let mut response = Vec::new();
+    let mut chunk = [0; 4_096];
+    loop {
+        match connection.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(read) => {
+                response.extend_from_slice(&chunk[..read]);
+                // The connection stays open after a success.
+                if response.starts_with(b"HTTP/1.1 204") {
+                    break;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+            Err(error) => panic!("no response: {error}"),
+        }
+    }
+    String::from_utf8(response).expect("text")
+}
+
+#[test]
+fn slow_clients_and_wide_queries_together_stay_within_the_memory_limit() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let daemon = tsdb(dir.path()).env("TSD_MEMORY_LIMIT", &LIMIT.to_string()).start();
+    assert_eq!(gauge(&daemon, "tsd_memory_limit_bytes"), Some(LIMIT));
+    let logged = daemon.wait_for_event("memory limit", |_| true);
+    assert_eq!((&logged["limit"], &logged["source"]), (&LIMIT.into(), &"tsd.memory.limit".into()));
+    fill(&daemon);
+    assert_eq!(wide_query(&daemon).status, 200, "one wide query fits");
+    let (bodies, queries) = (reserved(&daemon, "bodies"), reserved(&daemon, "queries"));
+    assert_eq!((bodies, queries), (0, 0));
+
+    let mut telnet = Vec::new();
+    for number in 0..SLOW_CONNECTIONS {
+        let mut connection = connect(daemon.address());
+        write!(connection, "put half {START} 1 n={number}").expect("send");
+        telnet.push(connection);
+    }
+    let slow: Vec<_> = (0..SLOW_CONNECTIONS).map(|n| start_slow_put(&daemon, n)).collect();
+    let together = Barrier::new(WIDE_QUERIES);
+    let answers: Vec<HttpResponse> = thread::scope(|scope| {
+        let query = || {
+            together.wait();
+            wide_query(&daemon)
+        };
+        let queries: Vec<_> = (0..WIDE_QUERIES).map(|_| scope.spawn(query)).collect();
+        queries.into_iter().map(|query| query.join().expect("no panic")).collect()
+    });
+    for answer in &answers {
+        let is_clear = answer.status == 200
+            || [413, 503].contains(&answer.status) && answer.body.contains("tsd.memory.limit");
+        assert!(is_clear, "{} {:.300}", answer.status, answer.body);
+    }
+    let responses: Vec<String> = slow.into_iter().map(finish_slow_put).collect();
+    let mut refused = 0;
+    for response in &responses {
+        let is_refused =
+            response.starts_with("HTTP/1.1 503 ") && response.contains("tsd.memory.limit");
+        assert!(is_refused || response.starts_with("HTTP/1.1 204"), "{response:.300}");
+        refused += usize::from(is_refused);
+    }
+    assert!(refused > 0, "more bodies than memory");
+    assert!(refused < SLOW_CONNECTIONS, "and some fit");
+    let status: Value =
+        serde_json::from_str(&http(daemon.address(), "GET", "/api/status", None).body)
+            .expect("JSON");
+    assert_eq!(status["problems"][0]["part"], "memory", "{status}");
+    for mut connection in telnet {
+        connection.write_all(b"\nexit\n").expect("send");
+        let mut reply = String::new();
+        connection.read_to_string(&mut reply).expect("the end");
+        assert_eq!(reply, "", "a slow line is stored");
+    }
+
+    let peak = peak_memory(&daemon);
+    let answered = answers.iter().filter(|answer| answer.status == 200).count();
+    report(&format!(
+        "memory: limit {} MiB, peak {} MiB; {answered} of {WIDE_QUERIES} queries and {} of \
+         {SLOW_CONNECTIONS} bodies at once",
+        LIMIT >> 20,
+        peak >> 20,
+        SLOW_CONNECTIONS - refused
+    ));
+    assert!(peak < LIMIT + PROGRAM, "{peak}");
+    let released = wait_for(Duration::from_mins(1), || {
+        (reserved(&daemon, "bodies") == 0 && reserved(&daemon, "queries") == 0).then_some(())
+    });
+    released.expect("all memory is released");
+    assert_eq!(wide_query(&daemon).status, 200);
+    let after = finish_slow_put(start_slow_put(&daemon, SLOW_CONNECTIONS));
+    assert!(after.starts_with("HTTP/1.1 204"), "{after}");
+    let uri = format!("/api/query?start={}&end={}&m=sum:half", START - 1, START + 1);
+    let stored = http(daemon.address(), "GET", &uri, None).body;
+    assert!(stored.contains(&format!(r#""{START}":{SLOW_CONNECTIONS}"#)), "{stored}");
+    assert!(daemon.terminate().success());
+}
