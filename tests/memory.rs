@@ -22,7 +22,7 @@ const SLOW_CONNECTIONS: usize = 300;
 const BODY_BYTES: usize = 200_000;
 const WIDE_QUERIES: usize = 16;
 const SERIES: usize = 200;
-const POINTS: usize = 2_000;
+const POINTS: usize = 1_000;
 const START: usize = 1_600_000_000;
 
 /// Largest resident memory of a process so far, in bytes.
@@ -54,7 +54,8 @@ fn fill(daemon: &Daemon) {
         }
     }
     connection.write_all(&lines).expect("send");
-    let count = format!("/api/query?start={}&end={}&m=sum:1h-count:wide", START - 1, START + 3_600);
+    let (from, to) = (START - 3_600, START + 3_600);
+    let count = format!("/api/query?start={from}&end={to}&m=sum:1h-count:wide");
     let all = wait_for(Duration::from_mins(2), || {
         let counted: Value =
             serde_json::from_str(&http(daemon.address(), "GET", &count, None).body).ok()?;

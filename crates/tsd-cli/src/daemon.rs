@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use crate::{
     config::{Config, EngineKind, Settings},
     logging,
-    memory_limit::{MemoryLimit, MemoryPlan},
+    memory_limit::{LimitSource, MemoryLimit, MemoryPlan, SMALLEST_LIMIT},
     node::Node,
     open_files, version,
 };
@@ -65,6 +65,9 @@ fn log_start(config: &Config, settings: &Settings) {
 /// Says how much memory the process may take, and why.
 fn log_memory(plan: &MemoryPlan) {
     let MemoryLimit { bytes, source } = plan.limit;
+    if source != LimitSource::Configured && bytes == SMALLEST_LIMIT {
+        warn!(limit = bytes, "the limit is the smallest that works, and more than {source}");
+    }
     let fixed: u64 = plan.budget.fixed().iter().map(|(_, bytes)| bytes).sum();
     info!(
         limit = bytes,

@@ -94,10 +94,9 @@ impl ActiveMemory {
         }
     }
 
-    /// Takes half of what is reserved.
-    pub(crate) fn take_half(&mut self) -> Option<MemoryPermit> {
-        let permit = self.permit.as_mut()?;
-        Some(permit.split(permit.bytes() / 2))
+    /// Takes `bytes` of what is reserved, or all of it.
+    pub(crate) fn take(&mut self, bytes: usize) -> Option<MemoryPermit> {
+        Some(self.permit.as_mut()?.split(bytes))
     }
 
     fn add(&mut self, more: MemoryPermit) {
@@ -124,7 +123,7 @@ mod tests {
         assert!(first.poll_reserve(&mut cx, most).is_ready());
         assert!(second.poll_reserve(&mut cx, 1_000).is_pending());
         assert!(!second.try_reserve(1));
-        let half = first.take_half();
+        let half = first.take(most / 2);
         first.release(0);
         assert_eq!((first.bytes(), half.map(|half| half.bytes())), (0, Some(most / 2)));
         assert!(second.poll_reserve(&mut cx, 1_000).is_ready());

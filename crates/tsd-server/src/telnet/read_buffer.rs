@@ -51,9 +51,16 @@ pub(crate) struct ReadBuffer {
     memory: ActiveMemory,
 }
 
-/// Memory to reserve for a read: the buffer, and as much again for the points of its lines.
+/// Memory of the buffer of a read, as a multiple of the read: a buffer with a rest in it grows to
+/// twice its size.
+const BUFFER_FACTOR: usize = 2;
+/// Memory of the points of a read, as a multiple of the read: the cells of short lines are longer
+/// than the lines.
+const POINTS_FACTOR: usize = 3;
+
+/// Memory to reserve for a read.
 const fn memory_of(read_size: usize) -> usize {
-    2 * read_size
+    (BUFFER_FACTOR + POINTS_FACTOR) * read_size
 }
 
 impl ReadBuffer {
@@ -105,7 +112,7 @@ impl ReadBuffer {
 
     /// Takes the memory that is reserved for the points of the lines read.
     pub(crate) fn take_point_memory(&mut self) -> Option<MemoryPermit> {
-        self.memory.take_half()
+        self.memory.take(POINTS_FACTOR * self.read_size)
     }
 
     /// Returns the buffer to the pool if it is nearly empty; a short rest is copied to a small
@@ -192,7 +199,8 @@ mod tests {
         let pending =
             poll_fn(|cx| Poll::Ready(read_buffer.poll_read(cx, &mut server).is_pending())).await;
         assert!(pending);
-        assert_eq!(memory.reserved(MemoryPart::Connections), FIRST_READ as u64);
+        let points = (POINTS_FACTOR * FIRST_READ) as u64;
+        assert_eq!(memory.reserved(MemoryPart::Connections), points);
         drop(of_points);
         assert_eq!(memory.reserved(MemoryPart::Connections), 0);
     }

@@ -64,14 +64,14 @@ mod tests {
     fn parts_follow_the_limit_and_are_shown_with_their_sizes() {
         let settings = settings(&[("tsd.memory.limit", "268435456")]).unwrap();
         let plan = &settings.memory;
-        assert_eq!(settings.storage.memtable_bytes, 32 << 20);
+        assert_eq!(settings.storage.memtable_bytes, 26_843_545);
         assert_eq!(settings.storage.cache_bytes, 16 << 20);
         assert_eq!(settings.engine.ingest.series_cache_entries as u64, plan.series);
         assert_eq!(settings.engine.memory.limit(), 268_435_456);
         assert_eq!(settings.engine.query.max_total_memory_bytes, plan.queries);
         assert_eq!(settings.server.limits.all_bodies_bytes as u64, plan.bodies);
         let shown = |key: &str| settings.server.properties.get(key).map(String::as_str);
-        assert_eq!(shown("tsd.storage.memtable.size"), Some("33554432"));
+        assert_eq!(shown("tsd.storage.memtable.size"), Some("26843545"));
         assert_eq!(shown("tsd.storage.cache.size"), Some("16777216"));
     }
 
@@ -84,6 +84,6 @@ mod tests {
         let error = settings(&[limit, ("tsd.http.request.max_total", "268435456")]).unwrap_err();
         assert!(error.contains("at most"), "{error}");
         let error = settings(&[("tsd.memory.limit", "1000")]).unwrap_err();
-        assert!(error.contains("expected at least 134217728 bytes"), "{error}");
+        assert!(error.contains("expected at least 268435456 bytes"), "{error}");
     }
 }
