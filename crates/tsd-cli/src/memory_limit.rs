@@ -6,7 +6,7 @@
 
 use std::{fmt, fs, path::Path};
 
-use tsd_engine::{MEMORY_LIMIT_KEY, MemoryPart, ProcessMemory};
+use tsd_engine::{FixedShare, MEMORY_LIMIT_KEY, MemoryPart, ProcessMemory};
 
 const MB: u64 = 1 << 20;
 /// Smallest limit that a daemon works with.
@@ -204,12 +204,11 @@ impl MemoryPlan {
     }
 }
 
+/// Key of a part, its configured value, and its share.
+type ConfiguredShare<'a> = (&'static str, Option<u64>, Option<&'a FixedShare>);
+
 /// The error of fixed parts that leave too little.
-fn too_large(
-    limit: MemoryLimit,
-    fixed_bytes: u64,
-    set: &[(&'static str, Option<u64>, Option<&(&'static str, u64)>)],
-) -> PartsTooLarge {
+fn too_large(limit: MemoryLimit, fixed_bytes: u64, set: &[ConfiguredShare<'_>]) -> PartsTooLarge {
     let mut set: Vec<_> = set
         .iter()
         .filter_map(|(key, value, share)| Some((*key, (*value)?, share.map_or(0, |it| it.1))))

@@ -26,6 +26,7 @@ impl WriteMetrics {
 ///
 /// Idempotent. Must run after the recorder is installed and before the first metric is recorded.
 pub fn describe_metrics() {
+    describe_memory_metrics();
     for (name, text) in [
         ("tsd_actor_mailbox_rejected_total", "Messages rejected because a mailbox was full."),
         ("tsd_actor_restarts_total", "Restarts of an actor after a panic."),
@@ -48,15 +49,6 @@ pub fn describe_metrics() {
         ("tsd_compaction_writes_total", "Compacted columns written."),
         ("tsd_ingest_points_received_total", "Points received, stored or not."),
         ("tsd_ingest_unreported_failures_total", "Failed points whose connection had ended."),
-        (
-            "tsd_memory_refusals_total",
-            "Connections, request bodies and queries refused because `tsd.memory.limit` was used \
-             up, by part (connections, bodies, queries).",
-        ),
-        (
-            "tsd_memory_waits_total",
-            "Waits of connections and request bodies for memory, by part (connections, bodies).",
-        ),
         (
             "tsd_meta_tracking_dropped_total",
             "Series whose meta data was not written, because of overload or an error.",
@@ -84,13 +76,6 @@ pub fn describe_metrics() {
         ("tsd_actor_mailbox_messages", Unit::Count, "Messages in mailboxes."),
         ("tsd_compaction_queue_bytes", Unit::Bytes, "Size of the row compaction queues."),
         ("tsd_compaction_queue_rows", Unit::Count, "Rows in the row compaction queues."),
-        ("tsd_memory_limit_bytes", Unit::Bytes, "Memory limit of the process."),
-        (
-            "tsd_memory_reserved_bytes",
-            Unit::Bytes,
-            "Memory of fixed size for caches, memtables and queues, and memory reserved by connections, request \
-             bodies and queries, by part.",
-        ),
         ("tsd_query_memory_bytes", Unit::Bytes, "Memory reserved by queries."),
         ("tsd_query_memory_limit_bytes", Unit::Bytes, "Memory limit of all queries; 0: none."),
         ("tsd_query_queued", Unit::Count, "Queries queued for admission."),
@@ -128,6 +113,33 @@ pub fn describe_metrics() {
         ),
     ] {
         describe_histogram!(name, unit, text);
+    }
+}
+
+fn describe_memory_metrics() {
+    for (name, text) in [
+        (
+            "tsd_memory_refusals_total",
+            "Connections, request bodies and queries refused because `tsd.memory.limit` was used \
+             up, by part (connections, bodies, queries).",
+        ),
+        (
+            "tsd_memory_waits_total",
+            "Waits of connections and request bodies for memory, by part (connections, bodies).",
+        ),
+    ] {
+        describe_counter!(name, text);
+    }
+    for (name, unit, text) in [
+        ("tsd_memory_limit_bytes", Unit::Bytes, "Memory limit of the process."),
+        (
+            "tsd_memory_reserved_bytes",
+            Unit::Bytes,
+            "Memory of fixed size for caches, memtables and queues, and memory reserved by connections, request \
+             bodies and queries, by part.",
+        ),
+    ] {
+        describe_gauge!(name, unit, text);
     }
 }
 

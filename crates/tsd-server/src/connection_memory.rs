@@ -76,13 +76,11 @@ impl ActiveMemory {
 
     /// Reserves memory up to `bytes` in all; false if there is not enough now.
     pub(crate) fn try_reserve(&mut self, bytes: usize) -> bool {
-        match &mut self.permit {
-            Some(permit) => permit.try_grow(bytes),
-            None => {
-                self.permit = self.memory.try_reserve(MemoryPart::Connections, bytes);
-                self.permit.is_some()
-            }
+        if let Some(permit) = &mut self.permit {
+            return permit.try_grow(bytes);
         }
+        self.permit = self.memory.try_reserve(MemoryPart::Connections, bytes);
+        self.permit.is_some()
     }
 
     /// Releases all but `bytes`, and ends a wait.

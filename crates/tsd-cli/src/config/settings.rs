@@ -124,7 +124,7 @@ impl Settings {
     pub fn from_config(config: &Config) -> Result<Self, ConfigError> {
         config.check()?;
         let mut storage = storage(config)?;
-        let memory = memory::memory(config, storage.engine, &storage.schema)?;
+        let memory = memory::memory(config, storage.engine, storage.schema)?;
         storage.memtable_bytes = usize::try_from(memory.memtables).unwrap_or(usize::MAX);
         storage.cache_bytes = memory.block_cache;
         storage.log_queue_bytes = usize::try_from(memory.log_queue).unwrap_or(usize::MAX);

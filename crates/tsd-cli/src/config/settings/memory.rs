@@ -18,7 +18,7 @@ const MAX_WRITE_SHARDS: u64 = 64;
 pub(super) fn memory(
     config: &Config,
     engine: EngineKind,
-    schema: &TableSchema,
+    schema: TableSchema,
 ) -> Result<MemoryPlan, ConfigError> {
     let limit: u64 = config.int(MEMORY_LIMIT_KEY);
     if limit > 0 && limit < SMALLEST_LIMIT {
