@@ -14,11 +14,13 @@ use tsd_testkit::{Daemon, HttpResponse, connect, http, wait_for};
 
 use crate::{report, tsdb};
 
-const LIMIT: u64 = 256 << 20;
+const LIMIT: u64 = 320 << 20;
 /// What the process may have beside its limit: pages of the program itself, which a test build has
 /// many of.
 const PROGRAM: u64 = 64 << 20;
-const SLOW_CONNECTIONS: usize = 300;
+/// As many of either protocol: their minimum, and that of the queries, is less than what the other
+/// parts leave for connections.
+const SLOW_CONNECTIONS: usize = 200;
 const BODY_BYTES: usize = 200_000;
 const WIDE_QUERIES: usize = 16;
 const SERIES: usize = 200;
@@ -148,12 +150,10 @@ fn slow_clients_and_wide_queries_together_stay_within_the_memory_limit() {
         assert!(is_refused || response.starts_with("HTTP/1.1 204"), "{response:.300}");
         refused += usize::from(is_refused);
     }
-    assert!(refused > 0, "more bodies than memory");
+    // Those that wait are refused only if the others take long.
+    let waits = gauge(&daemon, "tsd_memory_waits_total{part=\"bodies\"}");
+    assert!(waits > Some(0), "more bodies than memory");
     assert!(refused < SLOW_CONNECTIONS, "and some fit");
-    let status: Value =
-        serde_json::from_str(&http(daemon.address(), "GET", "/api/status", None).body)
-            .expect("JSON");
-    assert_eq!(status["problems"][0]["part"], "memory", "{status}");
     for mut connection in telnet {
         connection.write_all(b"\nexit\n").expect("send");
         let mut reply = String::new();
