@@ -10,7 +10,7 @@ use tsd_storage::{DiskSpace, FaultyDisk, FlushRow, FlushRows, HealthImpact, Stor
 
 use super::{
     model::read_rows,
-    scenario::{TestRow, TestRows, config, key, new_store},
+    scenario::{TestRow, TestRows, config, key, new_store, try_open},
 };
 use crate::{PartError, PartMerger, PartStore, SeriesSelection};
 
@@ -145,4 +145,28 @@ fn a_quarantined_part_is_reported() {
     assert!(health[0].reason.contains("0000000001.part.damaged"), "{}", health[0].reason);
     let gauges = store.gauges();
     assert!(gauges.contains(&("tsd_parts_quarantined_files", 1.0)), "{gauges:?}");
+}
+
+#[test]
+fn a_flush_adds_few_bytes_to_the_manifest_which_is_written_anew_when_it_has_grown() {
+    let (disk, store) = new_store();
+    let before = store.manifest_bytes();
+    store.flush(&mut TestRows::new(&[row(1, false)])).unwrap();
+    assert!(store.manifest_bytes() - before < 64, "{}", store.manifest_bytes() - before);
+    for second in 0..300 {
+        let day = |day: u32| TestRow { key: key(1, BASE + day * 86_400), ..row(second, false) };
+        let rows: Vec<TestRow> = (0..50).map(day).collect();
+        store.flush(&mut TestRows::new(&rows)).unwrap();
+        if second % 50 == 49 {
+            store.merge_all(0).unwrap();
+        }
+        // The state of at most 2 550 sections, 64 KiB of edits, and the last of them.
+        assert!(disk.all_contents()["manifest"].len() < 120_000);
+    }
+    assert!(store.manifest_bytes() > 200_000);
+    drop(store);
+    let store = try_open(&disk).unwrap();
+    assert_eq!(store.snapshot().section_count(), 50);
+    let rows = read_rows(&store, &SeriesSelection::All);
+    assert_eq!(rows.into_values().flatten().count(), 300 * 50);
 }
