@@ -15,12 +15,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cluster", &["hbase-rs"]),
     ("tsd-query", &["tsd-model"]),
     ("tsd-protocol", &["tsd-model", "tsd-query"]),
-    ("tsd-storage", &["tsd-model"]),
-    ("tsd-storage-wal", &["tsd-model", "tsd-storage"]),
-    ("tsd-storage-lsm", &["tsd-model", "tsd-storage"]),
+    ("tsd-series-index", &["tsd-model"]),
+    ("tsd-storage", &["tsd-model", "tsd-series-index"]),
+    ("tsd-storage-wal", &["tsd-model", "tsd-series-index", "tsd-storage"]),
+    ("tsd-storage-lsm", &["tsd-model", "tsd-series-index", "tsd-storage"]),
     ("tsd-storage-parts", &["tsd-model", "tsd-storage"]),
     ("tsd-storage-hbase", &["hbase-rs", "tsd-model", "tsd-storage"]),
-    ("tsd-engine", &["tsd-model", "tsd-query", "tsd-storage"]),
+    ("tsd-engine", &["tsd-model", "tsd-query", "tsd-series-index", "tsd-storage"]),
     ("tsd-server", &["tsd-engine", "tsd-model", "tsd-protocol"]),
     (
         "tsd-cli",
@@ -45,13 +46,15 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("actix", &["tsd-engine"]),
     ("prost", &["hbase-fake", "hbase-rs", "hbase-rs-protobuf"]),
     ("lsm-tree", &["tsd-storage-lsm"]),
+    ("roaring", &["tsd-series-index"]),
     ("hyper", &["tsd-cli", "tsd-server"]),
     ("clap", &["cluster", "tsd-cli"]),
     ("anyhow", &["cluster", "tsd-cli"]),
 ];
 
 /// Pure crates: no sockets, no files, no clock of their own.
-const PURE: &[&str] = &["tsd-model", "tsd-query", "tsd-protocol", "hbase-rs-protobuf"];
+const PURE: &[&str] =
+    &["tsd-model", "tsd-query", "tsd-protocol", "tsd-series-index", "hbase-rs-protobuf"];
 const IMPURE: &[&str] = &["tokio", "actix", "hyper", "fjall", "socket2", "fs4", "tracing"];
 
 #[test]

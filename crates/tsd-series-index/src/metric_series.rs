@@ -1,0 +1,229 @@
+//! The series of one metric.
+
+use std::{collections::BTreeMap, hash::BuildHasher};
+
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashTable, hash_map::Entry};
+use roaring::RoaringBitmap;
+use tsd_model::TableSchema;
+
+use crate::posting::Posting;
+
+/// Seconds of a day.
+pub(crate) const DAY_SECS: u32 = 86_400;
+/// Seconds of a row.
+pub(crate) const ROW_SECS: u32 = 3_600;
+
+/// A tag value's UID as a number: UIDs have at most 8 bytes, those of a table equally many.
+type ValueUid = u64;
+
+/// Series and postings.
+#[derive(Debug)]
+pub(crate) struct MetricSeries {
+    pair_width: usize,
+    tagk_width: usize,
+    /// Tag pairs of all series, in the order of their numbers.
+    tags: Vec<u8>,
+    /// End of the tags of each series, in pairs.
+    ends: Vec<u32>,
+    /// Numbers of the series by their tags.
+    by_tags: HashTable<u32>,
+    keys: HashMap<Box<[u8]>, TagKey, RandomState>,
+    pub(crate) days: BTreeMap<u32, Day>,
+    hasher: RandomState,
+    /// Bytes of the postings, about.
+    posting_bytes: usize,
+    /// Series that are persistent: those with lower numbers.
+    pub(crate) persisted: u32,
+    /// True if there is a row whose base time is not that of an hour; it cannot be found by its key.
+    pub(crate) is_irregular: bool,
+    pub(crate) is_irregular_persisted: bool,
+}
+
+/// The series with a tag key.
+#[derive(Debug, Default)]
+struct TagKey {
+    series: RoaringBitmap,
+    values: HashMap<ValueUid, Posting, RandomState>,
+}
+
+/// What is active on a UTC day.
+#[derive(Debug, Default)]
+pub(crate) struct Day {
+    /// Series with rows.
+    pub(crate) series: RoaringBitmap,
+    /// Hours with rows of any series, a bit for each.
+    pub(crate) hours: u32,
+    /// Of `series`, those that are not persistent yet for this day.
+    pub(crate) new_series: RoaringBitmap,
+    /// Hours that are persistent.
+    pub(crate) persisted_hours: u32,
+}
+
+impl MetricSeries {
+    pub(crate) fn new(schema: TableSchema) -> Self {
+        Self {
+            pair_width: schema.tag_pair_width(),
+            tagk_width: schema.tagk_width(),
+            tags: Vec::new(),
+            ends: Vec::new(),
+            by_tags: HashTable::new(),
+            keys: HashMap::default(),
+            days: BTreeMap::new(),
+            hasher: RandomState::default(),
+            posting_bytes: 0,
+            persisted: 0,
+            is_irregular: false,
+            is_irregular_persisted: false,
+        }
+    }
+
+    /// Adds a row of a series.
+    pub(crate) fn add_row(&mut self, tags: &[u8], base_secs: u32) {
+        if !base_secs.is_multiple_of(ROW_SECS) {
+            self.is_irregular = true;
+        }
+        let id = self.find(tags).unwrap_or_else(|| self.add_series(tags));
+        let day = self.days.entry(base_secs / DAY_SECS).or_default();
+        day.hours |= 1 << (base_secs % DAY_SECS / ROW_SECS);
+        if day.series.insert(id) {
+            day.new_series.insert(id);
+        }
+    }
+
+    /// Number of a series.
+    pub(crate) fn find(&self, tags: &[u8]) -> Option<u32> {
+        let hash = self.hasher.hash_one(tags);
+        self.by_tags.find(hash, |id| self.tags_of(*id) == tags).copied()
+    }
+
+    /// Adds a series that is new. Returns its number.
+    pub(crate) fn add_series(&mut self, tags: &[u8]) -> u32 {
+        let id = self.ends.len() as u32;
+        let hash = self.hasher.hash_one(tags);
+        self.tags.extend_from_slice(tags);
+        self.ends.push((self.tags.len() / self.pair_width.max(1)) as u32);
+        let Self { by_tags, hasher, tags: all, ends, pair_width, .. } = self;
+        by_tags
+            .insert_unique(hash, id, |id| hasher.hash_one(slice_of(all, ends, *pair_width, *id)));
+        for pair in tags.chunks_exact(self.pair_width.max(1)) {
+            let (tagk, tagv) = pair.split_at(self.tagk_width);
+            let key = match self.keys.get_mut(tagk) {
+                Some(key) => key,
+                None => self.keys.entry(tagk.into()).or_default(),
+            };
+            key.series.insert(id);
+            match key.values.entry(value_uid(tagv)) {
+                Entry::Occupied(mut posting) => self.posting_bytes += posting.get_mut().push(id),
+                Entry::Vacant(entry) => {
+                    entry.insert(Posting::One(id));
+                }
+            }
+        }
+        id
+    }
+
+    /// Number of series.
+    pub(crate) fn len(&self) -> u32 {
+        self.ends.len() as u32
+    }
+
+    /// Tag pairs of a series; empty if there is none with this number.
+    pub(crate) fn tags_of(&self, id: u32) -> &[u8] {
+        slice_of(&self.tags, &self.ends, self.pair_width, id)
+    }
+
+    /// All series.
+    pub(crate) fn all(&self) -> RoaringBitmap {
+        let mut all = RoaringBitmap::new();
+        all.insert_range(0..self.len());
+        all
+    }
+
+    /// Series with a tag key.
+    pub(crate) fn with_key(&self, tagk: &[u8]) -> RoaringBitmap {
+        self.keys.get(tagk).map(|key| key.series.clone()).unwrap_or_default()
+    }
+
+    /// Series with one of several values of a tag key.
+    pub(crate) fn with_values<'v>(
+        &self,
+        tagk: &[u8],
+        values: impl IntoIterator<Item = &'v [u8]>,
+    ) -> RoaringBitmap {
+        let mut series = RoaringBitmap::new();
+        let Some(key) = self.keys.get(tagk) else { return series };
+        for value in values {
+            if let Some(posting) = key.values.get(&value_uid(value)) {
+                posting.add_to(&mut series);
+            }
+        }
+        series
+    }
+
+    /// UIDs of the values that series of `set` have for a tag key, each once, in no order.
+    pub(crate) fn values(&self, tagk: &[u8], set: &RoaringBitmap, width: usize) -> Vec<Box<[u8]>> {
+        let Some(key) = self.keys.get(tagk) else { return Vec::new() };
+        let uid = |value: u64| -> Box<[u8]> {
+            let bytes = value.to_be_bytes();
+            bytes.get(bytes.len().saturating_sub(width)..).unwrap_or_default().into()
+        };
+        if set.len() < key.values.len() as u64 {
+            let mut values: Vec<u64> = set
+                .iter()
+                .filter_map(|id| {
+                    let pairs = self.tags_of(id).chunks_exact(self.pair_width.max(1));
+                    let mut pairs = pairs.map(|pair| pair.split_at(self.tagk_width));
+                    pairs.find(|(other, _)| *other == tagk).map(|(_, value)| value_uid(value))
+                })
+                .collect();
+            values.sort_unstable();
+            values.dedup();
+            return values.into_iter().map(uid).collect();
+        }
+        let has_all = key.series.is_subset(set);
+        key.values
+            .iter()
+            .filter(|(_, posting)| has_all || posting.intersects(set))
+            .map(|(value, _)| uid(*value))
+            .collect()
+    }
+
+    /// Number of values of each tag key.
+    pub(crate) fn value_counts(&self) -> impl Iterator<Item = (&[u8], usize)> {
+        self.keys.iter().map(|(tagk, key)| (&**tagk, key.values.len()))
+    }
+
+    /// Number of tag pairs of a series.
+    pub(crate) fn pair_count(&self, id: u32) -> usize {
+        self.tags_of(id).len() / self.pair_width.max(1)
+    }
+
+    /// Bytes of memory, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let value = size_of::<(ValueUid, Posting)>() + 1;
+        let keys = self.keys.values().map(|key| {
+            key.values.capacity() * value + key.series.serialized_size() + size_of::<TagKey>()
+        });
+        let days = self.days.values().map(|day| {
+            size_of::<Day>() + day.series.serialized_size() + day.new_series.serialized_size()
+        });
+        self.tags.capacity()
+            + self.ends.capacity() * size_of::<u32>()
+            + self.by_tags.allocation_size()
+            + self.posting_bytes
+            + keys.sum::<usize>()
+            + days.sum::<usize>()
+    }
+}
+
+fn slice_of<'a>(tags: &'a [u8], ends: &[u32], pair_width: usize, id: u32) -> &'a [u8] {
+    let at = id as usize;
+    let start = at.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
+    let Some(end) = ends.get(at) else { return &[] };
+    tags.get(start as usize * pair_width..*end as usize * pair_width).unwrap_or_default()
+}
+
+fn value_uid(bytes: &[u8]) -> ValueUid {
+    bytes.iter().fold(0, |uid, byte| uid << 8 | u64::from(*byte))
+}

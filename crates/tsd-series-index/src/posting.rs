@@ -1,0 +1,66 @@
+//! A set of series numbers that is small while it has few members.
+//!
+//! Most tag pairs of a large metric have one series or few (a host name): a bitmap for each would
+//! take some 250 bytes, ten times as much as the numbers.
+
+use roaring::RoaringBitmap;
+
+/// Members from which a set is a bitmap.
+const MAX_FEW: usize = 32;
+
+/// Memory of a bitmap beside its members, in bytes.
+const BITMAP_BYTES: usize = 128;
+
+/// Series numbers, ascending.
+#[derive(Clone, Debug)]
+pub(crate) enum Posting {
+    One(u32),
+    Few(Box<[u32]>),
+    Many(Box<RoaringBitmap>),
+}
+
+impl Posting {
+    /// Adds a number above all members. Returns by how many bytes the set has grown, about.
+    pub(crate) fn push(&mut self, id: u32) -> usize {
+        match self {
+            Self::One(first) => {
+                *self = Self::Few(Box::new([*first, id]));
+                2 * size_of::<u32>()
+            }
+            Self::Few(few) if few.len() < MAX_FEW => {
+                let more = few.iter().copied().chain([id]);
+                *few = more.collect();
+                size_of::<u32>()
+            }
+            Self::Few(few) => {
+                let many = few.iter().copied().chain([id]).collect();
+                *self = Self::Many(Box::new(many));
+                BITMAP_BYTES
+            }
+            Self::Many(many) => {
+                many.insert(id);
+                size_of::<u16>()
+            }
+        }
+    }
+
+    /// True if a member is in `set`.
+    pub(crate) fn intersects(&self, set: &RoaringBitmap) -> bool {
+        match self {
+            Self::One(id) => set.contains(*id),
+            Self::Few(few) => few.iter().any(|id| set.contains(*id)),
+            Self::Many(many) => !many.is_disjoint(set),
+        }
+    }
+
+    /// Adds the members to `set`.
+    pub(crate) fn add_to(&self, set: &mut RoaringBitmap) {
+        match self {
+            Self::One(id) => {
+                set.insert(*id);
+            }
+            Self::Few(few) => set.extend(few.iter().copied()),
+            Self::Many(many) => *set |= &**many,
+        }
+    }
+}

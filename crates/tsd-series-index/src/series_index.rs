@@ -1,0 +1,141 @@
+//! The index of a table: metrics with their series.
+
+use std::sync::{
+    Arc, PoisonError, RwLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use tsd_model::{RowKey, TableSchema};
+
+use crate::{metric_series::MetricSeries, selection::MetricIndex};
+
+/// Rows that are added under one lock of their metric.
+const MAX_LOCKED_ROWS: usize = 256;
+
+/// The series of a metric, shared with readers.
+pub(crate) type SharedMetric = Arc<RwLock<MetricSeries>>;
+
+/// Series of all metrics of a table.
+#[derive(Debug)]
+pub struct SeriesIndex {
+    schema: TableSchema,
+    metrics: RwLock<HashMap<Box<[u8]>, SharedMetric, RandomState>>,
+    is_complete: AtomicBool,
+}
+
+/// Size of an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IndexSize {
+    /// Number of metrics.
+    pub metrics: usize,
+    /// Number of series.
+    pub series: u64,
+    /// Bytes of memory, about.
+    pub memory_bytes: usize,
+}
+
+impl SeriesIndex {
+    /// An empty index of a table with these row keys. It is not complete until
+    /// [`Self::set_complete`] says so.
+    #[must_use]
+    pub fn new(schema: TableSchema) -> Self {
+        Self { schema, metrics: RwLock::default(), is_complete: AtomicBool::new(false) }
+    }
+
+    /// Widths of the row keys.
+    #[must_use]
+    pub const fn schema(&self) -> &TableSchema {
+        &self.schema
+    }
+
+    /// True if the index has every series and day of which the table has rows.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Acquire)
+    }
+
+    /// Says whether the index has every series and day of which the table has rows.
+    pub fn set_complete(&self, is_complete: bool) {
+        self.is_complete.store(is_complete, Ordering::Release);
+    }
+
+    /// Adds rows by their keys. Keys of global annotations, and those that are no row keys, are
+    /// ignored, as scans do. Rows of one metric should be together: each change of the metric takes
+    /// a lock.
+    pub fn add_rows<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
+        let mut keys = keys.into_iter().filter_map(|key| {
+            let key = RowKey::decode(&self.schema, key).ok()?;
+            (!key.is_global()).then_some(key)
+        });
+        let mut pending = keys.next();
+        while let Some(first) = pending.take() {
+            let metric = self.metric_or_new(first.metric());
+            let mut series = metric.write().unwrap_or_else(PoisonError::into_inner);
+            series.add_row(first.tag_bytes(), first.base_time().as_secs());
+            let mut count = 1;
+            while count < MAX_LOCKED_ROWS {
+                match keys.next() {
+                    Some(key) if key.metric() == first.metric() => {
+                        series.add_row(key.tag_bytes(), key.base_time().as_secs());
+                        count += 1;
+                    }
+                    other => {
+                        pending = other;
+                        break;
+                    }
+                }
+            }
+            if count == MAX_LOCKED_ROWS {
+                pending = keys.next();
+            }
+        }
+    }
+
+    /// The series of a metric; `None` if it has none.
+    #[must_use]
+    pub fn metric(&self, metric: &[u8]) -> Option<MetricIndex> {
+        let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
+        Some(MetricIndex::new(self.schema, Arc::clone(metrics.get(metric)?)))
+    }
+
+    /// UIDs of all metrics, ascending.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<Box<[u8]>> {
+        let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
+        let mut uids: Vec<_> = metrics.keys().cloned().collect();
+        uids.sort_unstable();
+        uids
+    }
+
+    /// Counts metrics, series and bytes. Visits each metric.
+    #[must_use]
+    pub fn size(&self) -> IndexSize {
+        let mut size = IndexSize::default();
+        for (_, metric) in self.shared_metrics() {
+            let series = metric.read().unwrap_or_else(PoisonError::into_inner);
+            size.metrics += 1;
+            size.series += u64::from(series.len());
+            size.memory_bytes += size_of::<MetricSeries>() + series.memory_bytes();
+        }
+        size
+    }
+
+    pub(crate) fn metric_or_new(&self, metric: &[u8]) -> SharedMetric {
+        let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = metrics.get(metric) {
+            return Arc::clone(found);
+        }
+        drop(metrics);
+        let mut metrics = self.metrics.write().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(RwLock::new(MetricSeries::new(self.schema)));
+        Arc::clone(metrics.entry(metric.into()).or_insert_with(new))
+    }
+
+    /// All metrics by UID, in no order.
+    pub(crate) fn shared_metrics(&self) -> Vec<(Box<[u8]>, SharedMetric)> {
+        let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
+        metrics.iter().map(|(uid, metric)| (uid.clone(), Arc::clone(metric))).collect()
+    }
+}
