@@ -91,6 +91,9 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
             tables.push(known);
         }
     }
+    for spec in tables.iter_mut().filter(|spec| spec.table == settings.engine.tables.data) {
+        spec.series = Some(directory.schema());
+    }
     // One account of the disk, so that log, flushes and compactions together keep the reserve.
     let space = Arc::new(DiskSpace::new(directory.path(), storage.reserve_bytes));
     let lsm = LsmConfig {

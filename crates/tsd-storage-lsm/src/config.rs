@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use tsd_model::TableSchema;
 use tsd_storage::{ClockMs, DiskSpace, Table, system_clock_ms};
 
 /// Encoding of a table's rows in its tree. Fixed at the creation of the table.
@@ -20,6 +21,9 @@ pub struct TableSpec {
     pub table: Table,
     /// Encoding of its rows.
     pub layout: TableLayout,
+    /// Widths of its row keys, if there is an index of its series. A table that is opened once
+    /// without it loses the index, which is built again the next time.
+    pub series: Option<TableSchema>,
 }
 
 /// Configuration of a store.
@@ -71,12 +75,18 @@ impl TableSpec {
     /// A table of points.
     #[must_use]
     pub const fn points(table: Table) -> Self {
-        Self { table, layout: TableLayout::Points }
+        Self { table, layout: TableLayout::Points, series: None }
+    }
+
+    /// A table of points with an index of its series.
+    #[must_use]
+    pub const fn indexed_points(table: Table, schema: TableSchema) -> Self {
+        Self { table, layout: TableLayout::Points, series: Some(schema) }
     }
 
     /// A table of single cells.
     #[must_use]
     pub const fn cells(table: Table) -> Self {
-        Self { table, layout: TableLayout::Cells }
+        Self { table, layout: TableLayout::Cells, series: None }
     }
 }

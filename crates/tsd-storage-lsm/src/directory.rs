@@ -179,7 +179,7 @@ fn parse_table(line: &str) -> Option<TableSpec> {
     if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return None;
     }
-    Some(TableSpec { table: Table::new(name), layout: parse_layout(layout)? })
+    Some(TableSpec { table: Table::new(name), layout: parse_layout(layout)?, series: None })
 }
 
 fn damaged_file(path: &Path, what: &str) -> StorageError {

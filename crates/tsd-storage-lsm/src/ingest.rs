@@ -82,7 +82,7 @@ impl TableStore {
         rows: &mut dyn FlushRows,
     ) -> Result<(), StorageError> {
         let started = Instant::now();
-        let result = self.ingest_rows(writer, rows);
+        let result = self.ingest_indexed(writer, rows);
         self.writes.fetch_add(1, Ordering::AcqRel);
         if let Ok(written) = &result {
             self.metrics.rows.increment(written.rows);
@@ -117,6 +117,20 @@ impl TableStore {
         })
     }
 
+    /// Writes the series of the rows to the file of the index before the rows are complete.
+    fn ingest_indexed(
+        &self,
+        writer: &mut WriterState,
+        rows: &mut dyn FlushRows,
+    ) -> Result<IngestedCounts, StorageError> {
+        let Some(series) = &self.series else { return self.ingest_rows(writer, rows) };
+        // Most are known already, from the log.
+        series.persist()?;
+        let written = self.ingest_rows(writer, rows)?;
+        series.persist()?;
+        Ok(written)
+    }
+
     fn ingest_rows(
         &self,
         writer: &mut WriterState,
@@ -140,6 +154,9 @@ impl TableStore {
             encoded.clear();
             key_encoding::encode(row.key, &mut encoded);
             row_writer.written.rows += 1;
+            if let Some(series) = self.series.as_ref().filter(|_| !row.cells.is_empty()) {
+                series.index.add_rows([row.key]);
+            }
             match self.layout {
                 TableLayout::Points => row_writer.points(writer, &encoded, &row)?,
                 TableLayout::Cells => row_writer.cells(&encoded, &row)?,

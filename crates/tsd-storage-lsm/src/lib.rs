@@ -34,6 +34,7 @@ mod repair;
 mod row_merge;
 mod salvage;
 mod scanner;
+mod series;
 mod storage;
 mod table;
 

@@ -56,6 +56,10 @@ pub fn describe_metrics() {
             "Steps of LSM compaction that failed or lacked disk space.",
         ),
         ("tsd_lsm_compaction_steps_total", "Completed steps of LSM compaction."),
+        (
+            "tsd_series_index_built_rows_total",
+            "Rows visited to build the series index: it was missing or damaged.",
+        ),
         ("tsd_lsm_merged_rows_total", "Row merges: rows whose entries were replaced by one."),
         ("tsd_lsm_ingested_bytes_total", "Bytes of entries written by ingestion."),
         ("tsd_lsm_ingested_rows_total", "Rows written by ingestion."),
@@ -88,6 +92,19 @@ pub fn describe_metrics() {
             "tsd_lsm_quarantined_bytes",
             Unit::Bytes,
             "Size of the damaged files that were quarantined.",
+        ),
+        ("tsd_series_index_series", Unit::Count, "Series of the data table in the series index."),
+        ("tsd_series_index_metrics", Unit::Count, "Metrics in the series index."),
+        ("tsd_series_index_memory_bytes", Unit::Bytes, "Memory of the series index, about."),
+        (
+            "tsd_series_index_complete",
+            Unit::Count,
+            "1 if queries use the series index, 0 while it is built.",
+        ),
+        (
+            "tsd_series_index_load_seconds",
+            Unit::Seconds,
+            "Duration of the load of the series index at the start.",
         ),
     ] {
         describe_gauge!(name, unit, text);

@@ -12,6 +12,7 @@ use std::{
 use bytes::Bytes;
 use lsm_tree::{AbstractTree, Cache, DescriptorTable};
 use tsd_model::Row;
+use tsd_series_index::SeriesIndex;
 use tsd_storage::{
     BlockingPool, CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact,
     HealthProblem, LogMark, PoolHandle, PooledScanner, QuarantinedFile, ReadVersion, RowRewrite,
@@ -26,6 +27,7 @@ use crate::{
     quarantine::Quarantine,
     read::CellSelection,
     scanner::ScanJob,
+    series::build::Build,
     table::{TableContext, TableStore},
 };
 
@@ -45,7 +47,8 @@ pub struct LsmStorage {
     quarantine: Arc<StoreQuarantine>,
     reads: PoolHandle,
     writes: PoolHandle,
-    // Dropped in this order: thread pools, compactor, directory lock.
+    // Dropped in this order: builds, thread pools, compactor, directory lock.
+    builds: Mutex<Vec<Build>>,
     _pools: [BlockingPool; 2],
     compactor: Mutex<Option<Compactor>>,
     directory: Arc<Directory>,
@@ -130,6 +133,13 @@ impl LsmStorage {
             .map_err(no_thread)?;
         // The previous process may have stopped before a compaction.
         signal.request();
+        let mut builds = Vec::new();
+        for table in tables.values() {
+            if let Some(series) = table.series.as_ref().filter(|s| !s.index.is_complete()) {
+                let build = Build::start(Arc::clone(table), Arc::clone(series));
+                builds.push(build.map_err(no_thread)?);
+            }
+        }
         tracing::debug!(dir = %directory.path().display(), "store opened");
         Ok(Self {
             tables,
@@ -140,6 +150,7 @@ impl LsmStorage {
             quarantine,
             reads,
             writes,
+            builds: Mutex::new(builds),
             _pools: pools,
             compactor: Mutex::new(Some(compactor)),
             directory: Arc::new(directory),
@@ -317,12 +328,15 @@ impl Storage for LsmStorage {
         Box::pin(async move {
             self.closed.store(true, Ordering::Release);
             let compactor = self.compactor.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let builds =
+                std::mem::take(&mut *self.builds.lock().unwrap_or_else(PoisonError::into_inner));
             let tables: Vec<_> = self.tables.values().cloned().collect();
             let directory = Arc::clone(&self.directory);
             // Queued after the pending writes, on a thread that may block.
             self.writes
                 .call(move || {
                     drop(compactor);
+                    drop(builds);
                     for table in tables {
                         drop(table.writer());
                     }
@@ -364,12 +378,16 @@ impl Storage for LsmStorage {
         Some(Arc::clone(&self.quarantine) as Arc<dyn tsd_storage::Quarantine>)
     }
 
+    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
+        Some(Arc::clone(&self.tables.get(table)?.series.as_ref()?.index))
+    }
+
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         let sum = |of: fn(&TableStore) -> u64| {
             self.tables.values().map(|table| of(table)).sum::<u64>() as f64
         };
         let quarantined = self.quarantine.files.records();
-        vec![
+        let mut gauges = vec![
             ("tsd_lsm_disk_bytes", sum(|t| t.tree().disk_space())),
             ("tsd_lsm_entries", sum(|t| t.tree().approximate_len() as u64)),
             ("tsd_lsm_segments", sum(|t| t.tree().table_count() as u64)),
@@ -379,7 +397,11 @@ impl Storage for LsmStorage {
             ("tsd_lsm_compaction_steps_total", self.signal.steps() as f64),
             ("tsd_lsm_cache_bytes", self.cache.0.size() as f64),
             ("tsd_lsm_cache_capacity_bytes", self.cache.0.capacity() as f64),
-        ]
+        ];
+        for series in self.tables.values().filter_map(|table| table.series.as_ref()) {
+            gauges.extend(series.gauges());
+        }
+        gauges
     }
 }
 

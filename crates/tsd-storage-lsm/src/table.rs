@@ -34,6 +34,7 @@ use crate::{
     quarantine::Quarantine,
     reclaim::Reclaimed,
     repair::{Replacement, TreeDir, repair_error},
+    series::TableSeries,
 };
 
 /// A block has about fifty runs of compacted hours. Measured on such hours: 4 KiB blocks need 2 %
@@ -68,6 +69,8 @@ pub(crate) struct TableStore {
     pub(crate) reclaimed: Mutex<Reclaimed>,
     context: TableContext,
     pub(crate) metrics: TableMetrics,
+    /// The index of its series.
+    pub(crate) series: Option<Arc<TableSeries>>,
 }
 
 /// The files that were part of a version of the tree.
@@ -110,6 +113,22 @@ pub(crate) struct TableContext {
     pub(crate) quarantine: Arc<Quarantine>,
 }
 
+/// Opens the index of a table's series, if it has one.
+fn open_series(
+    path: &Path,
+    spec: &TableSpec,
+    is_empty: bool,
+) -> Result<Option<Arc<TableSeries>>, StorageError> {
+    let Some(store) = path.parent() else { return Ok(None) };
+    let tree = spec.tree_name();
+    let Some(schema) = spec.series else {
+        TableSeries::discard(store, &tree)?;
+        return Ok(None);
+    };
+    let series = TableSeries::open(store, (&tree, &spec.table), schema, is_empty)?;
+    Ok(Some(Arc::new(series)))
+}
+
 impl TableStore {
     pub(crate) fn open(
         path: PathBuf,
@@ -124,6 +143,7 @@ impl TableStore {
         // Above every stored number, also those in the keys of runs: the number of a run is
         // assigned before the sequence number of its entry.
         seqno.set(tree.get_highest_seqno().map_or(1, |highest| highest + 1));
+        let series = open_series(&path, spec, tree.table_count() == 0)?;
         let table = Self {
             name: spec.table.clone(),
             layout: spec.layout,
@@ -139,6 +159,7 @@ impl TableStore {
             reclaimed: Mutex::default(),
             context,
             metrics: TableMetrics::new(spec.table.as_str()),
+            series,
         };
         table.version_changed();
         Ok(table)

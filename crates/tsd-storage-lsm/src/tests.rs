@@ -6,6 +6,7 @@ mod memory_model;
 mod packed_rows;
 mod reclaim;
 mod recovery;
+mod series;
 mod size;
 
 use std::sync::Arc;

@@ -336,6 +336,9 @@ impl Committer {
             if let Some((change, commit_ms)) = &staged.change {
                 cells += change.cell_count();
                 memtable.apply(staged.id, change, *commit_ms, sequence);
+                if let Some(index) = self.state.tables.series_index(staged.id) {
+                    memtable.index_new_rows(staged.id, &index);
+                }
             }
         }
         // A reader that finds this number sees the whole group.

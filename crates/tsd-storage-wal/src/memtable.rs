@@ -19,6 +19,7 @@ use std::sync::{
 
 use bytes::Bytes;
 use tsd_model::Family;
+use tsd_series_index::SeriesIndex;
 use tsd_storage::RowFilter;
 
 #[cfg(test)]
@@ -166,6 +167,15 @@ impl Memtable {
         self.bytes.store(sum(TableRows::bytes), Ordering::Relaxed);
         self.rows.store(sum(TableRows::row_count), Ordering::Relaxed);
         self.cells.store(sum(TableRows::cell_count), Ordering::Relaxed);
+    }
+
+    /// Adds the rows that were created since the last call to the index of a table's series. Called
+    /// after each change and before it is acknowledged, so that the index lacks no row.
+    pub(crate) fn index_new_rows(&self, table: TableId, index: &SeriesIndex) {
+        let tables = self.read();
+        if let Some(rows) = tables.get(table.0) {
+            index.add_rows(rows.take_new_rows().map(|row| rows.row(row).0));
+        }
     }
 
     /// A copy of a row's operations.

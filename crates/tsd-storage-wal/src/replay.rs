@@ -253,6 +253,9 @@ impl<B: FlushTarget> Replay<'_, B> {
             .memtable
             .get_or_insert_with(|| Memtable::new(next_id, commit_ms, Arc::clone(pool)));
         memtable.apply(id, change, commit_ms, 0);
+        if let Some(index) = self.target.state.tables.series_index(id) {
+            memtable.index_new_rows(id, &index);
+        }
         self.next_memtable_id = memtable.id() + 1;
         let is_full = memtable.bytes() >= self.memtable_limit;
         self.report.records += 1;
@@ -297,7 +300,8 @@ impl<B: FlushTarget> Replay<'_, B> {
             return Ok(id);
         }
         self.policy.replay_table(&mut self.target, &table)?;
-        Ok(tables.add(&table))
+        let index = self.target.backend.series_index(&table);
+        Ok(tables.add(&table, index))
     }
 }
 

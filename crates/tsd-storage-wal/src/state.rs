@@ -9,6 +9,7 @@ use std::{
 };
 
 use tokio::sync::watch;
+use tsd_series_index::SeriesIndex;
 use tsd_storage::{ErrorLogLimit, HealthImpact, HealthProblem, StorageError, StorePart, Table};
 
 use crate::{
@@ -184,19 +185,23 @@ fn with_source(error: &StorageError) -> String {
 
 /// Numbers of the logged tables, assigned at first use.
 #[derive(Debug, Default)]
-pub(crate) struct TableIds(RwLock<Vec<Table>>);
+pub(crate) struct TableIds(RwLock<Vec<LoggedTable>>);
+
+/// A table with the index of its series, if the backend has one.
+type LoggedTable = (Table, Option<Arc<SeriesIndex>>);
 
 impl TableIds {
     pub(crate) fn id(&self, table: &Table) -> Option<TableId> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        tables.iter().position(|t| t == table).map(TableId)
+        tables.iter().position(|(t, _)| t == table).map(TableId)
     }
 
     /// Returns the number of a table, assigned now if necessary.
-    pub(crate) fn add(&self, table: &Table) -> TableId {
+    /// `index` is told of its rows.
+    pub(crate) fn add(&self, table: &Table, index: Option<Arc<SeriesIndex>>) -> TableId {
         let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let at = tables.iter().position(|t| t == table).unwrap_or_else(|| {
-            tables.push(table.clone());
+        let at = tables.iter().position(|(t, _)| t == table).unwrap_or_else(|| {
+            tables.push((table.clone(), index));
             tables.len() - 1
         });
         TableId(at)
@@ -204,6 +209,13 @@ impl TableIds {
 
     /// All tables, at the index of their number.
     pub(crate) fn all(&self) -> Vec<Table> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tables.iter().map(|(table, _)| table.clone()).collect()
+    }
+
+    /// The index of the series of a table.
+    pub(crate) fn series_index(&self, id: TableId) -> Option<Arc<SeriesIndex>> {
+        let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tables.get(id.0)?.1.clone()
     }
 }

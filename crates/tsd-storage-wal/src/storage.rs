@@ -13,6 +13,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tsd_model::Row;
+use tsd_series_index::SeriesIndex;
 use tsd_storage::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, Quarantine,
     ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture, Table,
@@ -177,7 +178,7 @@ impl<B: FlushTarget> WalStorage<B> {
             return Ok(Some(id));
         }
         if self.policy.accepts_table(&*self.backend, table).await? {
-            Ok(Some(self.state.tables.add(table)))
+            Ok(Some(self.state.tables.add(table, self.backend.series_index(table))))
         } else {
             Err(StorageError::NoSuchTable(table.clone()))
         }
@@ -501,6 +502,10 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
 
     fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
         self.backend.quarantine()
+    }
+
+    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
+        self.backend.series_index(table)
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -6,6 +6,7 @@ use std::{fmt, future::Future, sync::Arc};
 
 use bytes::Bytes;
 use tsd_model::Row;
+use tsd_series_index::SeriesIndex;
 
 use crate::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, LogMark,
@@ -187,6 +188,10 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
 
     fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
         self.inner.quarantine()
+    }
+
+    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
+        self.inner.series_index(table)
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

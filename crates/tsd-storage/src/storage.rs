@@ -4,6 +4,7 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use tsd_model::{Cell, Family, ReplacedColumn, Row};
+use tsd_series_index::SeriesIndex;
 
 use crate::{CellBatch, HealthProblem, Quarantine, RowFilter, StorageError};
 
@@ -272,6 +273,13 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
 
     /// The damaged files that the store has quarantined; `None` if it quarantines none.
     fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
+        None
+    }
+
+    /// The index of the series of a table; `None` if the store has none, and queries scan. It may
+    /// not be complete yet. Layers in front that keep rows of the table add them to it before they
+    /// are acknowledged.
+    fn series_index(&self, _table: &Table) -> Option<Arc<SeriesIndex>> {
         None
     }
 

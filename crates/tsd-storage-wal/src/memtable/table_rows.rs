@@ -2,7 +2,11 @@
 
 use std::{
     hash::{BuildHasher, Hasher},
-    sync::Arc,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use foldhash::fast::RandomState;
@@ -45,6 +49,8 @@ pub(super) struct TableRows {
     next_row: u32,
     /// True if the rows of the last batch were in the order of their numbers.
     is_in_order: bool,
+    /// Rows that are in the index of the table's series: those with lower numbers.
+    indexed_rows: AtomicU32,
 }
 
 /// Entry of the index. The hash saves an access to the row when the index grows or misses.
@@ -84,6 +90,7 @@ impl TableRows {
             sequence: 0,
             next_row: 0,
             is_in_order: false,
+            indexed_rows: AtomicU32::new(0),
         }
     }
 
@@ -213,6 +220,12 @@ impl TableRows {
     pub(super) fn row(&self, row: u32) -> (&[u8], &[u8]) {
         let entry = self.rows[row as usize];
         (self.key_of(entry), self.ops_of(entry))
+    }
+
+    /// Numbers of the rows that were created since the last call.
+    pub(super) fn take_new_rows(&self) -> Range<u32> {
+        let end = self.rows.len() as u32;
+        self.indexed_rows.swap(end, Ordering::Relaxed)..end
     }
 
     /// Visits the rows from `start` on in key order. Returns those that `visit` takes.

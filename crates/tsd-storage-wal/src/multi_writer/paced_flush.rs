@@ -460,7 +460,7 @@ mod tests {
     fn flusher() -> (PacedFlusher<MemoryStorage>, FaultyDisk) {
         let (disk, table) = (FaultyDisk::new(1), Table::new("tsdb"));
         let state = WalState::new(WalConfig::new("faulty"), Arc::new(disk.clone()));
-        state.tables.add(&table);
+        state.tables.add(&table, None);
         let backend = Arc::new(MemoryStorage::new([table]));
         let progress = Arc::default();
         (PacedFlusher::new(Arc::new(state), backend, Executor::OneCall, progress), disk)
