@@ -250,6 +250,8 @@ settings! {
         /// All rows of a series are in its salt bucket. Off if the number of buckets was changed
         /// while the table had data: every bucket is then read for every series.
         pub series_keep_bucket: bool = true,
+        /// When queries read rows by the series index of the store.
+        pub series_index: SeriesIndexUse = SeriesIndexUse::Auto,
         /// Rows per batch of a scan.
         pub scan_batch_rows: usize = 128,
         /// Most open scans per query. The storage prefetches one batch for each.
@@ -261,6 +263,18 @@ settings! {
         /// Query threads; 0 means the number of cores.
         pub threads: usize = 0,
     }
+}
+
+/// When queries read rows by the series index of the store, if it has one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SeriesIndexUse {
+    /// Where that is cheaper than a scan.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
 impl RowConfig {

@@ -37,8 +37,8 @@ mod writer;
 pub use annotations::{AnnotationEdit, AnnotationEditOutcome, AnnotationError, Annotations};
 pub use clock::{Clock, SystemClock};
 pub use config::{
-    CompactionConfig, EngineConfig, IngestConfig, QueryConfig, Rollups, RowConfig, Tables,
-    UidConfig, WhiteList,
+    CompactionConfig, EngineConfig, IngestConfig, QueryConfig, Rollups, RowConfig, SeriesIndexUse,
+    Tables, UidConfig, WhiteList,
 };
 pub use engine::{Engine, StartError};
 pub use handle::EngineHandle;

@@ -28,10 +28,12 @@ mod row_content;
 mod row_filter;
 mod row_keys;
 mod row_source;
+mod rows_of_series;
 mod runner;
 mod scan;
 mod scheduler;
 mod series_merge;
+mod series_selection;
 mod stats;
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Series look-up (`/api/search/lookup`).
 //!
 //! If series tracking is on, the meta table has one row per series. The data table has one row per
-//! series and hour; from there OpenTSDB lists a series once per hour, this module once.
+//! series and hour; from there OpenTSDB lists a series once per hour, this module once. If the store
+//! has a series index, that is read instead of the data table, and instead of a meta table that
+//! nobody fills.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -12,11 +14,13 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tsd_model::{Family, RowKey, SaltBucket, Tsuid, Uid, UidKind};
 use tsd_query::{ErrorDetails, QueryError, QueryErrorClass};
+use tsd_series_index::{SeriesIndex, SeriesSet, TagCondition};
 use tsd_storage::{Scan, Table};
 
 use crate::{
-    EngineHandle,
+    EngineHandle, SeriesIndexUse,
     handle::EngineShared,
+    meta_tracking::MetaTracking,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard, RunningStage},
     series_names::series_names,
     series_scan::{TagUids, prefix_range, tags_filter},
@@ -25,6 +29,8 @@ use crate::{
 
 /// Memory of a series beside its TSUID: its names.
 const SERIES_BYTES: usize = 512;
+/// Memory of a TSUID in the list that the index returns, about.
+const MIN_TSUID_BYTES: usize = 64;
 /// Most rows per scan batch of a limited look-up.
 const MAX_BATCH_ROWS: usize = 1_024;
 
@@ -105,6 +111,12 @@ async fn find(
     lookup: Lookup,
 ) -> Result<LookupResult, QueryFailure> {
     let resolved = resolve(shared, &lookup).await?;
+    // Without tracking the meta table lacks series.
+    if (!lookup.use_meta || shared.config.meta_tracking == MetaTracking::Off)
+        && let Some(tsuids) = indexed(shared, context, &resolved, lookup.limit).await?
+    {
+        return named_series(shared, context, tsuids).await;
+    }
     let scans = if lookup.use_meta {
         vec![meta_scan(shared, &resolved, lookup.limit)]
     } else {
@@ -124,6 +136,15 @@ async fn find(
         }
     }
     drop(scans);
+    named_series(shared, context, tsuids).await
+}
+
+/// Finds the names of series.
+async fn named_series(
+    shared: &EngineShared,
+    context: &QueryContext,
+    tsuids: Vec<Bytes>,
+) -> Result<LookupResult, QueryFailure> {
     context.set_stage(RunningStage::Naming);
     let names = series_names(&shared.config.schema, &shared.uids, &tsuids).await;
     let names = names.map_err(|e| unresolved(e, "Unable to resolve one or more TSUIDs"))?;
@@ -177,6 +198,65 @@ async fn resolve(shared: &EngineShared, lookup: &Lookup) -> Result<ResolvedLooku
 /// A name that is no wildcard.
 fn named(name: Option<&str>) -> Option<&str> {
     name.filter(|name| !matches!(*name, "" | "*"))
+}
+
+/// The TSUIDs of series in the series index of the data table, sorted; `None` if there is no complete
+/// one.
+async fn indexed(
+    shared: &EngineShared,
+    context: &QueryContext,
+    resolved: &ResolvedLookup,
+    limit: usize,
+) -> Result<Option<Vec<Bytes>>, QueryFailure> {
+    let (schema, query) = (&shared.config.schema, &shared.config.query);
+    let index = shared.storage.series_index(&shared.config.tables.data);
+    let usable = |index: &Arc<SeriesIndex>| index.is_complete() && index.schema() == schema;
+    let Some(index) = index.filter(usable) else { return Ok(None) };
+    if query.series_index == SeriesIndexUse::Never {
+        return Ok(None);
+    }
+    let metrics = match &resolved.metric {
+        Some(metric) => vec![metric.as_bytes().into()],
+        None => index.metrics(),
+    };
+    let tagvs: Vec<(&[u8], Option<Vec<Bytes>>)> = resolved
+        .tags
+        .iter()
+        .map(|(tagk, tagvs)| {
+            let bytes = |uid: &Uid| Bytes::copy_from_slice(uid.as_bytes());
+            (tagk.as_bytes(), tagvs.as_ref().map(|tagvs| tagvs.iter().map(bytes).collect()))
+        })
+        .collect();
+    let conditions: Vec<_> =
+        tagvs.iter().map(|(tagk, tagvs)| TagCondition { tagk, tagvs: tagvs.as_deref() }).collect();
+    let mut found: Vec<Bytes> = Vec::new();
+    for uid in metrics {
+        let Some(metric) = index.metric(&uid) else { continue };
+        let slice = context.time_slice().await?;
+        let mut set = metric.matching(&conditions, false);
+        if !resolved.tagvs.is_empty() {
+            let mut with_value = SeriesSet::default();
+            for (tagk, _) in metric.value_counts() {
+                let values = resolved.tagvs.iter().map(Uid::as_bytes);
+                with_value.unite(&metric.with_values(&tagk, values));
+            }
+            set.intersect(&with_value);
+        }
+        if limit > 0 {
+            set.truncate((limit - found.len()) as u64);
+        }
+        let start = found.len();
+        context.reserve(set.len() as usize * (SERIES_BYTES + MIN_TSUID_BYTES))?;
+        metric.for_each(&set, |_, tags| found.push([&*uid, tags].concat().into()));
+        if let Some(of_metric) = found.get_mut(start..) {
+            of_metric.sort_unstable();
+        }
+        slice.finish();
+        if limit > 0 && found.len() >= limit {
+            break;
+        }
+    }
+    Ok(Some(found))
 }
 
 fn meta_scan(shared: &EngineShared, resolved: &ResolvedLookup, limit: usize) -> SeriesScan {

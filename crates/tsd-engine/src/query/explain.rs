@@ -13,7 +13,7 @@ use tsd_query::{
 
 use super::{
     QueryEngine, QueryFailure, naming::NameMap, reads::read_attempts, row_content::RowContent,
-    row_keys::row_keys,
+    row_keys::row_keys, series_selection::IndexedRead,
 };
 
 /// What one sub query reads.
@@ -109,11 +109,20 @@ impl QueryEngine {
         let plan = self.plan_of(attempt, resolved);
         let (table, content) = self.source(attempt);
         let names = self.plan_names(&plan).await?;
-        let keys = if self.reads_by_key(&content) { row_keys(&plan) } else { None };
-        let (estimated_rows, estimated_from) = match &keys {
-            Some(keys) => (keys.len() as u64, "row keys of the series, all fetched".to_owned()),
-            None => estimate(&plan, &content),
+        let is_data = table == self.data_table && content == RowContent::Points;
+        let has_times = is_data && self.cell_time_range(&plan.window).is_some();
+        let by_key = self.reads_by_key(&content);
+        let indexed =
+            if by_key && !has_times { self.indexed_read(&table, &plan, None).await? } else { None };
+        let keys = if by_key && indexed.is_none() { row_keys(&plan) } else { None };
+        let (estimated_rows, estimated_from) = match (&indexed, &keys) {
+            (Some(read), _) => (read.rows, read.basis()),
+            (_, Some(keys)) => {
+                (keys.len() as u64, "row keys of the series, all fetched".to_owned())
+            }
+            _ => estimate(&plan, &content),
         };
+        let by_key = keys.is_some() || indexed.is_some_and(|read| read.by_key.is_some());
         let ranges = plan.ranges.iter().map(|range| ExplainedRange {
             bucket: range.bucket,
             start: to_hex(&range.start),
@@ -132,7 +141,7 @@ impl QueryEngine {
             pushed_down: pushed_down(&plan, &names),
             checked_afterwards: post_filters.collect(),
             group_by: plan.group_by.iter().map(|tagk| names.tagk(tagk)).collect(),
-            by_key: keys.is_some(),
+            by_key,
             estimated_rows,
             estimated_from,
             text: String::new(),
@@ -223,6 +232,14 @@ fn pushed_down(plan: &SubQueryPlan, names: &PlanNames) -> Vec<String> {
         lines.push("at most one tag has another than its first value".to_owned());
     }
     lines
+}
+
+impl IndexedRead {
+    /// Basis of the number of rows.
+    fn basis(&self) -> String {
+        let Self { series, scanned_rows, .. } = self;
+        format!("{series} series by the series index; all of the metric have {scanned_rows} rows")
+    }
 }
 
 /// Estimates the rows that a scan returns. The number of series of a metric is unknown, so the

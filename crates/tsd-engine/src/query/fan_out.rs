@@ -10,6 +10,7 @@ use tsd_query::{KeyRange, SubQueryPlan};
 use super::{
     QueryFailure, SubQueryStats,
     row_keys::row_keys,
+    rows_of_series::SeriesRows,
     scan::{PartRows, PartSeries, ScanJob, ScanPart},
     series_merge::{MergedSeries, finish_series, merge_parts},
 };
@@ -65,6 +66,16 @@ fn parts_by_key(keys: &[Bytes], threads: usize) -> Vec<ScanPart> {
     keys.chunks(size).enumerate().map(part).collect()
 }
 
+/// Scan parts of rows that the series index has selected.
+fn parts_by_series(rows: SeriesRows, count: u64, threads: usize) -> Vec<ScanPart> {
+    let part = |(index, (rows, is_continuation))| ScanPart {
+        rows: PartRows::Series(rows),
+        is_continuation,
+        id: format!("series {index}"),
+    };
+    rows.divide(threads, count).into_iter().enumerate().map(part).collect()
+}
+
 /// Reads all rows of a plan and merges their series. The first failure ends all scans.
 pub(crate) async fn read_all(
     job: &Arc<ScanJob>,
@@ -73,12 +84,11 @@ pub(crate) async fn read_all(
 ) -> Result<MergedSeries, QueryFailure> {
     let began = Instant::now();
     let threads = job.engine.threads;
-    let keys = if by_key { row_keys(&job.plan) } else { None };
-    // Each series is in one salt bucket; parts of a single bucket are split by time.
-    let in_time_order = keys.is_some() || job.plan.ranges.len() == 1;
-    let parts = match keys {
-        Some(keys) => parts_by_key(&keys, threads),
-        None => scan_parts(&job.plan, threads),
+    let (parts, in_time_order) = match rows_by_key(job, by_key).await? {
+        RowChoice::Series(rows, count) => (parts_by_series(rows, count, threads), true),
+        RowChoice::Keys(keys) => (parts_by_key(&keys, threads), true),
+        // Each series is in one salt bucket; parts of a single bucket are split by time.
+        RowChoice::Scan => (scan_parts(&job.plan, threads), job.plan.ranges.len() == 1),
     };
     let mut results = read_parts(job, parts).await?;
     stats.query_scan += began.elapsed();
@@ -98,6 +108,32 @@ pub(crate) async fn read_all(
     let series = finish_series(job, merged).await;
     stats.scanner_merge += merging.elapsed();
     series
+}
+
+/// How rows are found.
+enum RowChoice {
+    /// By keys that the series index makes, about so many.
+    Series(SeriesRows, u64),
+    /// By keys that the plan alone determines.
+    Keys(Vec<Bytes>),
+    Scan,
+}
+
+/// Chooses between keys and a scan.
+async fn rows_by_key(job: &ScanJob, is_possible: bool) -> Result<RowChoice, QueryFailure> {
+    if !is_possible {
+        return Ok(RowChoice::Scan);
+    }
+    // Gets have no range of cell times.
+    if job.time_range_ms.is_none() {
+        let context = Some(&**job.budget.context());
+        let read = job.engine.indexed_read(&job.table, &job.plan, context).await?;
+        if let Some(read) = read {
+            let choice = |rows| RowChoice::Series(rows, read.rows);
+            return Ok(read.by_key.map_or(RowChoice::Scan, choice));
+        }
+    }
+    Ok(row_keys(&job.plan).map_or(RowChoice::Scan, RowChoice::Keys))
 }
 
 async fn read_parts(

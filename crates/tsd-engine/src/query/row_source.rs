@@ -1,6 +1,6 @@
 //! Sources of rows: a scan, gets by key, or a merge of scans over several salt buckets.
 
-use std::{collections::VecDeque, sync::Arc, vec};
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -32,7 +32,7 @@ impl RowSource {
 pub(crate) struct RowsByKey {
     storage: Arc<dyn Storage>,
     table: Table,
-    keys: vec::IntoIter<Bytes>,
+    keys: Box<dyn Iterator<Item = Bytes> + Send>,
     batch_rows: usize,
 }
 
@@ -40,10 +40,10 @@ impl RowsByKey {
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         table: Table,
-        keys: Vec<Bytes>,
+        keys: impl Iterator<Item = Bytes> + Send + 'static,
         batch_rows: usize,
     ) -> Self {
-        Self { storage, table, keys: keys.into_iter(), batch_rows: batch_rows.max(1) }
+        Self { storage, table, keys: Box::new(keys), batch_rows: batch_rows.max(1) }
     }
 
     async fn next_rows(&mut self) -> Result<Option<Vec<Row>>, StorageError> {

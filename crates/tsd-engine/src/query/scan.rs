@@ -14,6 +14,7 @@ use super::{
     read_budget::ReadBudget,
     row_content::{RowContent, RowDecoder, SeriesState},
     row_source::{MergedBuckets, RowSource, RowsByKey},
+    rows_of_series::SeriesRows,
 };
 use crate::compaction::{CompactionMessage, RowCompactor, is_due, needs_compaction};
 
@@ -48,7 +49,7 @@ pub(crate) struct ScanJob {
 }
 
 /// One scan of a read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ScanPart {
     pub(crate) rows: PartRows,
     /// True if an earlier part may have rows of the same series.
@@ -58,12 +59,14 @@ pub(crate) struct ScanPart {
 }
 
 /// Rows of a part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PartRows {
     /// The rows of a key range.
     Range(KeyRange),
     /// The rows with these keys; rows of a series are in time order.
     Keys(Vec<Bytes>),
+    /// The rows of series that the series index has selected.
+    Series(SeriesRows),
     /// A second read of series found in several buckets; their rows were counted by the first one.
     Reread(Vec<KeyRange>, RowFilter),
 }
@@ -161,7 +164,13 @@ impl ScanJob {
             PartRows::Range(range) => RowSource::Scan(self.scan(range, self.filter.clone())),
             PartRows::Keys(keys) => {
                 let storage = Arc::clone(&self.engine.storage);
+                let keys = keys.into_iter();
                 RowSource::Keys(RowsByKey::new(storage, self.table.clone(), keys, batch_rows))
+            }
+            PartRows::Series(rows) => {
+                let storage = Arc::clone(&self.engine.storage);
+                let (table, keys) = (self.table.clone(), rows.into_keys());
+                RowSource::Keys(RowsByKey::new(storage, table, keys, batch_rows))
             }
             PartRows::Reread(ranges, filter) => {
                 let scans = ranges.into_iter().map(|range| self.scan(range, Some(filter.clone())));

@@ -3,6 +3,7 @@
 mod layouts;
 mod lifecycle;
 mod row_contents;
+mod series_index;
 
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use tsd_engine::QueryConfig;
+use tsd_engine::{QueryConfig, SeriesIndexUse};
 
 use crate::{
     config::{Config, ConfigError},
@@ -26,6 +26,11 @@ pub(super) fn queries(config: &Config) -> QueryConfig {
         filter_expansion_limit: config.int("tsd.query.filter.expansion_limit"),
         skip_unresolved_tagvs: config.bool("tsd.query.skip_unresolved_tagvs"),
         series_keep_bucket: !config.bool("tsd.query.multi_get.get_all_salts"),
+        series_index: match config.text("tsd.query.series_index") {
+            Some("always") => SeriesIndexUse::Always,
+            Some("never") => SeriesIndexUse::Never,
+            _ => SeriesIndexUse::Auto,
+        },
         enable_fuzzy_filter: config.bool("tsd.query.enable_fuzzy_filter"),
         scan_batch_rows: config.int("tsd.storage.hbase.scanner.maxNumRows"),
         max_scans: config.int("tsd.query.max_scans"),

@@ -1,0 +1,146 @@
+//! Row keys of selected series, made one at a time.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use tsd_model::{BaseTime, SeriesKey};
+use tsd_query::KeyRange;
+use tsd_series_index::DayRows;
+
+/// Fewest series for each part, if the series are divided among parts.
+const MIN_PART_SERIES: usize = 16;
+/// Rows that are read by one part.
+const MIN_PART_ROWS: u64 = 128;
+
+/// A selected series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SelectedSeries {
+    /// Its number in the index.
+    pub(crate) number: u32,
+    pub(crate) key: SeriesKey,
+}
+
+/// The rows of series in a range of hours, with those that exist on each day. Cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct SeriesRows {
+    /// By salt bucket and tags: the order of their keys.
+    all: Arc<[SelectedSeries]>,
+    days: Arc<[DayRows]>,
+    /// Base times with the index of their day.
+    all_hours: Arc<[(BaseTime, usize)]>,
+    /// Ranges that the keys must be in.
+    ranges: Arc<[KeyRange]>,
+    /// The series and hours of this part.
+    series: Range<usize>,
+    hours: Range<usize>,
+}
+
+impl SeriesRows {
+    pub(crate) fn new(
+        series: Arc<[SelectedSeries]>,
+        days: Vec<DayRows>,
+        ranges: Arc<[KeyRange]>,
+    ) -> Self {
+        let hours: Vec<_> = days
+            .iter()
+            .enumerate()
+            .flat_map(|(index, day)| day.hours.iter().map(move |hour| (*hour, index)))
+            .collect();
+        Self {
+            series: 0..series.len(),
+            hours: 0..hours.len(),
+            all: series,
+            days: days.into(),
+            all_hours: hours.into(),
+            ranges,
+        }
+    }
+
+    /// Divides the rows into at most `count` parts: by series, or by time if these are few. With
+    /// each part, whether an earlier one may have rows of its series; those rows are older.
+    pub(crate) fn divide(self, count: usize, rows: u64) -> Vec<(Self, bool)> {
+        if self.series.is_empty() || self.hours.is_empty() {
+            return Vec::new();
+        }
+        let count = count.min((rows / MIN_PART_ROWS) as usize).max(1);
+        let by_series = self.series.len() >= count * MIN_PART_SERIES;
+        let whole = if by_series { &self.series } else { &self.hours };
+        let size = whole.len().div_ceil(count).max(1);
+        let starts = whole.clone().step_by(size);
+        let part = |start: usize| {
+            let range = start..(start + size).min(whole.end);
+            let part = self.clone();
+            if by_series {
+                (Self { series: range, ..part }, false)
+            } else {
+                (Self { hours: range, ..part }, start > whole.start)
+            }
+        };
+        starts.map(part).collect()
+    }
+
+    /// The keys of the rows; those of a series are in time order, those of a salt bucket are sorted.
+    pub(crate) fn into_keys(self) -> impl Iterator<Item = Bytes> + Send {
+        let start = self.series.start;
+        KeysOfRows { run: start..start, at: start, hour: self.hours.start, rows: self }
+    }
+}
+
+/// Iterates over the series of a salt bucket for each hour, then over those of the next bucket.
+struct KeysOfRows {
+    rows: SeriesRows,
+    /// Series of the present bucket.
+    run: Range<usize>,
+    /// Index of the next series.
+    at: usize,
+    hour: usize,
+}
+
+impl KeysOfRows {
+    /// Goes to the series of the next bucket. Returns false after the last.
+    fn next_run(&mut self) -> bool {
+        let start = self.run.end;
+        let rest = self.rows.all.get(start..self.rows.series.end).unwrap_or_default();
+        let Some(first) = rest.first() else { return false };
+        let is_salted = self.rows.ranges.iter().any(|range| range.bucket.is_some());
+        let len = if is_salted {
+            rest.iter().take_while(|other| other.key.bucket() == first.key.bucket()).count()
+        } else {
+            rest.len()
+        };
+        self.run = start..start + len;
+        (self.at, self.hour) = (start, self.rows.hours.start);
+        true
+    }
+}
+
+impl Iterator for KeysOfRows {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if self.at >= self.run.end {
+                if !self.run.is_empty() && self.hour + 1 < self.rows.hours.end {
+                    self.hour += 1;
+                    self.at = self.run.start;
+                } else if !self.next_run() {
+                    return None;
+                }
+                continue;
+            }
+            let series = self.rows.all.get(self.at)?;
+            let (base, day) = self.rows.all_hours.get(self.hour)?;
+            self.at += 1;
+            if !self.rows.days.get(*day)?.series.contains(series.number) {
+                continue;
+            }
+            let bucket = series.key.bucket().index();
+            let mut ranges = self.rows.ranges.iter();
+            let range = ranges.find(|range| range.bucket.is_none_or(|of| of == bucket))?;
+            let key = series.key.row_key(*base);
+            if range.start <= key && key < range.stop {
+                return Some(key);
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Selects the series of a plan by the series index of the store, and decides whether their rows are
+//! fetched by key or found by scans.
+//!
+//! A scan walks past the rows of all series of the metric; a get costs about as much as walking past
+//! [`GET_COST_ROWS`] rows. Both numbers of rows come from the index, which knows the series of each day
+//! and the hours at which the metric has any. What the index selects may be more than what matches:
+//! rows that are read are checked as those of scans are.
+
+use std::sync::Arc;
+
+use tsd_model::{BaseTime, SeriesKey, Tsuid, Uid, UidKind};
+use tsd_query::{PostFilter, SeriesSelection, SubQueryPlan};
+use tsd_series_index::{MetricIndex, SeriesSet, TagCondition};
+use tsd_storage::Table;
+
+use super::{
+    QueryContext, QueryEngine, QueryFailure,
+    rows_of_series::{SelectedSeries, SeriesRows},
+};
+use crate::config::SeriesIndexUse;
+
+/// Rows that a scan walks past in the time of one get.
+const GET_COST_ROWS: u64 = 8;
+/// Tag values whose names are looked up together.
+const NAMES_BATCH: usize = 8_192;
+/// Memory of a selected series beside its row key.
+const SERIES_BYTES: usize = size_of::<SelectedSeries>() + 16;
+
+/// What the index says of a plan.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IndexedRead {
+    /// Series that are selected.
+    pub(crate) series: u64,
+    /// Rows of these, at most.
+    pub(crate) rows: u64,
+    /// Rows that a scan walks past, at most.
+    pub(crate) scanned_rows: u64,
+    /// The rows to fetch by key; `None`: a scan is cheaper.
+    pub(crate) by_key: Option<SeriesRows>,
+}
+
+impl QueryEngine {
+    /// Selects the series of a plan; `None` if the table has no complete index.
+    pub(crate) async fn indexed_read(
+        &self,
+        table: &Table,
+        plan: &SubQueryPlan,
+        context: Option<&QueryContext>,
+    ) -> Result<Option<IndexedRead>, QueryFailure> {
+        if self.config.series_index == SeriesIndexUse::Never {
+            return Ok(None);
+        }
+        let index = self.storage.series_index(table);
+        let Some(index) = index.filter(|index| index.is_complete()) else { return Ok(None) };
+        let Some((from, to)) = hours(plan).filter(|_| *index.schema() == plan.schema) else {
+            return Ok(None);
+        };
+        let Some(metric) = index.metric(&plan.metric) else {
+            let by_key = Some(SeriesRows::default());
+            return Ok(Some(IndexedRead { by_key, ..IndexedRead::default() }));
+        };
+        if !metric.is_regular() {
+            return Ok(None);
+        }
+        let mut set = selected(&metric, &plan.selection);
+        set.intersect(&metric.active(from, to));
+        for filter in &plan.post_filters {
+            if set.is_empty() {
+                break;
+            }
+            self.restrict(&metric, &mut set, filter, context).await?;
+        }
+        let counts = metric.count_rows(&set, from, to);
+        let mut read = IndexedRead {
+            series: set.len(),
+            rows: counts.selected,
+            scanned_rows: counts.all,
+            by_key: None,
+        };
+        let is_cheaper = counts.selected.saturating_mul(GET_COST_ROWS) <= counts.all;
+        if is_cheaper || self.config.series_index == SeriesIndexUse::Always {
+            read.by_key = list_rows(&metric, &set, plan, (from, to), context)?;
+        }
+        Ok(Some(read))
+    }
+
+    /// Removes the series whose value is not accepted by a filter on its name.
+    async fn restrict(
+        &self,
+        metric: &MetricIndex,
+        set: &mut SeriesSet,
+        post: &PostFilter,
+        context: Option<&QueryContext>,
+    ) -> Result<(), QueryFailure> {
+        let values = metric.values(&post.tagk, set);
+        let mut rejected: Vec<&[u8]> = Vec::new();
+        let mut accepted: Vec<&[u8]> = Vec::new();
+        for batch in values.chunks(NAMES_BATCH) {
+            if let Some(context) = context {
+                context.check_time()?;
+            }
+            let uids: Vec<Uid> = batch.iter().filter_map(|uid| Uid::try_new(uid).ok()).collect();
+            let names = self.uids.names_of(UidKind::Tagv, &uids).await?;
+            let slice = match context {
+                Some(context) => Some(context.time_slice().await?),
+                None => None,
+            };
+            for (uid, name) in batch.iter().zip(names) {
+                // A value without a name matches no filter.
+                let is_accepted = name.is_some_and(|name| post.filter.accepts(&name));
+                if is_accepted { accepted.push(uid) } else { rejected.push(uid) }
+            }
+            slice.map(super::scheduler::TimeSlice::finish);
+        }
+        // The shorter list is looked up. Series without the key are only in a selection by TSUID.
+        let with_key = metric.with_key(&post.tagk);
+        if !post.filter.accepts_absence() {
+            set.intersect(&with_key);
+        }
+        if rejected.len() <= accepted.len() {
+            set.subtract(&metric.with_values(&post.tagk, rejected));
+        } else {
+            let mut others = with_key;
+            others.subtract(&metric.with_values(&post.tagk, accepted));
+            set.subtract(&others);
+        }
+        Ok(())
+    }
+}
+
+/// First and last hour of a plan's rows. The row at the end is included if a stop key reaches into
+/// it.
+fn hours(plan: &SubQueryPlan) -> Option<(BaseTime, BaseTime)> {
+    let from = u32::try_from(plan.window.scan_start_secs).ok()?;
+    let to = u32::try_from(plan.window.scan_end_secs.min(u32::MAX.into())).ok()?;
+    (from <= to).then(|| (BaseTime::containing(from), BaseTime::containing(to)))
+}
+
+/// The series that match by their UIDs.
+fn selected(metric: &MetricIndex, selection: &SeriesSelection) -> SeriesSet {
+    match selection {
+        SeriesSelection::Tsuids(tags) => metric.of_tags(tags.iter().map(AsRef::as_ref)),
+        SeriesSelection::Tags(tags) => {
+            let conditions: Vec<_> = tags
+                .conditions
+                .iter()
+                .map(|tag| TagCondition { tagk: &tag.tagk, tagvs: tag.tagvs.as_deref() })
+                .collect();
+            metric.matching(&conditions, tags.explicit)
+        }
+    }
+}
+
+/// Lists series and hours; `None` if a series is in no salt bucket of the plan.
+fn list_rows(
+    metric: &MetricIndex,
+    set: &SeriesSet,
+    plan: &SubQueryPlan,
+    (from, to): (BaseTime, BaseTime),
+    context: Option<&QueryContext>,
+) -> Result<Option<SeriesRows>, QueryFailure> {
+    if let Some(context) = context {
+        let bytes = (SERIES_BYTES + plan.schema.tags_start()) * set.len() as usize;
+        context.check_available(bytes)?;
+    }
+    let days = metric.rows(set, from, to);
+    let mut series = Vec::with_capacity(set.len() as usize);
+    metric.for_each(set, |number, tags| {
+        // One deviation and the like are not in the index.
+        if plan.admits(tags)
+            && let Ok(tsuid) = Tsuid::try_new(&plan.schema, &[&*plan.metric, tags].concat())
+        {
+            let key = SeriesKey::from_tsuid(&plan.schema, &tsuid);
+            series.push(SelectedSeries { number, key });
+        }
+    });
+    let range_of = |series: &SelectedSeries| {
+        let bucket = series.key.bucket().index();
+        plan.ranges.iter().any(|range| range.bucket.is_none_or(|of| of == bucket))
+    };
+    if !series.iter().all(range_of) {
+        return Ok(None);
+    }
+    let is_salted = plan.schema.salt_width() > 0;
+    series.sort_unstable_by(|a, b| {
+        let bucket = |s: &SelectedSeries| if is_salted { s.key.bucket().index() } else { 0 };
+        (bucket(a), a.key.tag_bytes()).cmp(&(bucket(b), b.key.tag_bytes()))
+    });
+    Ok(Some(SeriesRows::new(Arc::from(series), days, Arc::from(plan.ranges.as_slice()))))
+}

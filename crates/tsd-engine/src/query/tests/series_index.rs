@@ -1,0 +1,257 @@
+//! Queries by the series index equal queries by scans: random histories of puts, deletes, flushes,
+//! restarts, kills and damage on the embedded store.
+//!
+//! `SERIES_INDEX_SEEDS` sets the number of histories.
+
+use std::{fs, path::Path, sync::Arc, time::Duration};
+
+use tempfile::TempDir;
+use tsd_model::{TableSchema, to_hex};
+use tsd_query::{Query, SeriesSource};
+use tsd_storage::Storage;
+use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
+use tsd_storage_wal::{WalConfig, WalStorage};
+
+use super::{HOUR, query};
+use crate::{
+    Engine, EngineConfig, EngineHandle, NameText, QueryControl, SeriesIndexUse,
+    testing::{config, put},
+};
+
+const ROW: i64 = 3_600;
+/// Hours of the data: more than two days, with gaps.
+const HOURS: u64 = 60;
+
+/// Random numbers that a seed determines (splitmix64).
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % end
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+/// A store with an engine that reads by the index, and one that scans.
+struct Daemon {
+    directory: TempDir,
+    schema: TableSchema,
+    memtable_bytes: usize,
+    open: OpenStore,
+}
+
+struct OpenStore {
+    backend: Arc<LsmStorage>,
+    store: Arc<WalStorage<LsmStorage>>,
+    indexed: EngineHandle,
+    scanning: EngineHandle,
+}
+
+async fn open_store(dir: &Path, schema: TableSchema, memtable_bytes: usize) -> OpenStore {
+    let tables = EngineConfig::default().tables;
+    let specs = vec![
+        TableSpec::indexed_points(tables.data, schema),
+        TableSpec::cells(tables.uid),
+        TableSpec::cells(tables.meta),
+        TableSpec::cells(tables.tree),
+    ];
+    let mut lsm = LsmConfig::new(dir.join("store"), specs);
+    (lsm.cache_bytes, lsm.read_threads) = (1 << 20, 2);
+    let backend = Arc::new(LsmStorage::open(&lsm).unwrap());
+    let wal = WalConfig { memtable_bytes, ..WalConfig::new(dir.join("log")) };
+    let store = Arc::new(WalStorage::open(wal, Arc::clone(&backend)).await.unwrap().0);
+    let engine = |index| {
+        let mut settings = config();
+        settings.schema = schema;
+        settings.query.threads = 2;
+        settings.query.series_index = index;
+        settings.compaction.on_read = false;
+        Engine::start(settings, Arc::<WalStorage<LsmStorage>>::clone(&store)).unwrap()
+    };
+    let (indexed, scanning) = (engine(SeriesIndexUse::Always), engine(SeriesIndexUse::Never));
+    OpenStore { backend, store, indexed, scanning }
+}
+
+impl Daemon {
+    async fn new(rng: &mut Rng) -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let schema = TableSchema::try_new(3, 3, 3, rng.pick(&[0, 1]), 4).unwrap();
+        // With one byte each commit rotates the memtable.
+        let memtable_bytes = rng.pick(&[1, 1 << 14, 1 << 20]);
+        let open = open_store(directory.path(), schema, memtable_bytes).await;
+        Self { directory, schema, memtable_bytes, open }
+    }
+
+    /// Ends the store, with or without a flush, and opens it again, at times with a damaged index.
+    async fn restart(&mut self, rng: &mut Rng) {
+        if rng.below(2) == 0 {
+            self.open.store.flush().await.unwrap();
+        }
+        self.open.store.stop().await;
+        self.open.backend.close().await.unwrap();
+        let files = self.directory.path().join("store").join("series");
+        match rng.below(6) {
+            0 => fs::remove_dir_all(&files).unwrap(),
+            1 => {
+                for entry in fs::read_dir(&files).unwrap() {
+                    let path = entry.unwrap().path();
+                    let mut bytes = fs::read(&path).unwrap();
+                    let at = rng.below(bytes.len() as u64) as usize;
+                    bytes[at] ^= 1 << rng.below(8);
+                    fs::write(path, bytes).unwrap();
+                }
+            }
+            _ => {}
+        }
+        self.open = open_store(self.directory.path(), self.schema, self.memtable_bytes).await;
+        if rng.below(2) == 0 {
+            self.await_index().await;
+        }
+    }
+
+    async fn await_index(&self) {
+        let index = self.open.store.series_index(&EngineConfig::default().tables.data).unwrap();
+        while !index.is_complete() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn put(&self, rng: &mut Rng) {
+        let mut session = self.open.indexed.ingest_session(NameText::Utf8);
+        for _ in 0..=rng.below(40) {
+            let hour = rng.below(HOURS);
+            // Half of the days have no points in most hours.
+            let hour = if hour / 24 == 1 { hour / 6 * 6 } else { hour };
+            let at = HOUR + hour as i64 * ROW + rng.below(3_600) as i64;
+            let mut tags = format!("host=h{}", rng.below(12));
+            for (tagk, values) in [("dc", 3), ("role", 2)] {
+                if rng.below(3) > 0 {
+                    tags = format!("{tags} {tagk}={tagk}{}", rng.below(values));
+                }
+            }
+            let metric = rng.pick(&["m.a", "m.b"]);
+            put(&mut session, metric, &tags, at, rng.below(1_000) as i64, 0).unwrap();
+        }
+        assert!(session.commit().await.failures.is_empty());
+    }
+
+    /// Executes a query by the index and by scans, and compares the answers.
+    async fn check(&self, rng: &mut Rng, seed: u64) {
+        let from = HOUR + rng.below(HOURS) as i64 * ROW + rng.below(3_600) as i64;
+        let to = from + 1 + rng.below(40 * 3_600) as i64;
+        let tags = rng.pick(&[
+            "",
+            "{host=h1}",
+            "{host=h1|h7|h3}",
+            "{host=*}",
+            "{dc=*,host=h2}",
+            "{role=role1}",
+            "{}{host=regexp(h[1-4])}",
+            "{}{host=wildcard(h1*)}",
+            "{dc=*}{host=not_literal_or(h1|h2)}",
+            "{}{host=iliteral_or(H5|H6),role=wildcard(*)}",
+            "{}{dc=not_iliteral_or(DC1),role=wildcard(*1)}",
+        ]);
+        let function =
+            rng.pick(&["sum", "none", "avg:90m-sum", "zimsum", "sum:rate", "max:1h-count"]);
+        let m = format!("{function}:{}{tags}", rng.pick(&["m.a", "m.b"]));
+        let mut request = query(from, to, &[&m]);
+        let sub = &mut request.sub_queries[0];
+        sub.explicit_tags = rng.below(4) == 0;
+        let what = format!("seed {seed}: {m} from {from} to {to}, explicit {}", sub.explicit_tags);
+        let OpenStore { indexed, scanning, .. } = &self.open;
+        let expected = answer(scanning, request.clone()).await;
+        assert_eq!(answer(indexed, request.clone()).await, expected, "{what}");
+        let Ok(Answer { tsuids, .. }) = expected else { return };
+        if !tsuids.is_empty() && rng.below(3) == 0 {
+            request.sub_queries[0].source = SeriesSource::Tsuids(tsuids);
+            request.sub_queries[0].filters.clear();
+            let expected = answer(scanning, request.clone()).await;
+            assert_eq!(answer(indexed, request.clone()).await, expected, "{what}, by TSUID");
+        }
+        if rng.below(6) == 0 {
+            request.delete = true;
+            answer(rng.pick(&[indexed, scanning]), request).await.unwrap();
+        }
+    }
+}
+
+/// An answer to one sub query.
+#[derive(Debug, PartialEq)]
+struct Answer {
+    /// The series, with all bits of their values.
+    series: Vec<String>,
+    tsuids: Vec<String>,
+}
+
+/// Executes a query. Fails with the text of its error.
+async fn answer(engine: &EngineHandle, query: Query) -> Result<Answer, String> {
+    let mut result =
+        engine.query(query, QueryControl::default()).await.map_err(|error| format!("{error:?}"))?;
+    let series = result.sub_results.remove(0).series;
+    let tsuids = series.iter().flat_map(|s| s.tsuids.iter().map(|tsuid| to_hex(tsuid)));
+    Ok(Answer {
+        tsuids: tsuids.collect(),
+        series: series.iter().map(|s| format!("{s:?}")).collect(),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_by_the_index_equal_queries_by_scans() {
+    let seeds = std::env::var("SERIES_INDEX_SEEDS").ok().and_then(|n| n.parse().ok());
+    for seed in 0..seeds.unwrap_or(12) {
+        let mut rng = Rng(seed);
+        let mut daemon = Daemon::new(&mut rng).await;
+        daemon.put(&mut rng).await;
+        for _ in 0..30 {
+            match rng.below(10) {
+                0..3 => daemon.put(&mut rng).await,
+                3 => daemon.restart(&mut rng).await,
+                4 => daemon.open.store.flush().await.unwrap(),
+                _ => daemon.check(&mut rng, seed).await,
+            }
+        }
+        daemon.await_index().await;
+        for _ in 0..10 {
+            daemon.check(&mut rng, seed).await;
+        }
+        daemon.open.store.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_series_of_many_is_read_by_its_keys() {
+    let mut rng = Rng(7);
+    let daemon = Daemon::new(&mut rng).await;
+    let mut session = daemon.open.indexed.ingest_session(NameText::Utf8);
+    for host in 0..400_i64 {
+        for hour in 0..3 {
+            let tags = format!("host=h{host}");
+            put(&mut session, "m", &tags, HOUR + hour * ROW, host, 0).unwrap();
+        }
+    }
+    assert!(session.commit().await.failures.is_empty());
+    let rows = async |engine: &EngineHandle, m: &str| {
+        let result = engine.query(query(HOUR, HOUR + 90_000, &[m]), QueryControl::default()).await;
+        let result = result.unwrap().sub_results.remove(0);
+        (result.series.len(), result.stats.rows())
+    };
+    let OpenStore { indexed, scanning, .. } = &daemon.open;
+    assert_eq!(rows(indexed, "sum:m{host=h7}").await, (1, 3));
+    assert_eq!(rows(indexed, "none:m{}{host=regexp(h39.)}").await, (10, 30));
+    assert_eq!(rows(scanning, "none:m{}{host=regexp(h39.)}").await, (10, 1_200));
+    let explained =
+        indexed.explain(&query(HOUR, HOUR + 90_000, &["sum:m{host=h7}"])).await.unwrap();
+    let read = &explained[0].reads[0];
+    assert_eq!((read.by_key, read.estimated_rows), (true, 3));
+    assert!(read.estimated_from.contains("1 series by the series index"), "{read:?}");
+    assert!(read.estimated_from.contains("have 1200 rows"), "{read:?}");
+    daemon.open.store.stop().await;
+}
