@@ -25,6 +25,7 @@ mod metrics_doc;
 mod refusals;
 mod search;
 mod seeds;
+mod series_index;
 mod start;
 mod telnet;
 mod tidy;

@@ -9,11 +9,18 @@ use tsd_testkit::{HttpResponse, http};
 use super::{compare, json::Json};
 use crate::in_process;
 
-/// Replays a case; the error says what differs. Without buckets keys are not salted.
-pub(crate) fn replay(runtime: &Runtime, case: &Json, buckets: u32) -> Result<(), String> {
+/// Replays a case; the error says what differs. Without buckets keys are not salted; `index_use` is
+/// `tsd.query.series_index`.
+pub(crate) fn replay(
+    runtime: &Runtime,
+    case: &Json,
+    buckets: u32,
+    index_use: &str,
+) -> Result<(), String> {
     let directory = in_process::directory();
     let buckets_text = buckets.to_string();
     let mut settings = vec![
+        ("tsd.query.series_index", index_use),
         ("tsd.storage.salt.width", if buckets == 0 { "0" } else { "1" }),
         ("tsd.storage.salt.buckets", if buckets == 0 { "1" } else { buckets_text.as_str() }),
     ];

@@ -1,0 +1,143 @@
+//! The series index of the embedded store, from outside: kills, damage and stores without one.
+
+use std::{fs, net::SocketAddr, path::Path, time::Duration};
+
+use serde_json::Value;
+use tsd_testkit::{Daemon, DaemonBuilder, http, wait_for};
+
+use crate::tsdb;
+
+const FIRST_SECOND: u64 = 1_600_000_000 / 3_600 * 3_600;
+const HOSTS: u64 = 200;
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Small memtables that are flushed soon, and queries by the index or by scans.
+fn daemon(data: &Path, index_use: &str) -> DaemonBuilder {
+    tsdb(data)
+        .env("TSD_STORAGE_MEMTABLE_SIZE", "65536")
+        .env("TSD_STORAGE_LOG_SEGMENT_SIZE", "65536")
+        .env("TSD_STORAGE_MEMTABLE_MAX_AGE", "1")
+        .env("TSD_QUERY_SERIES_INDEX", index_use)
+}
+
+/// Puts a point of every host in a round; a round is an hour.
+fn put(address: SocketAddr, round: u64) {
+    let second = FIRST_SECOND + round * 3_600;
+    let points: Vec<_> = (0..HOSTS)
+        .map(|host| {
+            format!(
+                r#"{{"metric":"m","timestamp":{second},"value":{},"tags":{{"host":"h{host}","dc":"d{}"}}}}"#,
+                host * 1_000 + round,
+                host % 3
+            )
+        })
+        .collect();
+    let body = format!("[{}]", points.join(","));
+    assert_eq!(http(address, "POST", "/api/put", Some(&body)).status, 204);
+}
+
+/// The answer to a query of `m`, and the number of rows that it read.
+fn query(address: SocketAddr, function: &str, tags: &str) -> (Value, u64) {
+    let (start, end) = (FIRST_SECOND - 1, FIRST_SECOND + 1_000_000);
+    let m =
+        format!("{function}:m{tags}").replace('{', "%7B").replace('}', "%7D").replace('|', "%7C");
+    let uri = format!("/api/query?start={start}&end={end}&show_summary=true&m={m}");
+    let response = http(address, "GET", &uri, None);
+    assert_eq!(response.status, 200, "{}", response.body);
+    let mut json: Value = serde_json::from_str(&response.body).expect("JSON");
+    let list = json.as_array_mut().expect("a list");
+    let summary = list.pop().expect("a summary");
+    let rows = summary["statsSummary"]["rowsFromStorage"].as_u64();
+    (json, rows.unwrap_or_else(|| panic!("no rows in {summary}")))
+}
+
+fn gauge(address: SocketAddr, name: &str) -> f64 {
+    let metrics = http(address, "GET", "/metrics", None).body;
+    let line = metrics.lines().find(|line| line.starts_with(&format!("{name} ")));
+    let value = line.and_then(|line| line.split(' ').nth(1)?.parse().ok());
+    value.unwrap_or_else(|| panic!("no {name} in {metrics}"))
+}
+
+fn await_index(running: &Daemon) {
+    let address = running.address();
+    let is_complete = || (gauge(address, "tsd_series_index_complete") > 0.0).then_some(());
+    wait_for(PATIENCE, is_complete).expect("a complete index");
+    assert_eq!(gauge(address, "tsd_series_index_series"), HOSTS as f64);
+}
+
+/// The answers to some queries after `rounds`, each checked in one value.
+fn answers(address: SocketAddr, rounds: u64) -> Vec<Value> {
+    let filters = ["{host=h7}", "{host=h7|h9|h150}", "{}{host=regexp(h1.7)}", "{dc=*,host=h8}", ""];
+    let all: Vec<Value> = filters.iter().map(|tags| query(address, "sum", tags).0).collect();
+    let last = FIRST_SECOND + (rounds - 1) * 3_600;
+    assert_eq!(all[0][0]["dps"][last.to_string()], (7_000 + rounds - 1) as f64, "{}", all[0]);
+    assert_eq!(all[0][0]["dps"].as_object().map(serde_json::Map::len), Some(rounds as usize));
+    all
+}
+
+#[test]
+fn index_survives_kills_and_damage_and_answers_as_scans_do() {
+    let dir =
+        tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+    let data = dir.path().join("data");
+    let mut running = daemon(&data, "auto").start();
+    for round in 0..30 {
+        put(running.address(), round);
+        // Kills at any step of a flush: of full memtables, by age, none.
+        if round % 6 == 5 {
+            std::thread::sleep(Duration::from_millis(round * 37 % 300));
+            running.kill();
+            running = daemon(&data, "auto").start();
+            await_index(&running);
+        }
+    }
+    let expected = answers(running.address(), 30);
+    let (_, rows) = query(running.address(), "sum", "{host=h7}");
+    assert_eq!(rows, 30, "only the rows of one host are read");
+    let lookup = "/api/search/lookup?m=m%7Bhost=*,dc=d1%7D&limit=500&use_meta=false";
+    let lookup = http(running.address(), "GET", lookup, None).body;
+    let found: Value = serde_json::from_str(&lookup).expect("JSON");
+    assert_eq!(found["totalResults"], 67, "{lookup}");
+    assert!(running.terminate().success());
+
+    let scanning = daemon(&data, "never").start();
+    assert_eq!(answers(scanning.address(), 30), expected);
+    let (_, rows) = query(scanning.address(), "sum", "{}{host=regexp(h7)}");
+    assert_eq!(rows, 30 * HOSTS);
+    assert!(scanning.terminate().success());
+
+    // Without its files, and with damaged ones, it is built again.
+    let files = data.join("store/series");
+    let original: Vec<_> = fs::read_dir(&files)
+        .expect("files")
+        .map(|entry| entry.expect("an entry").path())
+        .map(|path| (fs::read(&path).expect("a file"), path))
+        .collect();
+    assert_eq!(original.len(), 2);
+    for damage in 0..3 {
+        for (bytes, path) in &original {
+            match damage {
+                0 => fs::remove_file(path).expect("remove"),
+                1 => fs::write(path, &bytes[..bytes.len() / 2]).expect("write"),
+                _ => {
+                    let mut bytes = bytes.clone();
+                    let at = bytes.len() / 2;
+                    bytes[at] ^= 1;
+                    fs::write(path, bytes).expect("write");
+                }
+            }
+        }
+        let running = daemon(&data, "always").start();
+        await_index(&running);
+        assert_eq!(answers(running.address(), 30), expected, "damage {damage}");
+        let log = running.events_at_level("ERROR");
+        let is_named =
+            log.iter().any(|event| event.to_string().contains("series index is damaged"));
+        assert_eq!(is_named, damage > 0, "{log:?}");
+        assert_eq!(running.events("series index built").len(), 1);
+        assert!(running.terminate().success());
+        for (_, path) in &original {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
