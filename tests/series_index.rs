@@ -14,8 +14,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Small memtables that are flushed soon, and queries by the index or by scans.
 fn daemon(data: &Path, index_use: &str) -> DaemonBuilder {
     tsdb(data)
-        .env("TSD_STORAGE_MEMTABLE_SIZE", "65536")
-        .env("TSD_STORAGE_LOG_SEGMENT_SIZE", "65536")
+        .env("TSD_STORAGE_MEMTABLE_SIZE", "1048576")
+        .env("TSD_STORAGE_LOG_SEGMENT_SIZE", "262144")
         .env("TSD_STORAGE_MEMTABLE_MAX_AGE", "1")
         .env("TSD_QUERY_SERIES_INDEX", index_use)
 }
@@ -60,9 +60,9 @@ fn gauge(address: SocketAddr, name: &str) -> f64 {
 
 fn await_index(running: &Daemon) {
     let address = running.address();
-    let is_complete = || (gauge(address, "tsd_series_index_complete") > 0.0).then_some(());
+    let is_complete = || (gauge(address, "tsd_lsm_series_index_complete") > 0.0).then_some(());
     wait_for(PATIENCE, is_complete).expect("a complete index");
-    assert_eq!(gauge(address, "tsd_series_index_series"), HOSTS as f64);
+    assert_eq!(gauge(address, "tsd_lsm_series_index_series"), HOSTS as f64);
 }
 
 /// The answers to some queries after `rounds`, each checked in one value.

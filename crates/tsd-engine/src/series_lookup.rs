@@ -2,8 +2,7 @@
 //!
 //! If series tracking is on, the meta table has one row per series. The data table has one row per
 //! series and hour; from there OpenTSDB lists a series once per hour, this module once. If the store
-//! has a series index, that is read instead of the data table, and instead of a meta table that
-//! nobody fills.
+//! has a series index, that is read instead of the data table.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -20,7 +19,6 @@ use tsd_storage::{Scan, Table};
 use crate::{
     EngineHandle, SeriesIndexUse,
     handle::EngineShared,
-    meta_tracking::MetaTracking,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard, RunningStage},
     series_names::series_names,
     series_scan::{TagUids, prefix_range, tags_filter},
@@ -111,8 +109,7 @@ async fn find(
     lookup: Lookup,
 ) -> Result<LookupResult, QueryFailure> {
     let resolved = resolve(shared, &lookup).await?;
-    // Without tracking the meta table lacks series.
-    if (!lookup.use_meta || shared.config.meta_tracking == MetaTracking::Off)
+    if !lookup.use_meta
         && let Some(tsuids) = indexed(shared, context, &resolved, lookup.limit).await?
     {
         return named_series(shared, context, tsuids).await;

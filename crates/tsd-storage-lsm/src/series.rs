@@ -183,12 +183,15 @@ impl TableSeries {
     pub(crate) fn gauges(&self) -> [(&'static str, f64); 6] {
         let size = self.index.size();
         [
-            ("tsd_series_index_series", size.series as f64),
-            ("tsd_series_index_metrics", size.metrics as f64),
-            ("tsd_series_index_memory_bytes", size.memory_bytes as f64),
-            ("tsd_series_index_complete", f64::from(u8::from(self.index.is_complete()))),
-            ("tsd_series_index_load_seconds", self.load.as_secs_f64()),
-            ("tsd_series_index_built_rows_total", self.built_rows.load(Ordering::Relaxed) as f64),
+            ("tsd_lsm_series_index_series", size.series as f64),
+            ("tsd_lsm_series_index_metrics", size.metrics as f64),
+            ("tsd_lsm_series_index_memory_bytes", size.memory_bytes as f64),
+            ("tsd_lsm_series_index_complete", f64::from(u8::from(self.index.is_complete()))),
+            ("tsd_lsm_series_index_load_seconds", self.load.as_secs_f64()),
+            (
+                "tsd_lsm_series_index_built_rows_total",
+                self.built_rows.load(Ordering::Relaxed) as f64,
+            ),
         ]
     }
 }

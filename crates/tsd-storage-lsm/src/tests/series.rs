@@ -135,7 +135,8 @@ async fn missing_or_damaged_files_are_built_again() {
         let store = open(&dir);
         await_complete(&store);
         assert_eq!(indexed(&store), rows());
-        let built = store.gauges().into_iter().find(|g| g.0 == "tsd_series_index_built_rows_total");
+        let built =
+            store.gauges().into_iter().find(|g| g.0 == "tsd_lsm_series_index_built_rows_total");
         assert_eq!(built.unwrap().1, 4.0);
         drop(store);
         let store = open(&dir);
