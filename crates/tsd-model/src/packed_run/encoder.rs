@@ -116,12 +116,14 @@ impl PackablePoint {
     }
 
     /// Appends qualifier and value of the cell.
+    #[inline]
     pub(super) fn write_cell(&self, qualifier: &mut Vec<u8>, value: &mut Vec<u8>) {
         let flags = self.flags();
         self.put_qualifier(flags, qualifier);
         self.put_value(flags, value);
     }
 
+    #[inline]
     fn put_qualifier(&self, flags: u8, out: &mut Vec<u8>) {
         if self.millis {
             let q = 0xF000_0000 | self.offset << 6 | u32::from(flags);
@@ -132,10 +134,12 @@ impl PackablePoint {
         }
     }
 
+    #[inline]
     fn put_value(&self, flags: u8, out: &mut Vec<u8>) {
         match self.value {
             Number::Integer(v) => {
-                out.extend(v.to_be_bytes().iter().skip(7 - usize::from(flags)));
+                let unused = 7 - usize::from(flags);
+                out.extend_from_slice(v.to_be_bytes().get(unused..).unwrap_or_default());
             }
             Number::Single(v) => out.extend_from_slice(&v.to_be_bytes()),
             Number::Double(v) => out.extend_from_slice(&v.to_be_bytes()),
