@@ -2,7 +2,8 @@
 //!
 //! It implements the protocol as recorded from a real cluster: hbase:meta, regions that move, split
 //! and merge, scanners with leases and sequence numbers, cell blocks in both directions. It stores one
-//! version per column, never drops delete markers, and persists nothing. An [`InjectedFault`] makes
+//! version per column, and all of them with their delete markers for raw scans; it never drops delete
+//! markers, and persists nothing. An [`InjectedFault`] makes
 //! chosen calls fail.
 
 mod call;

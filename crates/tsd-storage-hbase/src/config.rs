@@ -32,6 +32,9 @@ pub struct HBaseConfig {
     /// After a flush to such a row its points are read back: another daemon may have compacted the
     /// row while they were in the log. `None`: no table is compacted.
     pub compacted_table: Option<(Table, TableSchema)>,
+    /// Longest duration of a compaction of OpenTSDB, from its read of a row to its delete. Points that are
+    /// written to rows whose hour is over are read back again after this time. Zero: they are not.
+    pub read_back_delay: Duration,
     /// Longest time for which a daemon holds acknowledged points in its log (`tsd.storage.ack = log`).
     /// A row that was written within this time is not compacted.
     pub max_hold: Duration,
@@ -52,6 +55,7 @@ impl HBaseConfig {
             table_prefix: String::new(),
             max_write_bytes: 64 << 20,
             compacted_table: None,
+            read_back_delay: Duration::ZERO,
             max_hold: Duration::ZERO,
             clock: system_clock_ms,
         }

@@ -18,6 +18,7 @@ use crate::{
     clock::WriteClock,
     config::HBaseConfig,
     error::{request_error, storage_error},
+    read_back::{CompactibleRows, ReadBacks},
     request::{hbase_get, time_range},
     row::model_row,
 };
@@ -40,6 +41,9 @@ pub(crate) struct OpenTable {
     pub(crate) writer: BufferedMutator,
     /// The clock of the store.
     pub(crate) clock: Arc<WriteClock>,
+    /// The rows that another daemon may compact, if it is the table of points.
+    pub(crate) compactible: Option<CompactibleRows>,
+    pub(crate) read_backs: ReadBacks,
 }
 
 impl StoreContext {
@@ -75,10 +79,27 @@ impl StoreContext {
         let writer = rows.buffered(buffer);
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         let entry = tables.entry(table.clone());
-        Ok(Arc::clone(entry.or_insert_with(|| {
-            let clock = Arc::clone(&self.clock);
-            Arc::new(OpenTable { rows, writer, clock })
-        })))
+        Ok(Arc::clone(entry.or_insert_with(|| self.open_table(table, rows, writer))))
+    }
+
+    fn open_table(
+        &self,
+        table: &Table,
+        rows: HBaseTable,
+        writer: BufferedMutator,
+    ) -> Arc<OpenTable> {
+        let compacted = self.config.compacted_table.as_ref();
+        let compactible = compacted
+            .filter(|(compacted, _)| compacted == table)
+            .map(|(_, schema)| CompactibleRows { schema: *schema });
+        let read_backs = ReadBacks::new(self.config.read_back_delay);
+        Arc::new(OpenTable {
+            rows,
+            writer,
+            clock: Arc::clone(&self.clock),
+            compactible,
+            read_backs,
+        })
     }
 
     pub(crate) async fn get_row(

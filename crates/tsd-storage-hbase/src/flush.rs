@@ -10,25 +10,28 @@
 //!
 //! * those with a column of points of several commits: its time is that of the first, and another
 //!   daemon may have written one of the others in between. Only cells from that time on are read;
-//! * those whose hour is over: OpenTSDB may have compacted them while their points were in the log.
+//! * those whose hour is over: OpenTSDB may have compacted them while their points were in the log. They
+//!   are read back a second time later (see [`read_back`](crate::read_back)).
 
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use hbase_rs::{Delete, Get as HBaseGet, MutationBatch, Receipt, SERVER_TIME, TimeRange};
-use tsd_model::{BaseTime, Cell, Family, RowKey, TableSchema};
+use tsd_model::{Cell, Family};
 use tsd_storage::{CellRef, FlushRow, FlushRows, Get, StorageError, Table};
 
 use crate::{
     compacted_column::{ColumnCompactor, PlacedPoint},
     context::OpenTable,
     error::{request_error, storage_error},
-    metrics::RESTORED_POINTS,
     mutations::put,
+    read_back::{history, put_again},
     request::{hbase_get, timestamp},
     row::model_row,
     storage::{batch_error, write_batch},
-    superseded::{WrittenPoint, cells_to_restore, is_whole_compaction},
+    superseded::{
+        Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore, is_whole_compaction,
+    },
 };
 
 /// Size in bytes from which a batch is sent.
@@ -41,25 +44,6 @@ const MAX_PENDING_DELETES: usize = 4096;
 const MAX_UNVERIFIED_ROWS: usize = 1024;
 /// Attempts to make the points of a row visible, before the flush fails and is retried later.
 const MAX_RESTORES: usize = 4;
-/// Rows count as compactible this long before another daemon may compact them: clocks differ.
-const CLOCK_TOLERANCE: Duration = Duration::from_mins(1);
-
-/// Decides which rows another daemon may have compacted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CompactibleRows {
-    pub(crate) schema: TableSchema,
-}
-
-impl CompactibleRows {
-    /// True if the hour of the row is over at `now_ms`, or nearly.
-    fn contains(self, key: &[u8], now_ms: i64) -> bool {
-        let Ok(key) = RowKey::decode(&self.schema, key) else { return false };
-        let end_secs = i64::from(key.base_time().as_secs()) + i64::from(BaseTime::SPAN_SECONDS);
-        let tolerance_ms = CLOCK_TOLERANCE.as_millis() as i64;
-        end_secs.saturating_mul(1_000) <= now_ms.saturating_add(tolerance_ms)
-    }
-}
-
 /// Flushed points of a row that is not verified yet.
 struct UnverifiedRow {
     key: Bytes,
@@ -107,19 +91,37 @@ impl UnverifiedRow {
         hbase_get(get, times)
     }
 
-    fn cells_to_restore(&mut self, cells: &[Cell], retry_ms: Option<i64>) -> Vec<Cell> {
-        let Self { points, put, .. } = self;
+    /// The points to put again, so that they are read from a row with these cells.
+    fn to_restore(
+        &self,
+        of: &OpenTable,
+        cells: &[Cell],
+        history: &RowHistory,
+        retry_ms: Option<i64>,
+    ) -> Vec<RestoredPoint> {
         let is_ours = |cell: &Cell| {
             let is_cell = |(q, at): &(Bytes, i64)| (q, *at) == (&cell.qualifier, cell.timestamp_ms);
-            put.iter().flatten().any(is_cell)
+            self.put.iter().flatten().any(is_cell)
         };
         let is_compaction =
-            |column: &Cell| put.is_some() && is_whole_compaction(column, cells, is_ours);
-        let restored = cells_to_restore(points, cells, is_compaction, retry_ms);
-        if let Some(put) = put {
-            put.extend(restored.iter().map(|cell| (cell.qualifier.clone(), cell.timestamp_ms)));
+            |column: &Cell| self.put.is_some() && is_whole_compaction(column, cells, is_ours);
+        let written_ms = |cell: &Cell| of.read_backs.written_ms(&self.key, cell);
+        let evidence = Evidence { is_compaction: &is_compaction, written_ms: &written_ms, history };
+        cells_to_restore(&self.points, cells, &evidence, retry_ms)
+    }
+
+    /// Points were put again.
+    fn restored(&mut self, restored: &[RestoredPoint]) {
+        for RestoredPoint { point, cell, .. } in restored {
+            if let Some(point) = self.points.get_mut(*point)
+                && cell.timestamp_ms == point.written_ms
+            {
+                point.column_ms = point.written_ms;
+            }
+            if let Some(put) = &mut self.put {
+                put.push((cell.qualifier.clone(), cell.timestamp_ms));
+            }
         }
-        restored
     }
 }
 
@@ -128,7 +130,6 @@ pub(crate) async fn flush_rows(
     to: &OpenTable,
     table: &Table,
     mut rows: Box<dyn FlushRows>,
-    compactible: Option<CompactibleRows>,
 ) -> Result<(), StorageError> {
     let mut compactor = ColumnCompactor::default();
     let mut in_flight: VecDeque<Receipt> = VecDeque::new();
@@ -146,7 +147,10 @@ pub(crate) async fn flush_rows(
                 last = true;
                 break;
             };
-            let is_over = compactible.is_some_and(|rows| rows.contains(row.key, now_ms));
+            if row.delete_row.is_some() || !row.deletes.is_empty() {
+                to.read_backs.forget(row.key);
+            }
+            let is_over = to.compactible.is_some_and(|rows| rows.contains(row.key, now_ms));
             let mut columns = is_over.then(Vec::new);
             add_row(&row, &mut compactor, &mut puts, &mut deletes, columns.as_mut())
                 .map_err(rejected)?;
@@ -178,34 +182,39 @@ async fn restore_superseded(
     table: &Table,
     mut rows: Vec<UnverifiedRow>,
 ) -> Result<(), StorageError> {
+    let mut settled = Vec::new();
     for attempt in 0..MAX_RESTORES {
         if rows.is_empty() {
-            return Ok(());
+            break;
         }
         // Every key was put: all are valid.
         let gets: Vec<_> = rows.iter().filter_map(UnverifiedRow::get).collect();
         let found = to.rows.get_many(gets).await.map_err(|error| storage_error(table, &error))?;
         let mut puts = MutationBatch::default();
-        let mut restored = Vec::new();
+        let mut unsettled = Vec::new();
         for (mut row, found) in rows.into_iter().zip(&found) {
             let found = model_row(found).map_or_else(Vec::new, |row| row.cells);
             let retry_ms = (attempt > 0).then(|| to.clock.now_ms());
-            let cells = row.cells_to_restore(&found, retry_ms);
-            if cells.is_empty() {
-                continue;
+            let mut restored = row.to_restore(to, &found, &RowHistory::default(), retry_ms);
+            let is_own_time = |point: &RestoredPoint| point.cell.timestamp_ms == point.written_ms;
+            if !restored.iter().all(is_own_time) {
+                // A later write that a compaction has absorbed is not superseded.
+                let history = history(to, table, &row.key).await?;
+                restored = row.to_restore(to, &found, &history, retry_ms);
             }
-            metrics::counter!(RESTORED_POINTS).increment(cells.len() as u64);
-            puts.begin();
-            for Cell { family, qualifier, value, timestamp_ms } in &cells {
-                let timestamp_ms = Some(*timestamp_ms);
-                let cell = CellRef { family: *family, qualifier, value, timestamp_ms };
-                put(&mut puts, &row.key, cell)?;
+            row.restored(&restored);
+            if put_again(to, &row.key, restored, &mut puts)? > 0 {
+                unsettled.push(row);
+            } else {
+                settled.push(row);
             }
-            restored.push(row);
         }
         write_batch(to, table, puts).await?;
-        rows = restored;
+        rows = unsettled;
     }
+    // OpenTSDB may be in the middle of compacting one of them.
+    let compactible = settled.into_iter().filter(|row: &UnverifiedRow| row.put.is_some());
+    to.read_backs.add(compactible.map(|row| (row.key, row.points)), to.clock.system_ms());
     if rows.is_empty() {
         return Ok(());
     }

@@ -38,7 +38,9 @@
 //! * a flushed column never has a later time than any of its points. Points that were not written in
 //!   the order of their instants keep their own times; those of columns with points of several commits
 //!   are read back, and those of rows whose hour is over ([`HBaseConfig::compacted_table`]), which an
-//!   OpenTSDB may have compacted.
+//!   OpenTSDB may have compacted;
+//! * points that are written to such rows are read back again after [`HBaseConfig::read_back_delay`]: an
+//!   OpenTSDB that had read the row before deletes what it read up to the time of its delete.
 //!
 //! Of two daemons that write one column, or of a daemon and an OpenTSDB, whose cells have the time of
 //! their region server, the later time wins: hosts and region servers should have synchronised clocks.
@@ -61,6 +63,7 @@ mod filter;
 mod flush;
 mod metrics;
 mod mutations;
+mod read_back;
 mod request;
 mod row;
 mod scanner;

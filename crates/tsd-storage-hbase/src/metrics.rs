@@ -14,10 +14,12 @@ use tokio::time::MissedTickBehavior;
 /// Interval between two reads of the client's counters.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Points put again after a flush, because an older value superseded them.
+/// Points put again because an older value superseded them.
 pub(crate) const RESTORED_POINTS: &str = "tsd_hbase_restored_points_total";
+/// Points that are not read back a second time because too many wait for that.
+pub(crate) const READ_BACK_DROPPED_POINTS: &str = "tsd_hbase_read_back_dropped_points_total";
 
-const COUNTERS: [(&str, &str); 19] = [
+const COUNTERS: [(&str, &str); 20] = [
     ("tsd_hbase_admission_waits_total", "Calls that waited for a connection's in-flight limit."),
     ("tsd_hbase_batch_actions_total", "Actions sent in batches (Multi calls)."),
     ("tsd_hbase_batches_total", "Batches (Multi calls) sent."),
@@ -31,11 +33,15 @@ const COUNTERS: [(&str, &str); 19] = [
         "tsd_hbase_pressure_pause_seconds_total",
         "Sum of the pauses of writes to single regions because their memstores fill up.",
     ),
+    (
+        READ_BACK_DROPPED_POINTS,
+        "Points of past hours that are not read back a second time, because too many wait for that.",
+    ),
     ("tsd_hbase_received_bytes_total", "Bytes received from HBase."),
     ("tsd_hbase_region_cache_misses_total", "Regions that were not in the region cache."),
     (
         RESTORED_POINTS,
-        "Points put again after a flush, because a column that another daemon compacted superseded them.",
+        "Points put again, because a column that another daemon compacted superseded them or its delete hid them.",
     ),
     ("tsd_hbase_retries_total", "Retried attempts, by reason."),
     ("tsd_hbase_rpc_failures_total", "Calls without a response, by method."),
@@ -45,7 +51,7 @@ const COUNTERS: [(&str, &str); 19] = [
     ("tsd_hbase_sent_bytes_total", "Bytes sent to HBase."),
 ];
 
-const GAUGES: [(&str, Unit, &str); 11] = [
+const GAUGES: [(&str, Unit, &str); 13] = [
     ("tsd_hbase_buffer_pool_bytes", Unit::Bytes, "Pooled buffers of the writers, ready for reuse."),
     (
         "tsd_hbase_buffer_unavailable_bytes",
@@ -56,6 +62,16 @@ const GAUGES: [(&str, Unit, &str); 11] = [
     ("tsd_hbase_cached_regions", Unit::Count, "Regions in the region cache."),
     ("tsd_hbase_calls_in_flight", Unit::Count, "Calls in flight."),
     ("tsd_hbase_connections", Unit::Count, "Open connections."),
+    (
+        "tsd_hbase_read_back_bytes",
+        Unit::Bytes,
+        "Points of past hours that wait to be read back a second time.",
+    ),
+    (
+        "tsd_hbase_read_back_rows",
+        Unit::Count,
+        "Rows of past hours that wait to be read back a second time.",
+    ),
     (
         "tsd_hbase_regions_under_pressure",
         Unit::Count,
@@ -126,7 +142,10 @@ fn reason_label(reason: RetryReason) -> Cow<'static, str> {
 }
 
 /// Names and values of the metrics without labels.
-pub(crate) fn gauges(stats: &ClientStats) -> Vec<(&'static str, f64)> {
+pub(crate) fn gauges(
+    stats: &ClientStats,
+    (read_back_rows, read_back_bytes): (usize, usize),
+) -> Vec<(&'static str, f64)> {
     let failed: u64 = stats.methods.iter().map(|method| method.failed).sum();
     let (total, buffers) = (&stats.total, &stats.buffers);
     [
@@ -151,6 +170,8 @@ pub(crate) fn gauges(stats: &ClientStats) -> Vec<(&'static str, f64)> {
         ("tsd_hbase_buffer_unavailable_bytes", buffers.unavailable_bytes),
         ("tsd_hbase_unavailable_regions", buffers.unavailable_regions),
         ("tsd_hbase_regions_under_pressure", buffers.regions_under_pressure),
+        ("tsd_hbase_read_back_rows", read_back_rows as u64),
+        ("tsd_hbase_read_back_bytes", read_back_bytes as u64),
         ("tsd_hbase_mutations_written_total", buffers.written),
         ("tsd_hbase_mutation_failures_total", buffers.failed),
     ]
@@ -166,7 +187,7 @@ mod tests {
 
     #[test]
     fn every_gauge_is_described() {
-        for (name, _) in gauges(&ClientStats::default()) {
+        for (name, _) in gauges(&ClientStats::default(), (0, 0)) {
             let described = COUNTERS.iter().any(|(of, _)| *of == name)
                 || GAUGES.iter().any(|(of, ..)| *of == name);
             assert!(described, "{name}");

@@ -13,17 +13,18 @@ use crate::{clock::WriteClock, error::request_error, request::timestamp};
 const CELL_OVERHEAD: usize = 24;
 
 /// One Put per row. The Puts of one call are not ordered, so each row is put once, with the last
-/// cell of each column. Cells without a time get that of the clock, in the order of the batch.
-/// `with_capacity` creates the batch for a number of mutations and bytes.
+/// cell of each column. Cells without a time get that of the clock, in the order of the batch, and are
+/// passed to `stamped` with it. `with_capacity` creates the batch for a number of mutations and bytes.
 pub(crate) fn puts(
     batch: &CellBatch,
     clock: &WriteClock,
     with_capacity: impl FnOnce(usize, usize) -> MutationBatch,
+    mut stamped: impl FnMut(&[u8], &CellRef<'_>, i64),
 ) -> Result<MutationBatch, StorageError> {
     let bytes = batch.byte_len() * 5 / 4 + batch.cell_count() * CELL_OVERHEAD;
     let mut puts = with_capacity(batch.row_count(), bytes);
     if has_repetitions(batch) {
-        for (row, columns) in last_cells(batch, clock) {
+        for (row, columns) in last_cells(batch, clock, stamped) {
             for ((family, qualifier), (value, timestamp_ms)) in columns {
                 let timestamp_ms = Some(timestamp_ms);
                 let cell = CellRef { family, qualifier, value, timestamp_ms };
@@ -34,15 +35,24 @@ pub(crate) fn puts(
     }
     for row in batch.rows() {
         for cell in row.cells() {
-            let timestamp_ms = Some(put_time(clock, row.key, &cell));
+            let timestamp_ms = Some(put_time(clock, row.key, &cell, &mut stamped));
             put(&mut puts, row.key, CellRef { timestamp_ms, ..cell })?;
         }
     }
     Ok(puts)
 }
 
-fn put_time(clock: &WriteClock, row: &[u8], cell: &CellRef<'_>) -> i64 {
-    cell.timestamp_ms.unwrap_or_else(|| clock.put_ms(row, cell))
+fn put_time(
+    clock: &WriteClock,
+    row: &[u8],
+    cell: &CellRef<'_>,
+    stamped: &mut impl FnMut(&[u8], &CellRef<'_>, i64),
+) -> i64 {
+    cell.timestamp_ms.unwrap_or_else(|| {
+        let at = clock.put_ms(row, cell);
+        stamped(row, cell, at);
+        at
+    })
 }
 
 /// Adds a cell to the put of its row.
@@ -69,12 +79,16 @@ fn has_repetitions(batch: &CellBatch) -> bool {
 
 type Columns<'a> = BTreeMap<(Family, &'a [u8]), (&'a [u8], i64)>;
 
-fn last_cells<'a>(batch: &'a CellBatch, clock: &WriteClock) -> BTreeMap<&'a [u8], Columns<'a>> {
+fn last_cells<'a>(
+    batch: &'a CellBatch,
+    clock: &WriteClock,
+    mut stamped: impl FnMut(&[u8], &CellRef<'_>, i64),
+) -> BTreeMap<&'a [u8], Columns<'a>> {
     let mut rows: BTreeMap<&[u8], Columns<'_>> = BTreeMap::new();
     for row in batch.rows() {
         let columns = rows.entry(row.key).or_default();
         for cell in row.cells() {
-            let at = put_time(clock, row.key, &cell);
+            let at = put_time(clock, row.key, &cell, &mut stamped);
             columns.insert((cell.family, cell.qualifier), (cell.value, at));
         }
     }
@@ -140,18 +154,18 @@ mod tests {
         let ordered = batch(&[(b"b", b"1", b""), (b"b", b"2", b""), (b"a", b"1", b"")]);
         assert!(!has_repetitions(&ordered));
         assert_eq!(
-            rows_of(&puts(&ordered, &clock(), MutationBatch::with_capacity).unwrap()),
+            rows_of(&puts(&ordered, &clock(), MutationBatch::with_capacity, |_, _, _| {}).unwrap()),
             [b"b", b"a"]
         );
         let again = batch(&[(b"b", b"1", b"x"), (b"a", b"1", b""), (b"b", b"1", b"yy")]);
         assert!(has_repetitions(&again));
         assert_eq!(
-            rows_of(&puts(&again, &clock(), MutationBatch::with_capacity).unwrap()),
+            rows_of(&puts(&again, &clock(), MutationBatch::with_capacity, |_, _, _| {}).unwrap()),
             [b"a", b"b"]
         );
         assert!(has_repetitions(&batch(&[(b"b", b"1", b"x"), (b"b", b"1", b"y")])));
         let clock = clock();
-        let last = last_cells(&again, &clock);
+        let last = last_cells(&again, &clock, |_, _, _| {});
         assert_eq!(last.get(&b"b"[..]).unwrap().values().next().unwrap().0, b"yy");
     }
 
@@ -176,8 +190,13 @@ mod tests {
         let cell =
             CellRef { family: Family::T, qualifier: b"q", value: b"", timestamp_ms: Some(-1) };
         assert!(
-            puts(&CellBatch::single(b"row", cell).unwrap(), &clock(), MutationBatch::with_capacity)
-                .is_err()
+            puts(
+                &CellBatch::single(b"row", cell).unwrap(),
+                &clock(),
+                MutationBatch::with_capacity,
+                |_, _, _| {}
+            )
+            .is_err()
         );
     }
 }

@@ -1,6 +1,6 @@
 //! The storage traits, implemented with the HBase client.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hbase_rs::{
@@ -19,12 +19,12 @@ use crate::{
     config::HBaseConfig,
     context::{OpenTable, StoreContext},
     error::{request_error, storage_error},
-    flush::{self, CompactibleRows},
-    metrics,
+    flush, metrics,
     mutations::{appends, puts},
+    read_back,
     request::{family_name, timestamp},
     scanner::HBaseScanner,
-    superseded::{WrittenPoint, cells_to_restore},
+    superseded::{Evidence, RowHistory, WrittenPoint, cells_to_restore},
 };
 
 /// Pause after a delete: a put of another daemon in the same millisecond would be hidden by its marker.
@@ -79,12 +79,22 @@ impl HBaseStorage {
         &self.context.client
     }
 
-    /// Rejects a row compaction while a log may hold points that are older than the compacted column:
-    /// it would supersede them.
-    fn check_settled(&self, compacted: &Cell) -> Result<(), StorageError> {
+    /// Rejects a row compaction while a log may hold points that are older than the compacted column: it
+    /// would supersede them. Points that wait to be read back may be superseded in the columns that were
+    /// read; after they were put again they wait once more.
+    fn check_settled(
+        &self,
+        table: &Table,
+        row: &Bytes,
+        compacted: &Cell,
+    ) -> Result<(), StorageError> {
         let StoreContext { clock, config, .. } = &*self.context;
-        let held_since = clock.now_ms().saturating_sub(config.max_hold.as_millis() as i64);
-        if compacted.timestamp_ms > held_since && !config.max_hold.is_zero() {
+        if self.context.table(table)?.read_backs.is_waiting(row) {
+            return Err(StorageError::Throttled("points of the row wait to be read back"));
+        }
+        let unsettled = config.max_hold.max(config.read_back_delay * 2);
+        let unsettled_since = clock.now_ms().saturating_sub(unsettled.as_millis() as i64);
+        if compacted.timestamp_ms > unsettled_since && !unsettled.is_zero() {
             return Err(StorageError::Throttled(
                 "the row was written within the hold time of logs",
             ));
@@ -137,16 +147,41 @@ impl HBaseStorage {
             };
             is_compacted(cell) || replaced.iter().any(is_same)
         };
-        let mut written_since: Vec<_> = cells
+        let written_since: Vec<_> = cells
             .iter()
             .filter(|cell| !is_replaced(cell))
             .filter_map(WrittenPoint::of_cell)
             .collect();
-        for cell in cells_to_restore(&mut written_since, &cells, |_| true, None) {
+        let evidence = Evidence {
+            is_compaction: &|_| true,
+            written_ms: &|cell| cell.timestamp_ms,
+            history: &RowHistory::default(),
+        };
+        for restored in cells_to_restore(&written_since, &cells, &evidence, None) {
             ::metrics::counter!(metrics::RESTORED_POINTS).increment(1);
-            put(&cell, Some(cell.timestamp_ms)).await?;
+            put(&restored.cell, Some(restored.cell.timestamp_ms)).await?;
         }
         Ok(())
+    }
+
+    /// Starts a task that calls [`Self::read_back`] several times per [`HBaseConfig::read_back_delay`]. It
+    /// ends with the store.
+    pub fn start_read_backs(&self) {
+        let delay = self.context.config.read_back_delay;
+        if !delay.is_zero() {
+            self.context.runtime.spawn(read_back::run(Arc::downgrade(&self.context), delay));
+        }
+    }
+
+    /// Reads the points back that were written [`HBaseConfig::read_back_delay`] ago to rows that OpenTSDB
+    /// may compact, and puts those again that a compaction superseded or hid.
+    ///
+    /// # Errors
+    ///
+    /// If HBase is unavailable; the points are read back later.
+    pub async fn read_back(&self) -> Result<(), StorageError> {
+        let context = Arc::clone(&self.context);
+        self.context.run(async move { read_back::read_due(&context).await }).await?
     }
 
     /// Runs a write to completion, on the store's runtime.
@@ -195,9 +230,23 @@ impl Storage for HBaseStorage {
         batch: CellBatch,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         self.write(table, |to, table, _| async move {
-            let puts =
-                puts(&batch, &to.clock, |mutations, bytes| to.writer.batch(mutations, bytes))?;
-            write_batch(&to, &table, puts).await
+            let mut written: HashMap<Bytes, Vec<WrittenPoint>> = HashMap::new();
+            let now_ms = to.clock.system_ms();
+            let puts = puts(
+                &batch,
+                &to.clock,
+                |mutations, bytes| to.writer.batch(mutations, bytes),
+                |row, cell, at| {
+                    if to.compactible.is_some_and(|rows| rows.contains(row, now_ms))
+                        && let Some(point) = WrittenPoint::stamped(cell, at)
+                    {
+                        written.entry(Bytes::copy_from_slice(row)).or_default().push(point);
+                    }
+                },
+            )?;
+            write_batch(&to, &table, puts).await?;
+            to.read_backs.add(written, to.clock.system_ms());
+            Ok(())
         })
     }
 
@@ -301,7 +350,7 @@ impl Storage for HBaseStorage {
             } else {
                 newest
             };
-            let delete = HBaseDelete::try_new(row).map_err(invalid)?;
+            let delete = HBaseDelete::try_new(row.clone()).map_err(invalid)?;
             let delete = match &columns {
                 None => delete.up_to(newest),
                 Some(_) => read
@@ -312,6 +361,7 @@ impl Storage for HBaseStorage {
                     .map_err(invalid)?,
             };
             to.clock.pass(i64::try_from(newest).unwrap_or(i64::MAX));
+            to.read_backs.forget(&row);
             to.rows.mutate(delete).await.map_err(failed)?;
             sleep(DELETE_PAUSE).await;
             Ok(())
@@ -326,7 +376,7 @@ impl Storage for HBaseStorage {
         Box::pin(async move {
             let RowRewrite { row, put, delete, .. } = rewrite;
             if let Some(cell) = put {
-                self.check_settled(&cell)?;
+                self.check_settled(table, &row, &cell)?;
                 self.put_compacted(table, &row, &cell, &delete).await?;
             }
             if delete.is_empty() {
@@ -374,7 +424,10 @@ impl Storage for HBaseStorage {
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
-        metrics::gauges(&self.context.client.stats())
+        let waiting =
+            self.context.open_tables().into_iter().map(|table| table.read_backs.waiting());
+        let waiting = waiting.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        metrics::gauges(&self.context.client.stats(), waiting)
     }
 }
 
@@ -384,13 +437,10 @@ impl FlushTarget for HBaseStorage {
         table: &'a Table,
         rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        let compactible = self.context.config.compacted_table.as_ref();
-        let compactible = compactible
-            .filter(|(compacted, _)| compacted == table)
-            .map(|(_, schema)| CompactibleRows { schema: *schema });
-        self.write(table, move |to, table, _| async move {
-            flush::flush_rows(&to, &table, rows, compactible).await
-        })
+        self.write(
+            table,
+            move |to, table, _| async move { flush::flush_rows(&to, &table, rows).await },
+        )
     }
 }
 

@@ -50,6 +50,7 @@ pub(crate) fn handle_call(
             let table = disabled_table(state, &request.table_name)?;
             state.rows.retain(|(of, _), _| *of != table);
             state.markers.retain(|(of, _), _| *of != table);
+            state.history.retain(|(of, _), _| *of != table);
             state.set_region_states(&table, "OPEN");
             let id = start_procedure(state, request.nonce, None);
             pb::TruncateTableResponse { proc_id: Some(id) }.encode_to_vec()
@@ -195,6 +196,7 @@ fn delete(
     state.regions.retain(|one| *one.region.table() != table);
     state.rows.retain(|(of, _), _| *of != table);
     state.markers.retain(|(of, _), _| *of != table);
+    state.history.retain(|(of, _), _| *of != table);
     Ok(pb::DeleteTableResponse { proc_id: Some(start_procedure(state, request.nonce, None)) })
 }
 

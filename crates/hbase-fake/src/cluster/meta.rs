@@ -1,7 +1,7 @@
 //! Rows of hbase:meta, generated from the cluster state.
 
 use bytes::Bytes;
-use hbase_rs::protocol::compare_meta_rows;
+use hbase_rs::{CellKind, protocol::compare_meta_rows};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
@@ -56,7 +56,7 @@ fn region(state: &ClusterState, one: &FakeRegion) -> StoredRow {
 
 fn columns<const N: usize>(family: &'static str, values: [(&'static str, &[u8]); N]) -> Columns {
     let column = |(qualifier, value): (&'static str, &[u8])| {
-        (family.into(), qualifier.into(), TIMESTAMP, Bytes::copy_from_slice(value))
+        (family.into(), qualifier.into(), TIMESTAMP, CellKind::Put, Bytes::copy_from_slice(value))
     };
     values.into_iter().map(column).collect()
 }

@@ -11,7 +11,7 @@ use prost::Message;
 use super::{
     call::{CallResult, RpcException, class_name},
     cell_selector::CellSelector,
-    state::{ClusterState, ColumnKey, DeleteMarkers},
+    state::{ClusterState, ColumnKey, DeleteMarkers, HistoryCell},
 };
 use crate::fault::FaultKind;
 
@@ -175,6 +175,7 @@ fn apply(
     let begin = out.len();
     let key = (table.clone(), mutation.row.clone().unwrap());
     let markers = state.markers.entry(key.clone()).or_default();
+    let history = state.history.entry(key.clone()).or_default();
     let columns = state.rows.entry(key).or_default();
     let source = block.clone();
     let mut cells = Cells::new(&source);
@@ -184,6 +185,13 @@ fn apply(
         let column = column_key(&cell);
         let mut time = if cell.timestamp == SERVER_TIME { now } else { cell.timestamp };
         let (newest, stored) = columns.get(&column).cloned().unwrap_or_default();
+        if matches!(cell.kind, CellKind::DeleteColumn | CellKind::DeleteFamily)
+            || mutation.mutate_type() == MutationType::Put
+        {
+            let (column, kind) = (column.clone(), cell.kind);
+            let value = Bytes::copy_from_slice(cell.value);
+            history.push(HistoryCell { column, timestamp: time, kind, value });
+        }
         let value = match mutation.mutate_type() {
             MutationType::Put => Some(Bytes::copy_from_slice(cell.value)),
             MutationType::Delete => {
@@ -214,7 +222,10 @@ fn apply(
     }
     // A delete without cells deletes the row.
     if mutation.mutate_type() == MutationType::Delete && mutation.associated_cell_count() == 0 {
-        markers.row = markers.row.max(Some(mutation.timestamp.unwrap_or(now)));
+        let timestamp = mutation.timestamp.unwrap_or(now);
+        markers.row = markers.row.max(Some(timestamp));
+        let (column, kind) = ((Bytes::from_static(b"t"), Bytes::new()), CellKind::DeleteFamily);
+        history.push(HistoryCell { column, timestamp, kind, value: Bytes::new() });
         columns.retain(|column, (timestamp, _)| !markers.hides(column, *timestamp));
     }
     *block = source.slice(source.len() - cells.rest().len()..);

@@ -11,7 +11,7 @@ use super::{
     call::CallResult,
     cell_selector::CellSelector,
     meta,
-    state::{ClusterState, FakeScanner},
+    state::{ClusterState, FakeScanner, HistoryCell},
 };
 use crate::fault::FaultKind;
 
@@ -133,16 +133,9 @@ fn fill(
             }
             let batch = scanner.scan.batch_size.map_or(usize::MAX, |batch| batch as usize);
             let take = (columns.len() - sent).min(cells_left).min(batch);
-            for (family, qualifier, timestamp, value) in &columns[sent..sent + take] {
-                let cell = Cell {
-                    row,
-                    family,
-                    qualifier,
-                    timestamp: *timestamp,
-                    kind: CellKind::Put,
-                    value,
-                };
-                cell.encode(block).unwrap();
+            for (family, qualifier, timestamp, kind, value) in &columns[sent..sent + take] {
+                let (timestamp, kind) = (*timestamp, *kind);
+                Cell { row, family, qualifier, timestamp, kind, value }.encode(block).unwrap();
             }
             sent += take;
             cells_left -= take;
@@ -162,8 +155,8 @@ fn fill(
     response.more_results_in_region = Some(false);
 }
 
-/// Family, qualifier, timestamp and value of each cell.
-pub(crate) type Columns = Vec<(Bytes, Bytes, u64, Bytes)>;
+/// Family, qualifier, timestamp, kind and value of each cell.
+pub(crate) type Columns = Vec<(Bytes, Bytes, u64, CellKind, Bytes)>;
 
 /// Row key and cells.
 pub(crate) type StoredRow = (Bytes, Columns);
@@ -207,6 +200,12 @@ fn selected_rows(state: &ClusterState, scanner: &FakeScanner) -> Vec<StoredRow> 
     let region = state.regions.iter().find(|one| *one.region.name() == scanner.region).unwrap();
     let selector = CellSelector::of_scan(&scanner.scan);
     let in_region = |table, row| table == region.region.table() && region.region.contains(row);
+    if scanner.scan.attribute.iter().any(|attribute| attribute.name == "_raw_") {
+        let rows = state.history.iter().filter(|((table, row), _)| in_region(table, row));
+        return rows
+            .map(|((_, row), cells)| (row.clone(), raw_columns(cells, &selector)))
+            .collect();
+    }
     state
         .rows
         .iter()
@@ -218,10 +217,28 @@ fn selected_rows(state: &ClusterState, scanner: &FakeScanner) -> Vec<StoredRow> 
                     selector.matches(row, (family, qualifier), *time, value)
                 })
                 .map(|((family, qualifier), (time, value))| {
-                    (family.clone(), qualifier.clone(), *time, value.clone())
+                    (family.clone(), qualifier.clone(), *time, CellKind::Put, value.clone())
                 });
             (row.clone(), columns.collect())
         })
         .filter(|(_, columns): &StoredRow| !columns.is_empty())
         .collect()
+}
+
+/// All versions of the selected columns and their delete markers, in HBase's order.
+fn raw_columns(cells: &[HistoryCell], selector: &CellSelector) -> Columns {
+    let is_selected = |cell: &&HistoryCell| {
+        let (family, qualifier) = &cell.column;
+        selector.matches(b"", (family, qualifier), cell.timestamp, &cell.value)
+    };
+    let mut selected: Vec<_> = cells.iter().filter(is_selected).collect();
+    selected.sort_by(|a, b| {
+        let order = a.column.cmp(&b.column).then(b.timestamp.cmp(&a.timestamp));
+        order.then((b.kind as u8).cmp(&(a.kind as u8)))
+    });
+    let column = |cell: &HistoryCell| {
+        let (family, qualifier) = cell.column.clone();
+        (family, qualifier, cell.timestamp, cell.kind, cell.value.clone())
+    };
+    selected.into_iter().map(column).collect()
 }

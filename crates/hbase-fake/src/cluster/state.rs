@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
-use hbase_rs::{MovedTo, Region, ServerName, TableName};
+use hbase_rs::{CellKind, MovedTo, Region, ServerName, TableName};
 use hbase_rs_protobuf as pb;
 
 use super::{master::Procedure, memstore::Memstores, namespaces::Namespaces};
@@ -11,6 +11,15 @@ use crate::fault::{FaultKind, InjectedFault};
 
 /// Family and qualifier.
 pub(crate) type ColumnKey = (Bytes, Bytes);
+
+/// A cell that was put, or a delete marker of a column.
+#[derive(Clone, Debug)]
+pub(crate) struct HistoryCell {
+    pub(crate) column: ColumnKey,
+    pub(crate) timestamp: u64,
+    pub(crate) kind: CellKind,
+    pub(crate) value: Bytes,
+}
 
 /// A region and its assignment.
 #[derive(Debug)]
@@ -62,6 +71,8 @@ pub(crate) struct ClusterState {
     pub(crate) moved: HashMap<(usize, Bytes), MovedTo>,
     pub(crate) rows: BTreeMap<(TableName, Bytes), BTreeMap<ColumnKey, (u64, Bytes)>>,
     pub(crate) markers: HashMap<(TableName, Bytes), DeleteMarkers>,
+    /// What raw scans return: every put cell and every delete marker of a column.
+    pub(crate) history: BTreeMap<(TableName, Bytes), Vec<HistoryCell>>,
     pub(crate) scanners: HashMap<u64, FakeScanner>,
     /// Results of increments and appends by nonce group and nonce, returned to a repeated call.
     pub(crate) nonces: HashMap<(u64, u64), (i32, Bytes)>,

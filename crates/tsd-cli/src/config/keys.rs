@@ -305,6 +305,9 @@ pub static KEYS: &[Key] = &[
     // Timeout of an operation including retries, milliseconds; hbase.rpc.timeout limits one call.
     int("tsd.storage.hbase.operation_timeout", "180000", 100, INT_MAX),
     bool("tsd.storage.hbase.prefetch_meta", "false"),
+    // Points that are written to past hours are read back again after this time, which is longer than a
+    // compaction of OpenTSDB takes, seconds; 0 where no OpenTSDB writes the tables.
+    seconds("tsd.storage.hbase.read_back_delay", "30", 0.0, 3600.0),
     int("tsd.storage.hbase.scanner.maxNumRows", "128", 1, INT_MAX),
     // How long a start waits for ZooKeeper and HBase, seconds.
     int("tsd.storage.hbase.start_timeout", "60", 0, INT_MAX),

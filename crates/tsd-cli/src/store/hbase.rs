@@ -44,6 +44,7 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
     let max_hold = hbase.hold * 2;
     let cluster = HBaseConfig { compacted_table, max_hold, ..hbase.cluster.clone() };
     let below = HBaseStorage::with_client(client.clone(), cluster)?;
+    below.start_read_backs();
     let below = Arc::new(MeteredStorage::new("hbase", Arc::new(below)));
     let HBaseConfig { quorum, root, user, .. } = &hbase.cluster;
     info!(quorum, root, user, ack = ?hbase.ack, "using HBase");

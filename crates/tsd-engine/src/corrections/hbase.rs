@@ -27,6 +27,7 @@ use tsd_storage_wal::{BackendSharing, WalConfig, WalStorage};
 use super::{
     Ending, Mode, TestStores, check_seeds,
     history::{HOUR, Rng},
+    model::OPENTSDB,
     run::table,
 };
 
@@ -38,8 +39,8 @@ static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(())
 
 /// How long a log holds writes.
 const HOLD_MS: i64 = 2_000;
-/// Number of the daemon that is an OpenTSDB.
-const OPENTSDB: usize = 2;
+/// Longest duration of a compaction of OpenTSDB.
+const READ_BACK_DELAY: Duration = Duration::from_secs(2);
 
 fn now_ms() -> i64 {
     NOW_MS.load(Ordering::Relaxed)
@@ -159,6 +160,7 @@ impl HBaseStores {
                 table_prefix: prefix.clone(),
                 compacted_table: Some((table(), TableSchema::opentsdb_default())),
                 max_hold: Duration::from_millis(2 * HOLD_MS as u64),
+                read_back_delay: READ_BACK_DELAY,
                 clock,
                 ..HBaseConfig::new("unused")
             };
@@ -213,7 +215,18 @@ impl TestStores for HBaseStores {
         daemon == OPENTSDB
     }
 
-    async fn compact_as_opentsdb(&self, row: Bytes) -> bool {
+    fn tick(&self) -> fn() {
+        || {
+            NOW_MS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    async fn compact_as_opentsdb(
+        &self,
+        row: Bytes,
+        before_put: impl Future<Output = ()>,
+        before_delete: impl Future<Output = ()>,
+    ) -> bool {
         let (daemon, table) = (&self.daemons[OPENTSDB], table());
         if now_ms() <= (i64::from(HOUR) + 3_600) * 1_000 {
             return false;
@@ -221,6 +234,11 @@ impl TestStores for HBaseStores {
         let read = daemon.hbase.get(&table, Get::row(row.clone())).await.unwrap();
         let cells = read.map_or_else(Vec::new, |row| row.cells);
         let plan = plan_row_compaction(&row, &cells, MergeRule::Newest).unwrap();
+        // Its buffers are sent later.
+        let pause = || NOW_MS.fetch_add(10, Ordering::Relaxed);
+        pause();
+        before_put.await;
+        pause();
         if let Some(column) = &plan.put {
             let cell = CellRef {
                 family: column.family,
@@ -231,6 +249,9 @@ impl TestStores for HBaseStores {
             let batch = CellBatch::single(&row, cell).unwrap();
             daemon.hbase.put(&table, batch).await.unwrap();
         }
+        pause();
+        before_delete.await;
+        pause();
         if !plan.delete.is_empty() {
             let mut delete = hbase_rs::Delete::try_new(row).unwrap();
             for old in &plan.delete {
@@ -243,6 +264,20 @@ impl TestStores for HBaseStores {
         // Nothing else happens in the same millisecond: its marker would hide it.
         NOW_MS.fetch_add(1, Ordering::Relaxed);
         !plan.is_nothing()
+    }
+
+    async fn do_due(&self) {
+        for daemon in &self.daemons {
+            daemon.hbase.read_back().await.unwrap();
+        }
+    }
+
+    async fn settle(&mut self) {
+        // What was put again is read back again.
+        for _ in 0..3 {
+            self.move_clock(READ_BACK_DELAY.as_millis() as i64 + 1);
+            self.do_due().await;
+        }
     }
 
     async fn end(self) {

@@ -132,6 +132,8 @@ pub(crate) enum HistoryStep {
     MoveClock(i64),
     /// Sets the difference of a daemon's clock from the time.
     Skew(usize, i64),
+    /// All compactions end, and what was written during one is read back.
+    Settle,
 }
 
 #[derive(Clone, Debug)]
@@ -166,6 +168,7 @@ impl History {
                 let endings = [Ending::Clean, Ending::Kill, Ending::KillAfterFlush];
                 HistoryStep::Restart(daemon(rng), rng.pick(&endings))
             }
+            9 if daemons > 2 => HistoryStep::Settle,
             7..9 if can_move => HistoryStep::MoveClock(
                 rng.pick(&[1, 1, 5, 1_000, 3_600_000, -1, -5, -1_000, -3_600_000]),
             ),
@@ -182,6 +185,9 @@ impl History {
                 }
             }
             all.push(step(rng));
+        }
+        if daemons > 2 {
+            all.push(HistoryStep::Settle);
         }
         Self(all)
     }

@@ -13,6 +13,9 @@ use super::{
 /// are a millisecond apart.
 const MAX_LEAD_MS: i64 = 64;
 
+/// Number of the daemon that is an OpenTSDB.
+pub(crate) const OPENTSDB: usize = 2;
+
 /// An acknowledged write of an instant.
 #[derive(Clone, Copy, Debug)]
 struct Write {
@@ -27,9 +30,15 @@ struct Write {
     flushed: Option<u64>,
     /// A daemon that did not read it deleted the row: it may be deleted or not.
     may_be_deleted: bool,
+    /// HBase got it during a compaction of OpenTSDB, which may have superseded or hidden it.
+    is_in_doubt: bool,
 }
 
 impl Write {
+    const fn is_of_opentsdb(&self) -> bool {
+        self.daemon == OPENTSDB
+    }
+
     /// Only its daemon reads it yet.
     const fn is_held(&self) -> bool {
         self.is_logged && self.flushed.is_none()
@@ -52,6 +61,8 @@ pub(crate) struct Model {
     steps: u64,
     /// An OpenTSDB compacts rows, with a time that is later than those of held writes.
     has_opentsdb: bool,
+    /// A compaction of OpenTSDB is between its read and its delete.
+    pub(super) is_compacting: bool,
 }
 
 impl Model {
@@ -63,8 +74,17 @@ impl Model {
     pub(crate) fn apply(&mut self, daemon: usize, at_ms: i64, is_logged: bool, step: &ShortStep) {
         self.steps += 1;
         let (acked, flushed, may_be_deleted) = (self.steps, None, false);
-        let write =
-            |value| Write { daemon, at_ms, value, is_logged, acked, flushed, may_be_deleted };
+        let is_in_doubt = self.is_compacting;
+        let write = |value| Write {
+            daemon,
+            at_ms,
+            value,
+            is_logged,
+            acked,
+            flushed,
+            may_be_deleted,
+            is_in_doubt,
+        };
         match step {
             ShortStep::Put(points) => points.iter().for_each(|point| self.put(point, write)),
             ShortStep::Delete(series) => {
@@ -79,7 +99,10 @@ impl Model {
             ShortStep::Flush => {
                 let writes = self.points.values_mut().flatten();
                 let writes = writes.filter(|w| w.daemon == daemon);
-                writes.for_each(|w| w.flushed = w.flushed.or(Some(acked)));
+                for held in writes.filter(|w| w.flushed.is_none()) {
+                    held.flushed = Some(acked);
+                    held.is_in_doubt |= held.is_logged && is_in_doubt;
+                }
             }
         }
     }
@@ -87,6 +110,13 @@ impl Model {
     fn put(&mut self, point: &Point, write: impl Fn(Option<Value>) -> Write) {
         let writes = self.points.entry((point.series, point.offset_ms)).or_default();
         writes.push(write(Some(point.value())));
+    }
+
+    /// Every daemon has flushed and read back what it wrote. A delete is not repeated, and OpenTSDB does not
+    /// read back: what it put during its compaction may be lost.
+    pub(crate) fn settle(&mut self) {
+        let is_read_back = |w: &&mut Write| w.value.is_some() && !w.is_of_opentsdb();
+        self.points.values_mut().flatten().filter(is_read_back).for_each(|w| w.is_in_doubt = false);
     }
 
     /// Time of the first write that the daemon still holds.
@@ -119,6 +149,9 @@ impl Model {
         }
         // Until the flush has read the row; and of a delete that a log held.
         if self.has_opentsdb && last.is_logged && (last.is_held() || last.value.is_none()) {
+            allowed.extend(earlier.iter().map(|write| write.value));
+        }
+        if last.is_in_doubt {
             allowed.extend(earlier.iter().map(|write| write.value));
         }
         allowed.extend(earlier.iter().filter(|w| w.is_held_beside(last)).map(|w| w.value));

@@ -86,10 +86,19 @@ impl<S: TestStores> Run<S> {
                     }
                 }
                 self.stores.move_clock(by_ms);
+                self.stores.do_due().await;
                 false
             }
             HistoryStep::Skew(daemon, by_ms) => {
                 self.stores.set_skew(daemon, by_ms);
+                false
+            }
+            HistoryStep::Settle => {
+                for daemon in 0..self.stores.daemons() {
+                    self.writer(daemon).step(ShortStep::Flush).await;
+                }
+                self.stores.settle().await;
+                self.model.lock().unwrap().settle();
                 false
             }
         }
@@ -104,6 +113,7 @@ impl<S: TestStores> Run<S> {
             now_ms: self.stores.now_ms(),
             is_holding: self.stores.max_hold_ms(daemon).is_some(),
             is_opentsdb: self.stores.is_opentsdb(daemon),
+            tick: self.stores.tick(),
         }
     }
 
@@ -115,7 +125,7 @@ impl<S: TestStores> Run<S> {
         inside: Vec<(Gap, usize, ShortStep)>,
     ) -> bool {
         if self.stores.is_opentsdb(daemon) {
-            return self.stores.compact_as_opentsdb(Point::row(series)).await;
+            return self.compact_as_opentsdb(series, inside).await;
         }
         let mut steps: HashMap<Gap, Vec<(Writer, ShortStep)>> = HashMap::new();
         for (gap, daemon, step) in inside {
@@ -149,6 +159,23 @@ impl<S: TestStores> Run<S> {
             }
             other => panic!("{}: {other:?}", self.context),
         }
+    }
+
+    async fn compact_as_opentsdb(&self, series: u8, inside: Vec<(Gap, usize, ShortStep)>) -> bool {
+        let is_before_put = |(gap, ..): &(Gap, usize, ShortStep)| *gap != Gap::WhileWriting;
+        let (before_put, before_delete): (Vec<_>, Vec<_>) =
+            inside.into_iter().partition(is_before_put);
+        let write = async |steps: Vec<(Gap, usize, ShortStep)>| {
+            self.model.lock().unwrap().is_compacting = true;
+            for (_, daemon, step) in steps {
+                self.writer(daemon).step(step).await;
+            }
+        };
+        let (before_put, before_delete) = (write(before_put), write(before_delete));
+        let row = Point::row(series);
+        let rewritten = self.stores.compact_as_opentsdb(row, before_put, before_delete).await;
+        self.model.lock().unwrap().is_compacting = false;
+        rewritten
     }
 
     const fn rule(&self) -> MergeRule {
@@ -224,6 +251,7 @@ struct Writer {
     now_ms: i64,
     is_holding: bool,
     is_opentsdb: bool,
+    tick: fn(),
 }
 
 impl Writer {
@@ -252,6 +280,9 @@ impl Writer {
             ShortStep::Flush => store.flush().await,
         };
         result.unwrap();
+        if self.is_opentsdb {
+            (self.tick)();
+        }
         let mut model = self.model.lock().unwrap();
         model.apply(self.daemon, self.now_ms, self.is_holding, &step);
     }

@@ -1,7 +1,7 @@
 //! Corrections beside flushes and row compactions.
 
 use crate::{
-    fake_cluster::{cluster, store, store_beside_logs},
+    fake_cluster::{cluster, store, store_beside_logs, store_beside_opentsdb},
     scenarios::corrections,
 };
 
@@ -50,4 +50,35 @@ async fn correction_through_another_daemon_wins_over_a_later_flush() {
     let cluster = cluster().await;
     let store = store(&cluster, "");
     corrections::correction_through_another_daemon_wins_over_a_later_flush(&store).await;
+}
+
+#[tokio::test]
+async fn correction_inside_a_compaction_of_opentsdb_is_read_back() {
+    let cluster = cluster().await;
+    let store = store_beside_opentsdb(&cluster);
+    corrections::correction_inside_a_compaction_of_opentsdb_is_read_back(&store).await;
+}
+
+#[tokio::test]
+async fn later_correction_through_opentsdb_is_not_replaced() {
+    let cluster = cluster().await;
+    corrections::later_correction_through_opentsdb_is_not_replaced(&store_beside_opentsdb(
+        &cluster,
+    ))
+    .await;
+}
+
+#[tokio::test]
+async fn deleted_points_are_not_read_back() {
+    let cluster = cluster().await;
+    corrections::deleted_points_are_not_read_back(&store_beside_opentsdb(&cluster)).await;
+}
+
+#[tokio::test]
+async fn points_deleted_by_overlapping_compactions_are_read_back() {
+    let cluster = cluster().await;
+    corrections::points_deleted_by_overlapping_compactions_are_read_back(&store_beside_opentsdb(
+        &cluster,
+    ))
+    .await;
 }

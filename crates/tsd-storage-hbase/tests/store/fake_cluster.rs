@@ -35,6 +35,16 @@ pub(crate) fn store(cluster: &FakeCluster, prefix: &str) -> HBaseStorage {
     HBaseStorage::with_client(client(cluster), config).unwrap()
 }
 
+/// A store beside an OpenTSDB. Tests call `read_back` after its compactions.
+pub(crate) fn store_beside_opentsdb(cluster: &FakeCluster) -> HBaseStorage {
+    let config = HBaseConfig {
+        compacted_table: Some((data(), TableSchema::opentsdb_default())),
+        read_back_delay: Duration::from_millis(1),
+        ..HBaseConfig::new("unused")
+    };
+    HBaseStorage::with_client(client(cluster), config).unwrap()
+}
+
 /// A store beside logs that hold points for up to a minute.
 pub(crate) fn store_beside_logs(cluster: &FakeCluster) -> HBaseStorage {
     let max_hold = Duration::from_mins(1);

@@ -74,6 +74,7 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
             user: user(config),
             hosts: hosts(config)?,
             scanner_rows: config.int("tsd.storage.hbase.scanner.maxNumRows"),
+            read_back_delay: read_back_delay(config),
             operation_timeout: Duration::from_millis(
                 config.int("tsd.storage.hbase.operation_timeout"),
             ),
@@ -92,6 +93,15 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
         hold: config.seconds("tsd.storage.hold_seconds"),
         max_log_bytes: config.int("tsd.storage.log.max_size"),
     })
+}
+
+/// Zero if cells have the times of their points: OpenTSDB's delete hides whatever is put after it, and of
+/// two values the largest is read, not the last.
+fn read_back_delay(config: &Config) -> Duration {
+    if config.bool("tsd.storage.use_otsdb_timestamp") {
+        return Duration::ZERO;
+    }
+    config.seconds("tsd.storage.hbase.read_back_delay")
 }
 
 /// A number, if it is set and not 0.

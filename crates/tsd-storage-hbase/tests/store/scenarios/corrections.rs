@@ -2,8 +2,9 @@
 //! a row compaction.
 
 use bytes::Bytes;
+use hbase_rs::SERVER_TIME;
 use tsd_model::{
-    Family, MergeRule, PointColumns, Row, RowExtras, Value, decode_row, from_hex,
+    Family, MergeRule, PointColumns, Row, RowCompaction, RowExtras, Value, decode_row, from_hex,
     plan_row_compaction,
 };
 use tsd_storage::{
@@ -75,11 +76,133 @@ async fn compact_as_opentsdb(store: &HBaseStorage) {
     store.delete(&data(), Delete::Columns { row: key(), columns }).await.unwrap();
 }
 
+/// Clocks of writes differ between two steps.
+async fn pause() {
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+}
+
+/// The steps of a compaction of OpenTSDB, which read the row earlier.
+struct OpenTsdbCompaction(RowCompaction);
+
+impl OpenTsdbCompaction {
+    async fn read(store: &HBaseStorage) -> Self {
+        let read = cells(store, &key()).await;
+        Self(plan_row_compaction(&key(), &read, MergeRule::Newest).unwrap())
+    }
+
+    async fn put(&self, store: &HBaseStorage) {
+        pause().await;
+        let Some(column) = &self.0.put else { return };
+        let server_time = Some(SERVER_TIME.cast_signed());
+        put(store, &key(), &column.qualifier, &column.value, server_time).await;
+        pause().await;
+    }
+
+    async fn delete(&self, store: &HBaseStorage) {
+        pause().await;
+        let mut delete = hbase_rs::Delete::try_new(key()).unwrap();
+        for old in &self.0.delete {
+            delete = delete.column(&b"t"[..], &old.qualifier, SERVER_TIME).unwrap();
+        }
+        let table = store.client().table("tsdb".parse().unwrap());
+        table.mutate(delete).await.unwrap();
+        pause().await;
+    }
+}
+
+/// When a correction is written, and whether by a flush of a log.
+const MEANWHILE: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+
+pub(crate) async fn correction_inside_a_compaction_of_opentsdb_is_read_back(store: &HBaseStorage) {
+    for correction in ["0000=07", "0001=0007", "F0000000=07"] {
+        for (after_put, is_flushed) in MEANWHILE {
+            delete_row(store).await;
+            let since = system_clock_ms();
+            put_cells(store, since, &["0000=05@0", "0010=06@0"]).await;
+            let compaction = OpenTsdbCompaction::read(store).await;
+            if after_put {
+                compaction.put(store).await;
+            }
+            let (qualifier, value) = correction.split_once('=').unwrap();
+            if is_flushed {
+                let now = system_clock_ms();
+                flush_held(store, now, &[&format!("{correction}@0")]).await;
+            } else {
+                put(store, &key(), &hex(qualifier), &hex(value), None).await;
+            }
+            if !after_put {
+                compaction.put(store).await;
+            }
+            compaction.delete(store).await;
+            let is_wrong = !after_put || correction == "0000=07";
+            assert_eq!(values(store).await, [if is_wrong { 5 } else { 7 }, 6], "{correction}");
+            store.read_back().await.unwrap();
+            assert_eq!(values(store).await, [7, 6], "{correction}");
+            // It is read back until it stays, and changes nothing then.
+            pause().await;
+            store.read_back().await.unwrap();
+            let read = cells(store, &key()).await;
+            pause().await;
+            store.read_back().await.unwrap();
+            assert_eq!(cells(store, &key()).await, read);
+        }
+    }
+}
+
+pub(crate) async fn later_correction_through_opentsdb_is_not_replaced(store: &HBaseStorage) {
+    put_cells(store, system_clock_ms(), &["0010=06@0"]).await;
+    for later in ["0000=08", "0001=0008", "F0000000=08"] {
+        put(store, &key(), &[0, 0], &[7], None).await;
+        pause().await;
+        let (qualifier, value) = later.split_once('=').unwrap();
+        let server_time = Some(SERVER_TIME.cast_signed());
+        put(store, &key(), &hex(qualifier), &hex(value), server_time).await;
+        let compaction = OpenTsdbCompaction::read(store).await;
+        compaction.put(store).await;
+        compaction.delete(store).await;
+        assert_eq!(values(store).await, [8, 6]);
+        store.read_back().await.unwrap();
+        assert_eq!(values(store).await, [8, 6], "{later}");
+    }
+}
+
+pub(crate) async fn deleted_points_are_not_read_back(store: &HBaseStorage) {
+    put(store, &key(), &[0, 0], &[7], None).await;
+    put(store, &key(), &[0, 16], &[6], None).await;
+    pause().await;
+    let compaction = OpenTsdbCompaction::read(store).await;
+    compaction.put(store).await;
+    compaction.delete(store).await;
+    delete_row(store).await;
+    store.read_back().await.unwrap();
+    assert!(cells(store, &key()).await.is_empty());
+}
+
+pub(crate) async fn points_deleted_by_overlapping_compactions_are_read_back(store: &HBaseStorage) {
+    put(store, &key(), &[0, 0], &[7], None).await;
+    put(store, &key(), &[0, 16], &[6], None).await;
+    pause().await;
+    // Each deletes what the other has put: the second read a column with the qualifier of the first.
+    let first = OpenTsdbCompaction::read(store).await;
+    first.put(store).await;
+    first.delete(store).await;
+    let table = store.client().table("tsdb".parse().unwrap());
+    let column = hex("00000010");
+    let delete = hbase_rs::Delete::try_new(key()).unwrap();
+    table.mutate(delete.column(&b"t"[..], &column, SERVER_TIME).unwrap()).await.unwrap();
+    pause().await;
+    assert!(cells(store, &key()).await.is_empty());
+    store.read_back().await.unwrap();
+    assert_eq!(values(store).await, [7, 6]);
+}
+
 pub(crate) async fn held_correction_wins_over_a_compaction(store: &HBaseStorage) {
-    let since = system_clock_ms() - 60_000;
-    for correction in ["0000=07@30", "0001=0007@30", "F0000000=07@30"] {
+    for correction in ["0000=07@1", "0001=0007@1", "F0000000=07@1"] {
         delete_row(store).await;
-        put_cells(store, system_clock_ms(), &["0000=05@0", "0010=06@0"]).await;
+        let since = system_clock_ms();
+        put_cells(store, since, &["0000=05@0", "0010=06@0"]).await;
+        // The compaction is later than the correction, which the log holds.
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         compact_as_opentsdb(store).await;
         assert_eq!(values(store).await, [5, 6]);
         flush_held(store, since, &[correction]).await;
