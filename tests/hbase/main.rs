@@ -17,6 +17,7 @@
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 mod conformance;
+mod corrections;
 mod daemon_workload;
 mod fault_report;
 mod fault_steps;

@@ -6,7 +6,9 @@ use cluster::{Cluster, ClusterConfig};
 use futures_util::future::LocalBoxFuture;
 use tsd_testkit::hbase_workload::error_chain;
 
-use crate::{conformance, faults, live, opentsdb, outage, regions::ScenarioResult, two_daemons};
+use crate::{
+    conformance, corrections, faults, live, opentsdb, outage, regions::ScenarioResult, two_daemons,
+};
 
 type Scenario = for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, ScenarioResult<()>>;
 
@@ -16,6 +18,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("conformance", |cluster| Box::pin(conformance::run(cluster))),
     ("two-daemons", |cluster| Box::pin(two_daemons::run(cluster))),
     ("opentsdb", |cluster| Box::pin(opentsdb::run(cluster))),
+    ("corrections", |cluster| Box::pin(corrections::run(cluster))),
     ("outage", |cluster| Box::pin(outage::run(cluster))),
     ("faults", |cluster| Box::pin(faults::run(cluster))),
 ];

@@ -66,6 +66,15 @@ impl Cluster {
         Ok(())
     }
 
+    /// Replaces the additional settings of OpenTSDB ([`ClusterConfig::opentsdb_settings`]) from its next
+    /// start on.
+    ///
+    /// [`ClusterConfig::opentsdb_settings`]: crate::ClusterConfig::opentsdb_settings
+    pub fn set_opentsdb_settings(&mut self, settings: &[(&str, &str)]) {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        self.config.opentsdb_settings = settings.iter().map(owned).collect();
+    }
+
     pub(super) fn opentsdb_program(&self, port: u16) -> Result<CommandLine, ClusterError> {
         let node = Node::OpenTsdb;
         let data = self.layout.data(node);
