@@ -35,7 +35,7 @@ impl WalState {
     pub(crate) fn has_flush_room(&self) -> bool {
         let available = self.config.space.as_ref().map(|space| space.available_bytes());
         // The maximum stands for a disk that is not watched.
-        matches!(available, Some(Ok(bytes)) if bytes >= FLUSH_MARGIN && bytes < u64::MAX)
+        matches!(available, Some(Ok(bytes)) if (FLUSH_MARGIN..u64::MAX).contains(&bytes))
     }
 
     /// The full disk, if that keeps the log from taking writes.
