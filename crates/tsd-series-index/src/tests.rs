@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,9 @@ fn write(index: &SeriesIndex, file: &mut Vec<Vec<u8>>, all: bool) {
 
 fn loaded(file: &[Vec<u8>]) -> SeriesIndex {
     let index = SeriesIndex::new(schema());
-    file.iter().for_each(|frame| index.load(frame).unwrap());
+    for frame in file {
+        index.load(frame).unwrap();
+    }
     assert!(index.delta(false).is_none());
     index
 }
@@ -173,10 +175,14 @@ proptest! {
                 _ => {}
             }
         }
-        queries.iter().for_each(|query| check_query(&index, &all, query));
+        for query in &queries {
+            check_query(&index, &all, query);
+        }
         write(&index, &mut file, false);
         let restarted = loaded(&file);
-        queries.iter().for_each(|query| check_query(&restarted, &all, query));
+        for query in &queries {
+            check_query(&restarted, &all, query);
+        }
         prop_assert_eq!(restarted.size().series, index.size().series);
         let series: BTreeSet<_> = all.iter().map(|row| (row.0, &row.1)).collect();
         prop_assert_eq!(index.size().series, series.len() as u64);
