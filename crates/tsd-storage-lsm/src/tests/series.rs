@@ -137,7 +137,7 @@ async fn missing_or_damaged_files_are_built_again() {
         assert_eq!(indexed(&store), rows());
         let built =
             store.gauges().into_iter().find(|g| g.0 == "tsd_lsm_series_index_built_rows_total");
-        assert_eq!(built.unwrap().1, 4.0);
+        assert_eq!(built.unwrap().1 as u64, 4);
         drop(store);
         let store = open(&dir);
         assert!(is_complete(&store), "the built index was written");
