@@ -62,7 +62,7 @@ fn await_index(running: &Daemon) {
     let address = running.address();
     let is_complete = || (gauge(address, "tsd_lsm_series_index_complete") > 0.0).then_some(());
     wait_for(PATIENCE, is_complete).expect("a complete index");
-    assert_eq!(gauge(address, "tsd_lsm_series_index_series"), HOSTS as f64);
+    assert_eq!(gauge(address, "tsd_lsm_series_index_series") as u64, HOSTS);
 }
 
 /// The answers to some queries after `rounds`, each checked in one value.
