@@ -91,6 +91,7 @@ pub(crate) fn problems(shared: &EngineShared) -> Vec<Problem> {
 fn of_memory(memory: &ProcessMemory) -> Option<Problem> {
     let what = match memory.refused_recently()? {
         MemoryPart::Connections => "connections are",
+        MemoryPart::Reads => "telnet lines are",
         MemoryPart::Bodies => "request bodies are",
         MemoryPart::Queries => "queries are",
     };

@@ -125,7 +125,7 @@ fn describe_memory_metrics() {
         ),
         (
             "tsd_memory_waits_total",
-            "Waits of connections and request bodies for memory, by part (connections, bodies).",
+            "Waits of telnet connections and request bodies for memory, by part (reads, bodies).",
         ),
     ] {
         describe_counter!(name, text);

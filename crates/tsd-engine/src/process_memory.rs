@@ -25,8 +25,10 @@ const PRUNE_AT: usize = 64;
 /// Who reserves memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryPart {
-    /// Buffers of connections.
+    /// The minimum of each connection.
     Connections,
+    /// Reads of telnet connections, until their points are accepted.
+    Reads,
     /// Request bodies, as sent and decompressed.
     Bodies,
     /// Queries, until their responses are written.
@@ -35,13 +37,14 @@ pub enum MemoryPart {
 
 impl MemoryPart {
     /// All parts.
-    pub const ALL: [Self; 3] = [Self::Connections, Self::Bodies, Self::Queries];
+    pub const ALL: [Self; 4] = [Self::Connections, Self::Reads, Self::Bodies, Self::Queries];
 
     /// Value of the label `part`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Connections => "connections",
+            Self::Reads => "reads",
             Self::Bodies => "bodies",
             Self::Queries => "queries",
         }
@@ -51,7 +54,7 @@ impl MemoryPart {
     const fn minimum_divisor(self) -> u64 {
         match self {
             Self::Connections | Self::Queries => 4,
-            Self::Bodies => 8,
+            Self::Reads | Self::Bodies => 8,
         }
     }
 }
@@ -75,7 +78,7 @@ struct BudgetData {
 
 #[derive(Debug, Default)]
 struct BudgetState {
-    parts: [PartState; 3],
+    parts: [PartState; 4],
     last_refusal: Option<(Instant, MemoryPart)>,
 }
 
@@ -293,18 +296,20 @@ impl Drop for EndOfWait<'_> {
 
 impl BudgetState {
     const fn part(&self, part: MemoryPart) -> &PartState {
-        let [connections, bodies, queries] = &self.parts;
+        let [connections, reads, bodies, queries] = &self.parts;
         match part {
             MemoryPart::Connections => connections,
+            MemoryPart::Reads => reads,
             MemoryPart::Bodies => bodies,
             MemoryPart::Queries => queries,
         }
     }
 
     const fn part_mut(&mut self, part: MemoryPart) -> &mut PartState {
-        let [connections, bodies, queries] = &mut self.parts;
+        let [connections, reads, bodies, queries] = &mut self.parts;
         match part {
             MemoryPart::Connections => connections,
+            MemoryPart::Reads => reads,
             MemoryPart::Bodies => bodies,
             MemoryPart::Queries => queries,
         }
@@ -365,7 +370,7 @@ mod tests {
     use std::{future::Future, pin::pin, task::Context};
 
     use super::*;
-    use MemoryPart::{Bodies, Connections, Queries};
+    use MemoryPart::{Bodies, Connections, Queries, Reads};
 
     const SHARED: u64 = 800;
 
@@ -375,7 +380,7 @@ mod tests {
 
     #[test]
     fn each_part_leaves_the_minimum_of_the_others() {
-        for (part, most) in [(Connections, 500), (Bodies, 400), (Queries, 500)] {
+        for (part, most) in [(Connections, 400), (Reads, 300), (Bodies, 300), (Queries, 400)] {
             let memory = memory();
             assert_eq!(memory.most(part), most);
             let all = memory.try_reserve(part, most as usize).unwrap();
@@ -396,8 +401,8 @@ mod tests {
     fn permits_grow_shrink_and_merge() {
         let memory = memory();
         let mut permit = memory.try_reserve(Bodies, 100).unwrap();
-        assert!(permit.try_grow(400));
-        assert!(!permit.try_grow(401));
+        assert!(permit.try_grow(300));
+        assert!(!permit.try_grow(301));
         permit.shrink(50);
         assert_eq!((permit.bytes(), memory.reserved(Bodies)), (50, 50));
         permit.merge(memory.try_reserve(Bodies, 25).unwrap());
@@ -413,21 +418,21 @@ mod tests {
     #[tokio::test]
     async fn waiters_of_a_part_are_served_in_order() {
         let memory = memory();
-        let held = memory.try_reserve(Connections, 500).unwrap();
-        let mut large = pin!(memory.reserve(Connections, 300));
+        let held = memory.try_reserve(Connections, 400).unwrap();
+        let mut large = pin!(memory.reserve(Connections, 250));
         let mut small = pin!(memory.reserve(Connections, 10));
         let mut context = Context::from_waker(std::task::Waker::noop());
         assert!(large.as_mut().poll(&mut context).is_pending());
         assert!(small.as_mut().poll(&mut context).is_pending());
         let mut held = held;
-        held.shrink(450);
+        held.shrink(350);
         assert!(small.as_mut().poll(&mut context).is_pending(), "the large one is first");
         assert!(memory.try_reserve(Connections, 1).is_none(), "nor do others overtake it");
         assert!(memory.try_reserve(Queries, 200).is_some(), "other parts do not wait");
         held.shrink(100);
         let large = large.await.unwrap();
         let small = small.await.unwrap();
-        assert_eq!((large.bytes(), small.bytes()), (300, 10));
+        assert_eq!((large.bytes(), small.bytes()), (250, 10));
         drop((held, large, small));
         assert_eq!(memory.reserved(Connections), 0);
     }
@@ -435,17 +440,17 @@ mod tests {
     #[tokio::test]
     async fn a_wait_that_ends_takes_nothing_and_blocks_nobody() {
         let memory = memory();
-        let held = memory.try_reserve(Bodies, 400).unwrap();
+        let held = memory.try_reserve(Bodies, 300).unwrap();
         for _ in 0..200 {
-            let mut wait = Box::pin(memory.reserve(Bodies, 400));
+            let mut wait = Box::pin(memory.reserve(Bodies, 300));
             let mut context = Context::from_waker(std::task::Waker::noop());
             assert!(wait.as_mut().poll(&mut context).is_pending());
         }
         assert!(memory.lock().part(Bodies).waiting.len() <= 2 * PRUNE_AT);
         drop(held);
         assert_eq!(memory.reserved(Bodies), 0);
-        assert_eq!(memory.reserve(Bodies, 400).await.unwrap().bytes(), 400);
-        assert!(memory.reserve(Bodies, 401).await.is_none(), "it would wait forever");
+        assert_eq!(memory.reserve(Bodies, 300).await.unwrap().bytes(), 300);
+        assert!(memory.reserve(Bodies, 301).await.is_none(), "it would wait forever");
     }
 
     #[test]

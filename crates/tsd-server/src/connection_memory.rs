@@ -63,7 +63,7 @@ impl ActiveMemory {
         let memory = &self.memory;
         let wait = self.wait.get_or_insert_with(|| {
             let memory = memory.clone();
-            Box::pin(async move { memory.reserve(MemoryPart::Connections, more).await })
+            Box::pin(async move { memory.reserve(MemoryPart::Reads, more).await })
         });
         let Poll::Ready(granted) = wait.as_mut().poll(cx) else { return Poll::Pending };
         self.wait = None;
@@ -79,7 +79,7 @@ impl ActiveMemory {
         if let Some(permit) = &mut self.permit {
             return permit.try_grow(bytes);
         }
-        self.permit = self.memory.try_reserve(MemoryPart::Connections, bytes);
+        self.permit = self.memory.try_reserve(MemoryPart::Reads, bytes);
         self.permit.is_some()
     }
 
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_wait_ends_with_the_memory_of_another_connection() {
         let all = ProcessMemory::new(1 << 20, Vec::new());
-        let most = all.most(MemoryPart::Connections) as usize;
+        let most = all.most(MemoryPart::Reads) as usize;
         let (mut first, mut second) =
             (ActiveMemory::new(all.clone()), ActiveMemory::new(all.clone()));
         let mut cx = Context::from_waker(Waker::noop());
@@ -125,8 +125,8 @@ mod tests {
         first.release(0);
         assert_eq!((first.bytes(), half.map(|half| half.bytes())), (0, Some(most / 2)));
         assert!(second.poll_reserve(&mut cx, 1_000).is_ready());
-        assert_eq!((second.bytes(), all.reserved(MemoryPart::Connections)), (1_000, 1_000));
+        assert_eq!((second.bytes(), all.reserved(MemoryPart::Reads)), (1_000, 1_000));
         second.release(10);
-        assert_eq!(all.reserved(MemoryPart::Connections), 10);
+        assert_eq!(all.reserved(MemoryPart::Reads), 10);
     }
 }

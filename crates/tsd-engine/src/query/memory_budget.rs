@@ -195,8 +195,8 @@ mod tests {
     fn queries_leave_the_memory_of_connections() {
         let process = ProcessMemory::new(800 * MB, Vec::new());
         let total = TotalMemoryBudget::new(0, process.clone());
-        assert_eq!((total.limit(), total.key()), (500 * MB, MEMORY_LIMIT_KEY));
-        let taken = process.try_reserve(MemoryPart::Connections, (500 * MB) as usize);
+        assert_eq!((total.limit(), total.key()), (400 * MB, MEMORY_LIMIT_KEY));
+        let taken = process.try_reserve(MemoryPart::Connections, (400 * MB) as usize);
         let memory = MemoryBudget::new(Arc::clone(&total), 0, "a.key");
         let rejected = memory.reserve((201 * MB) as usize);
         let key = MEMORY_LIMIT_KEY;

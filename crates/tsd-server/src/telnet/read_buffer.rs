@@ -182,9 +182,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_is_not_read_without_memory_and_loses_nothing() {
-        let memory = ProcessMemory::new(1 << 20, Vec::new());
-        let most = memory.most(MemoryPart::Connections) as usize;
-        let taken = memory.try_reserve(MemoryPart::Connections, most - 1_000).unwrap();
+        let memory = ProcessMemory::new(2 << 20, Vec::new());
+        let most = memory.most(MemoryPart::Reads) as usize;
+        let taken = memory.try_reserve(MemoryPart::Reads, most - 1_000).unwrap();
         let (mut client, mut server) = tokio::io::duplex(1 << 20);
         let mut read_buffer = ReadBuffer::new(memory.clone());
         client.write_all(b"one\ntw").await.unwrap();
@@ -193,15 +193,15 @@ mod tests {
         assert!(pending && read_buffer.bytes().is_empty());
         drop(taken);
         assert_eq!(read(&mut read_buffer, &mut server).await, 6);
-        assert_eq!(memory.reserved(MemoryPart::Connections), memory_of(FIRST_READ) as u64);
+        assert_eq!(memory.reserved(MemoryPart::Reads), memory_of(FIRST_READ) as u64);
         let of_points = read_buffer.take_point_memory();
         read_buffer.consume(4);
         let pending =
             poll_fn(|cx| Poll::Ready(read_buffer.poll_read(cx, &mut server).is_pending())).await;
         assert!(pending);
         let points = (POINTS_FACTOR * FIRST_READ) as u64;
-        assert_eq!(memory.reserved(MemoryPart::Connections), points);
+        assert_eq!(memory.reserved(MemoryPart::Reads), points);
         drop(of_points);
-        assert_eq!(memory.reserved(MemoryPart::Connections), 0);
+        assert_eq!(memory.reserved(MemoryPart::Reads), 0);
     }
 }
