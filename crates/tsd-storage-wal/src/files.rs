@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-#[cfg(test)]
-pub(crate) mod faulty {
-    pub(crate) use tsd_storage::{FaultyDisk, TestRng};
-}
-
 use tsd_storage::LockError;
 pub(crate) use tsd_storage::{DiskDir, StoreDir as LogDir, StoreFile as LogFile};
 
 use crate::OpenError;
+
+#[cfg(test)]
+pub(crate) mod faulty {
+    pub(crate) use tsd_storage::{FaultyDisk, TestRng};
+}
 
 /// Creates the directory if it is missing, and locks it.
 pub(crate) fn lock(path: &Path) -> Result<DiskDir, OpenError> {
