@@ -7,11 +7,6 @@ pub(crate) use tsd_storage::{DiskDir, StoreDir as LogDir, StoreFile as LogFile};
 
 use crate::OpenError;
 
-#[cfg(test)]
-pub(crate) mod faulty {
-    pub(crate) use tsd_storage::{FaultyDisk, TestRng};
-}
-
 /// Creates the directory if it is missing, and locks it.
 pub(crate) fn lock(path: &Path) -> Result<DiskDir, OpenError> {
     let directory = path.to_path_buf();
@@ -19,4 +14,9 @@ pub(crate) fn lock(path: &Path) -> Result<DiskDir, OpenError> {
         LockError::InUse { pid } => OpenError::InUse { directory, pid },
         LockError::Io(source) => OpenError::Io { directory, source },
     })
+}
+
+#[cfg(test)]
+pub(crate) mod faulty {
+    pub(crate) use tsd_storage::{FaultyDisk, TestRng};
 }
