@@ -167,7 +167,15 @@ impl Conductor<'_> {
             if !self.check_series(&series, span.clone(), &mut checked) {
                 // Damage that was not met before.
                 drop(pause);
+                // Senders that a full disk holds up would never let the model settle.
+                let is_full = run.disk_is_full.load(SeqCst);
+                if is_full {
+                    self.environment.unfill();
+                }
                 let lost = self.account_for_damage().unwrap_or_default();
+                if is_full {
+                    self.environment.fill();
+                }
                 println!("  damage found late: {lost}");
                 return checked;
             }
