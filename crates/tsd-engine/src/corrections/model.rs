@@ -31,7 +31,16 @@ struct Write {
     /// A daemon that did not read it deleted the row: it may be deleted or not.
     may_be_deleted: bool,
     /// HBase got it during a compaction of OpenTSDB, which may have superseded or hidden it.
-    is_in_doubt: bool,
+    doubt: Doubt,
+}
+
+/// Whether an earlier value may be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    No,
+    UntilReadBack,
+    /// Its daemon ended before it has read it back.
+    Forever,
 }
 
 impl Write {
@@ -74,7 +83,7 @@ impl Model {
     pub(crate) fn apply(&mut self, daemon: usize, at_ms: i64, is_logged: bool, step: &ShortStep) {
         self.steps += 1;
         let (acked, flushed, may_be_deleted) = (self.steps, None, false);
-        let is_in_doubt = self.is_compacting;
+        let doubt = if self.is_compacting { Doubt::UntilReadBack } else { Doubt::No };
         let write = |value| Write {
             daemon,
             at_ms,
@@ -83,7 +92,7 @@ impl Model {
             acked,
             flushed,
             may_be_deleted,
-            is_in_doubt,
+            doubt,
         };
         match step {
             ShortStep::Put(points) => points.iter().for_each(|point| self.put(point, write)),
@@ -101,7 +110,9 @@ impl Model {
                 let writes = writes.filter(|w| w.daemon == daemon);
                 for held in writes.filter(|w| w.flushed.is_none()) {
                     held.flushed = Some(acked);
-                    held.is_in_doubt |= held.is_logged && is_in_doubt;
+                    if held.is_logged && held.doubt == Doubt::No {
+                        held.doubt = doubt;
+                    }
                 }
             }
         }
@@ -115,8 +126,18 @@ impl Model {
     /// Every daemon has flushed and read back what it wrote. A delete is not repeated, and OpenTSDB does not
     /// read back: what it put during its compaction may be lost.
     pub(crate) fn settle(&mut self) {
-        let is_read_back = |w: &&mut Write| w.value.is_some() && !w.is_of_opentsdb();
-        self.points.values_mut().flatten().filter(is_read_back).for_each(|w| w.is_in_doubt = false);
+        let is_read_back = |w: &&mut Write| {
+            w.doubt == Doubt::UntilReadBack && w.value.is_some() && !w.is_of_opentsdb()
+        };
+        let writes = self.points.values_mut().flatten();
+        writes.filter(is_read_back).for_each(|w| w.doubt = Doubt::No);
+    }
+
+    /// A daemon ended: what it has not read back yet waited in its memory.
+    pub(crate) fn end(&mut self, daemon: usize) {
+        let writes = self.points.values_mut().flatten().filter(|w| w.daemon == daemon);
+        let waiting = writes.filter(|w| w.doubt == Doubt::UntilReadBack);
+        waiting.for_each(|w| w.doubt = Doubt::Forever);
     }
 
     /// Time of the first write that the daemon still holds.
@@ -151,7 +172,7 @@ impl Model {
         if self.has_opentsdb && last.is_logged && (last.is_held() || last.value.is_none()) {
             allowed.extend(earlier.iter().map(|write| write.value));
         }
-        if last.is_in_doubt {
+        if last.doubt != Doubt::No {
             allowed.extend(earlier.iter().map(|write| write.value));
         }
         allowed.extend(earlier.iter().filter(|w| w.is_held_beside(last)).map(|w| w.value));

@@ -70,6 +70,7 @@ impl<S: TestStores> Run<S> {
                 self.compact(daemon, series, inside).await
             }
             HistoryStep::Restart(daemon, how) => {
+                self.model.lock().unwrap().end(daemon);
                 self.stores.restart(daemon, how).await;
                 let now_ms = self.stores.now_ms();
                 self.model.lock().unwrap().apply(daemon, now_ms, false, &ShortStep::Flush);
