@@ -235,6 +235,13 @@ impl DataDirectory {
     }
 }
 
+impl Drop for DataDirectory {
+    fn drop(&mut self) {
+        // A child process that was forked meanwhile keeps the file open until it executes its program.
+        let _ = self.lock.unlock();
+    }
+}
+
 /// Acquires the lock and writes the process id into it, for the error of other processes.
 fn lock(directory: &Path) -> Result<File, DataDirectoryError> {
     let path = directory.join(LOCK_FILE);

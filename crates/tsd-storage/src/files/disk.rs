@@ -143,7 +143,16 @@ impl StoreDir for DiskDir {
     }
 
     fn release(&self) {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(lock) = self.lock.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // A child process that was forked meanwhile keeps the file open until it executes its program.
+            let _ = lock.unlock();
+        }
+    }
+}
+
+impl Drop for DiskDir {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 
