@@ -4,8 +4,8 @@ use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hbase_rs::{
-    BatchError, Client, Delete as HBaseDelete, Get as HBaseGet, MutationBatch, OperationError,
-    RequestError, SERVER_TIME, Selection,
+    BatchError, Client, Condition, Delete as HBaseDelete, Get as HBaseGet, MutationBatch,
+    OperationError, Put, RequestError, Selection,
 };
 use tokio::{runtime::Handle, time::sleep};
 use tsd_model::{Cell, ColumnKind, Family, Row};
@@ -104,6 +104,10 @@ impl HBaseStorage {
 
     /// Puts the column of a row compaction with its timestamp. Before the replaced columns are
     /// deleted it must be visible, and points written since the row was read must be read before it.
+    ///
+    /// The first put is as old as the newest replaced column: a delete of the row since the read hides
+    /// it. Every later put is newer than that, and is executed only while what it depends on is visible:
+    /// otherwise a deleted point would come back.
     async fn put_compacted(
         &self,
         table: &Table,
@@ -111,29 +115,30 @@ impl HBaseStorage {
         compacted: &Cell,
         replaced: &[ReplacedColumn],
     ) -> Result<(), StorageError> {
-        let put = async |cell: &Cell, timestamp_ms| {
-            let (family, qualifier, value) = (cell.family, &cell.qualifier[..], &cell.value[..]);
-            let cell = CellRef { family, qualifier, value, timestamp_ms };
-            self.put(table, CellBatch::single(row, cell)?).await
-        };
         let read = async || {
             let get = Get { row: row.clone(), family: Some(Family::T), qualifiers: Vec::new() };
             Ok::<_, StorageError>(self.get(table, get).await?.map_or_else(Vec::new, |r| r.cells))
         };
-        put(compacted, Some(compacted.timestamp_ms)).await?;
-        if replaced.is_empty() {
+        let Cell { family, qualifier, value, timestamp_ms } = compacted;
+        let timestamp_ms = Some(*timestamp_ms);
+        let cell = CellRef { family: *family, qualifier, value, timestamp_ms };
+        self.put(table, CellBatch::single(row, cell)?).await?;
+        let Some(newest) = replaced.iter().max_by_key(|old| old.timestamp_ms) else {
             return Ok(());
-        }
+        };
         let is_compacted =
             |cell: &Cell| cell.qualifier == compacted.qualifier && cell.value == compacted.value;
+        let is_same = |cell: &Cell, old: &ReplacedColumn| {
+            old.qualifier == cell.qualifier && old.timestamp_ms == cell.timestamp_ms
+        };
         let mut cells = read().await?;
-        // A delete marker hides a put with an older timestamp. Its time is that of a cell of this
-        // process, or of another clock.
-        for timestamp_ms in [None, Some(SERVER_TIME.cast_signed())] {
-            if cells.iter().any(is_compacted) {
-                break;
-            }
-            put(compacted, timestamp_ms).await?;
+        if !cells.iter().any(is_compacted) {
+            let Some(source) = cells.iter().find(|cell| is_same(cell, newest)) else {
+                return Err(StorageError::Changed);
+            };
+            let timestamp_ms = self.after_markers(table, row, compacted).await?;
+            let later = Cell { timestamp_ms, ..compacted.clone() };
+            self.put_while(table, row, &later, source).await?;
             cells = read().await?;
         }
         if !cells.iter().any(is_compacted) {
@@ -141,12 +146,8 @@ impl HBaseStorage {
                 "a delete marker with a later time hides the compacted column".into(),
             ));
         }
-        let is_replaced = |cell: &Cell| {
-            let is_same = |old: &ReplacedColumn| {
-                old.qualifier == cell.qualifier && old.timestamp_ms == cell.timestamp_ms
-            };
-            is_compacted(cell) || replaced.iter().any(is_same)
-        };
+        let is_replaced =
+            |cell: &Cell| is_compacted(cell) || replaced.iter().any(|old| is_same(cell, old));
         let written_since: Vec<_> = cells
             .iter()
             .filter(|cell| !is_replaced(cell))
@@ -159,9 +160,54 @@ impl HBaseStorage {
         };
         for restored in cells_to_restore(&written_since, &cells, &evidence, None) {
             ::metrics::counter!(metrics::RESTORED_POINTS).increment(1);
-            put(&restored.cell, Some(restored.cell.timestamp_ms)).await?;
+            self.put_while(table, row, &restored.cell, compacted).await?;
         }
         Ok(())
+    }
+
+    /// The first time of a cell that no delete marker of the row hides. Later writes of this process are
+    /// not before it.
+    async fn after_markers(
+        &self,
+        table: &Table,
+        row: &Bytes,
+        cell: &Cell,
+    ) -> Result<i64, StorageError> {
+        let (row, cell_ms) = (row.clone(), cell.timestamp_ms);
+        self.write(table, move |of, table, _| async move {
+            let newest = read_back::history(&of, &table, &row).await?.newest_marker_ms();
+            let newest = newest.map_or(cell_ms, |newest| newest.max(cell_ms));
+            of.clock.pass(newest);
+            Ok(newest.saturating_add(1))
+        })
+        .await
+    }
+
+    /// Puts a cell if the row has another one, in one step.
+    async fn put_while(
+        &self,
+        table: &Table,
+        row: &Bytes,
+        cell: &Cell,
+        other: &Cell,
+    ) -> Result<(), StorageError> {
+        let (row, cell, other) = (row.clone(), cell.clone(), other.clone());
+        self.write(table, move |to, table, _| async move {
+            let at = timestamp(cell.timestamp_ms)?;
+            let put = Put::try_new(row)
+                .and_then(|put| {
+                    put.cell(cell.family.as_str().as_bytes(), &cell.qualifier, at, &cell.value)
+                })
+                .map_err(|error| request_error(&error))?;
+            let condition =
+                Condition::equals(family_name(other.family), other.qualifier, other.value);
+            match to.rows.check_and_mutate(&condition, put).await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(StorageError::Changed),
+                Err(error) => Err(storage_error(&table, &error)),
+            }
+        })
+        .await
     }
 
     /// Starts a task that calls [`Self::read_back`] several times per [`HBaseConfig::read_back_delay`]. It
@@ -332,38 +378,14 @@ impl Storage for HBaseStorage {
                 Delete::Columns { columns, .. } if columns.is_empty() => return Ok(()),
                 Delete::Columns { row, columns } => (row, Some(columns)),
             };
-            let invalid = |error: RequestError| request_error(&error);
-            let failed = |error: OperationError| storage_error(&table, &error);
-            let mut selection = Selection::all();
-            for (family, qualifier) in columns.iter().flatten() {
-                selection = selection.columns(family_name(*family), [qualifier.clone()]);
+            let until = delete_read(&to, &table, &row, columns.as_deref(), None).await?;
+            if columns.is_none() && until.is_some() {
+                // A row compaction may have put a point again between the read and the delete.
+                delete_read(&to, &table, &row, None, until).await?;
             }
-            let get = HBaseGet::try_new(row.clone()).map_err(invalid)?.select(selection);
-            let read = to.rows.get(&get).await.map_err(failed)?;
-            // The markers are as old as the cells that they hide, whose clock may be another: neither
-            // a later write of this clock nor one of the server's is hidden.
-            let Some(newest) = read.cells().map(|cell| cell.timestamp).max() else { return Ok(()) };
-            // Points of a flushed column may be newer than it, and are put alone if it is flushed again.
-            let is_column = |qualifier| ColumnKind::of(qualifier) == ColumnKind::Compacted;
-            let newest = if read.cells().any(|cell| is_column(cell.qualifier)) {
-                newest.max(timestamp(to.clock.now_ms())?)
-            } else {
-                newest
-            };
-            let delete = HBaseDelete::try_new(row.clone()).map_err(invalid)?;
-            let delete = match &columns {
-                None => delete.up_to(newest),
-                Some(_) => read
-                    .cells()
-                    .try_fold(delete, |delete, cell| {
-                        delete.column(cell.family, cell.qualifier, cell.timestamp)
-                    })
-                    .map_err(invalid)?,
-            };
-            to.clock.pass(i64::try_from(newest).unwrap_or(i64::MAX));
-            to.read_backs.forget(&row);
-            to.rows.mutate(delete).await.map_err(failed)?;
-            sleep(DELETE_PAUSE).await;
+            if until.is_some() {
+                sleep(DELETE_PAUSE).await;
+            }
             Ok(())
         })
     }
@@ -461,6 +483,53 @@ pub(crate) fn batch_error(table: &Table, error: &BatchError) -> StorageError {
         Some(first) => storage_error(table, first),
         None => StorageError::Unavailable("the writer of this table has stopped".into()),
     }
+}
+
+/// Deletes the cells that a row has, of all columns or of some, if one of them is newer than
+/// `deleted_until`. Returns the time of the newest one.
+async fn delete_read(
+    of: &OpenTable,
+    table: &Table,
+    row: &Bytes,
+    columns: Option<&[(Family, Bytes)]>,
+    deleted_until: Option<u64>,
+) -> Result<Option<u64>, StorageError> {
+    let invalid = |error: RequestError| request_error(&error);
+    let failed = |error: OperationError| storage_error(table, &error);
+    let mut selection = Selection::all();
+    for (family, qualifier) in columns.into_iter().flatten() {
+        selection = selection.columns(family_name(*family), [qualifier.clone()]);
+    }
+    let get = HBaseGet::try_new(row.clone()).map_err(invalid)?.select(selection);
+    let read = of.rows.get(&get).await.map_err(failed)?;
+    // The markers are as old as the cells that they hide, whose clock may be another: neither
+    // a later write of this clock nor one of the server's is hidden.
+    let newest = read.cells().map(|cell| cell.timestamp).max();
+    let Some(newest) = newest.filter(|newest| deleted_until.is_none_or(|until| until < *newest))
+    else {
+        return Ok(None);
+    };
+    // Points of a flushed column may be newer than it, and are put alone if it is flushed again.
+    let is_column = |qualifier| ColumnKind::of(qualifier) == ColumnKind::Compacted;
+    let newest = if read.cells().any(|cell| is_column(cell.qualifier)) {
+        newest.max(timestamp(of.clock.now_ms())?)
+    } else {
+        newest
+    };
+    let delete = HBaseDelete::try_new(row.clone()).map_err(invalid)?;
+    let delete = match columns {
+        None => delete.up_to(newest),
+        Some(_) => read
+            .cells()
+            .try_fold(delete, |delete, cell| {
+                delete.column(cell.family, cell.qualifier, cell.timestamp)
+            })
+            .map_err(invalid)?,
+    };
+    of.clock.pass(i64::try_from(newest).unwrap_or(i64::MAX));
+    of.read_backs.forget(row);
+    of.rows.mutate(delete).await.map_err(failed)?;
+    Ok(Some(newest))
 }
 
 /// Delete markers with the timestamps that were read.

@@ -127,7 +127,7 @@ pub(crate) fn cells_to_restore(
         };
         let visible_ms = visible.map_or(i64::MIN, |visible| visible.cell.timestamp_ms);
         let flags = qualifier.flags().bits();
-        let is_same = visible.is_some_and(|visible| visible.is_same_value(flags, &point.value));
+        let is_same = is_read(candidates, flags, &point.value);
         if point.column_ms < point.written_ms
             && visible_ms <= point.written_ms
             && !(is_same && (visible_ms == point.column_ms || visible_ms >= point.written_ms))
@@ -169,6 +169,14 @@ pub(crate) fn cells_to_restore(
     restored
 }
 
+/// True if the value is read, of the points of an instant. Of columns with one timestamp either may be
+/// read: they have to agree.
+fn is_read(candidates: &[ReadPoint<'_>], flags: u8, value: &[u8]) -> bool {
+    let greatest = candidates.iter().map(ReadPoint::rank).max();
+    let mut visible = candidates.iter().filter(|candidate| Some(candidate.rank()) == greatest);
+    greatest.is_some() && visible.all(|visible| visible.is_same_value(flags, value))
+}
+
 /// The points of columns by their offset in the hour.
 fn by_instant(cells: &[Cell]) -> HashMap<u32, Vec<ReadPoint<'_>>> {
     let mut instants: HashMap<u32, Vec<ReadPoint<'_>>> = HashMap::new();
@@ -195,6 +203,12 @@ pub(crate) struct RowHistory {
 }
 
 impl RowHistory {
+    /// Time of the newest delete marker.
+    pub(crate) fn newest_marker_ms(&self) -> Option<i64> {
+        let columns = self.deleted.iter().map(|(_, until)| *until);
+        columns.chain(self.deleted_rows.iter().copied()).max()
+    }
+
     /// True if a delete marker hides a cell.
     fn is_hidden(&self, qualifier: &[u8], timestamp_ms: i64) -> bool {
         self.deleted.iter().any(|(deleted, until)| deleted == qualifier && *until >= timestamp_ms)
@@ -263,10 +277,10 @@ pub(crate) fn is_doubtful(
     let read = by_instant(cells);
     points.iter().any(|point| {
         let Some(qualifier) = Qualifier::decode(&point.qualifier) else { return false };
-        let candidates = read.get(&qualifier.offset_ms());
-        let visible = candidates.into_iter().flatten().max_by_key(|candidate| candidate.rank());
+        let candidates = read.get(&qualifier.offset_ms()).map_or(&[][..], Vec::as_slice);
+        let visible = candidates.iter().max_by_key(|candidate| candidate.rank());
         visible.is_none_or(|visible| {
-            let is_same = visible.is_same_value(qualifier.flags().bits(), &point.value);
+            let is_same = is_read(candidates, qualifier.flags().bits(), &point.value);
             if !visible.is_single {
                 return !is_same;
             }
@@ -409,6 +423,14 @@ mod tests {
         check_of(false, &["0010=02@5/3"], &[ours, "0010=02@4"], &["0010=02@5"]);
         check_of(false, &["0010=02@5/3"], &[ours, "0010=09@6"], &[]);
         check_of(false, &["0010=02@5/3"], &[ours, "0011=0009@2"], &[]);
+        // Another daemon's column with the same time: either value may be read.
+        for column in ["00100030=090900@3", "00000010=090900@3"] {
+            check_of(false, &["0010=02@5/3"], &[ours, column], &["0010=02@5"]);
+            check_of(false, &["0010=02@5/3"], &[column, ours], &["0010=02@5"]);
+            // The write times tie too.
+            check_of(false, &["0010=02@3"], &[ours, column], &[]);
+        }
+        check_of(false, &["0010=02@5/3"], &[ours, "00100030=020900@3"], &[]);
         // A delete marker hides the column.
         check_of(false, &["0010=02@5/3"], &["0020=02@9"], &["0010=02@5"]);
         check_of(false, &["0010=02@5/3"], &[], &["0010=02@5"]);

@@ -244,7 +244,8 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// Cells written to the row since the read are never deleted. A store with an exclusive backend
     /// rejects the whole rewrite if any column of the row was written or deleted since, by its
     /// [`ReadVersion`]. A multi-writer store cannot check and write atomically; it deletes the versions
-    /// up to the one that was read, and the timestamp of the put keeps later writes newer.
+    /// up to the one that was read, and the timestamp of the put keeps later writes newer and deleted
+    /// rows deleted.
     ///
     /// # Errors
     ///

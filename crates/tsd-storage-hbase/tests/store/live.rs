@@ -62,6 +62,9 @@ async fn row_compactions_keep_cells_they_did_not_read() {
     let (store, name) = fixture("rewrite").await;
     rewrite::hidden_column_is_put_again_before_deletes(&store).await;
     delete_table(&store, &name).await;
+    let (store, name) = fixture("rewrite").await;
+    rewrite::row_that_was_deleted_since_the_read_stays_deleted(&store).await;
+    delete_table(&store, &name).await;
 }
 
 #[tokio::test]

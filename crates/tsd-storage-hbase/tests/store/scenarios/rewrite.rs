@@ -1,12 +1,12 @@
 //! Row compactions with concurrent writers.
 
 use tsd_model::{Cell, Family, ReplacedColumn};
-use tsd_storage::{Delete, ReadVersion, RowRewrite, Storage};
+use tsd_storage::{Delete, ReadVersion, RowRewrite, Storage, StorageError};
 use tsd_storage_hbase::HBaseStorage;
 
 use crate::cells::{bytes, cells, data, put};
 
-fn rewrite(put_at: i64, delete: &[(&[u8], i64)]) -> RowRewrite {
+pub(crate) fn rewrite(put_at: i64, delete: &[(&[u8], i64)]) -> RowRewrite {
     let (qualifier, value) = (bytes(b"both"), bytes(b"12"));
     let cell = Cell { family: Family::T, qualifier, value, timestamp_ms: put_at };
     let replaced = |&(qualifier, timestamp_ms): &(&[u8], i64)| ReplacedColumn {
@@ -39,4 +39,19 @@ pub(crate) async fn hidden_column_is_put_again_before_deletes(store: &HBaseStora
     assert_eq!(remaining.len(), 1);
     assert_eq!(remaining[0].value, b"12"[..]);
     assert!(remaining[0].timestamp_ms > 1_000, "put again with a later time");
+}
+
+pub(crate) async fn row_that_was_deleted_since_the_read_stays_deleted(store: &HBaseStorage) {
+    put(store, b"row", b"1", b"1", Some(10)).await;
+    put(store, b"row", b"2", b"2", Some(20)).await;
+    store.delete(&data(), Delete::Row(bytes(b"row"))).await.unwrap();
+    let result = store.rewrite_row(&data(), rewrite(20, &[(b"1", 10), (b"2", 20)])).await;
+    assert!(matches!(result, Err(StorageError::Changed)), "{result:?}");
+    assert_eq!(cells(store, b"row").await, []);
+    // A point that was written after the delete is no reason to put the others again.
+    put(store, b"row", b"1", b"3", None).await;
+    let result = store.rewrite_row(&data(), rewrite(20, &[(b"1", 10), (b"2", 20)])).await;
+    assert!(matches!(result, Err(StorageError::Changed)), "{result:?}");
+    let remaining: Vec<_> = cells(store, b"row").await.into_iter().map(|c| c.value).collect();
+    assert_eq!(remaining, [&b"3"[..]]);
 }
