@@ -30,7 +30,8 @@ use crate::{
     row::model_row,
     storage::{batch_error, write_batch},
     superseded::{
-        Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore, is_whole_compaction,
+        Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore, is_doubtful,
+        is_whole_compaction,
     },
 };
 
@@ -103,8 +104,11 @@ impl UnverifiedRow {
             let is_cell = |(q, at): &(Bytes, i64)| (q, *at) == (&cell.qualifier, cell.timestamp_ms);
             self.put.iter().flatten().any(is_cell)
         };
-        let is_compaction =
-            |column: &Cell| self.put.is_some() && is_whole_compaction(column, cells, is_ours);
+        let is_compaction = |column: &Cell| {
+            let is_compaction =
+                || is_whole_compaction(column, cells, is_ours) || history.is_compaction(column);
+            self.put.is_some() && is_compaction()
+        };
         let written_ms = |cell: &Cell| of.read_backs.written_ms(&self.key, cell);
         let evidence = Evidence { is_compaction: &is_compaction, written_ms: &written_ms, history };
         cells_to_restore(&self.points, cells, &evidence, retry_ms)
@@ -197,8 +201,11 @@ async fn restore_superseded(
             let retry_ms = (attempt > 0).then(|| to.clock.now_ms());
             let mut restored = row.to_restore(to, &found, &RowHistory::default(), retry_ms);
             let is_own_time = |point: &RestoredPoint| point.cell.timestamp_ms == point.written_ms;
-            if !restored.iter().all(is_own_time) {
-                // A later write that a compaction has absorbed is not superseded.
+            let written_ms = |cell: &Cell| to.read_backs.written_ms(&row.key, cell);
+            let is_doubtful = || row.put.is_some() && is_doubtful(&row.points, &found, written_ms);
+            if !restored.iter().all(is_own_time) || is_doubtful() {
+                // A later write that a compaction has absorbed is not superseded, and a compaction may
+                // lack an instant that was written during it.
                 let history = history(to, table, &row.key).await?;
                 restored = row.to_restore(to, &found, &history, retry_ms);
             }
