@@ -10,7 +10,8 @@
 //!
 //! A [`TestStores`] says what is tested: [`embedded`] has the embedded store and the memory store,
 //! [`hbase`] two daemons and an OpenTSDB over one HBase.
-//! `CORRECTION_SEEDS` sets the number of seeds per test, `CORRECTION_SEED` runs one of them.
+//! `CORRECTION_SEEDS` sets the number of seeds per test, `CORRECTION_FIRST_SEED` the first of them, and
+//! `CORRECTION_SEED` runs one.
 
 #![expect(
     clippy::indexing_slicing,
@@ -137,10 +138,14 @@ pub(crate) async fn check_seeds<S: TestStores>(
     open: impl AsyncFn(&mut Rng) -> S,
 ) {
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let seeds = match number("CORRECTION_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("CORRECTION_SEEDS").unwrap_or(default_seeds),
+    let (first, count) = match number("CORRECTION_SEED") {
+        Some(seed) => (seed, 1),
+        None => (
+            number("CORRECTION_FIRST_SEED").unwrap_or(0),
+            number("CORRECTION_SEEDS").unwrap_or(default_seeds),
+        ),
     };
+    let seeds = first..first + count;
     let is_one = seeds.end - seeds.start == 1;
     let mut rewritten = 0;
     for seed in seeds {
