@@ -95,20 +95,36 @@ pub(crate) struct RestoredPoint {
     pub(crate) cell: Cell,
     /// Time of the write of the value.
     pub(crate) written_ms: i64,
+    /// What the cell depends on.
+    pub(crate) basis: Basis,
+}
+
+/// What a cell that is put again depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// Nothing: it has the time of its write. A later write is newer. A delete that read the row hides
+    /// it: it deletes up to its own time, because the row has a column of several points.
+    OwnTime,
+    /// The row still has this cell. A delete of the row has a marker of the time of the cells that it
+    /// read, which would not hide the later time.
+    Cell(Cell),
+    /// The row still has no cell: a delete of the row does nothing.
+    EmptyRow,
 }
 
 /// Returns the cells to put, with their timestamps, so that `points` are read from a row that has
 /// `cells`; empty if they are read already.
 ///
 /// A later write stays, and an instant that the row does not have was deleted and stays deleted, unless
-/// compactions have deleted each other's columns. If a compaction supersedes or hides a point it is put after that, in later attempts at `retry_ms` at
-/// least: the compaction has deleted older cells of its column.
+/// compactions have deleted each other's columns. If a compaction supersedes or hides a point it is put
+/// right after the column that is read and the delete markers that would hide it: a later time could be
+/// that of another daemon's next write.
 pub(crate) fn cells_to_restore(
     points: &[WrittenPoint],
     cells: &[Cell],
     evidence: &Evidence<'_>,
-    retry_ms: Option<i64>,
 ) -> Vec<RestoredPoint> {
+    let history = evidence.history;
     let (read, had) = (by_instant(cells), by_instant(&evidence.history.writes));
     let written_ms = |read: &ReadPoint<'_>| {
         if read.is_single { (evidence.written_ms)(read.cell) } else { read.cell.timestamp_ms }
@@ -119,11 +135,11 @@ pub(crate) fn cells_to_restore(
         let offset_ms = qualifier.offset_ms();
         let candidates = read.get(&offset_ms).map_or(&[][..], Vec::as_slice);
         let visible = candidates.iter().max_by_key(|candidate| candidate.rank());
-        let mut restore = |qualifier: &[u8], value: &[u8], timestamp_ms, written_ms| {
+        let mut restore = |qualifier: &[u8], value: &[u8], timestamp_ms, written_ms, basis| {
             let qualifier = Bytes::copy_from_slice(qualifier);
             let value = Bytes::copy_from_slice(value);
             let cell = Cell { family: Family::T, qualifier, value, timestamp_ms };
-            restored.push(RestoredPoint { point: index, cell, written_ms });
+            restored.push(RestoredPoint { point: index, cell, written_ms, basis });
         };
         let visible_ms = visible.map_or(i64::MIN, |visible| visible.cell.timestamp_ms);
         let flags = qualifier.flags().bits();
@@ -133,13 +149,16 @@ pub(crate) fn cells_to_restore(
             && !(is_same && (visible_ms == point.column_ms || visible_ms >= point.written_ms))
         {
             // Its own time decides.
-            restore(&point.qualifier, &point.value, point.written_ms, point.written_ms);
+            let (at, basis) = (point.written_ms, Basis::OwnTime);
+            restore(&point.qualifier, &point.value, at, at, basis);
             continue;
         }
         // The last write of the instant.
         let earlier = had.get(&offset_ms).map_or(&[][..], Vec::as_slice);
+        // The time of a flushed column is not later than those of its points.
+        let is_write = |c: &&ReadPoint<'_>| c.is_single || !(evidence.is_compaction)(c.cell);
         let later = candidates.iter().chain(earlier);
-        let later = later.filter(|c| c.is_single && written_ms(c) > point.written_ms);
+        let later = later.filter(|c| written_ms(c) > point.written_ms).filter(is_write);
         let wanted = later.max_by_key(|later| written_ms(later));
         let (wanted, value, wanted_ms) = match wanted {
             Some(later) => (later.qualifier, later.value, written_ms(later)),
@@ -148,7 +167,6 @@ pub(crate) fn cells_to_restore(
         if visible.is_some_and(|visible| visible.is_same_value(wanted.flags().bits(), value)) {
             continue;
         }
-        let history = evidence.history;
         let is_older = match visible {
             None => history.is_lost(offset_ms, wanted_ms),
             // Of single points with one timestamp readers decide by value or type: another timestamp
@@ -161,9 +179,12 @@ pub(crate) fn cells_to_restore(
             Some(visible) => (evidence.is_compaction)(visible.cell),
         };
         if is_older {
-            let after = visible_ms.max(wanted_ms).saturating_add(1);
-            let at = retry_ms.map_or(after, |retry_ms| retry_ms.max(after));
-            restore(wanted.as_bytes(), value, at, wanted_ms);
+            let marker_ms = history.newest_marker_ms(wanted.as_bytes()).unwrap_or(i64::MIN);
+            let at = visible_ms.max(wanted_ms).max(marker_ms).saturating_add(1);
+            let newest = || cells.iter().max_by_key(|cell| cell.timestamp_ms);
+            let basis = visible.map(|visible| visible.cell).or_else(newest);
+            let basis = basis.map_or(Basis::EmptyRow, |cell| Basis::Cell(cell.clone()));
+            restore(wanted.as_bytes(), value, at, wanted_ms, basis);
         }
     }
     restored
@@ -203,10 +224,16 @@ pub(crate) struct RowHistory {
 }
 
 impl RowHistory {
-    /// Time of the newest delete marker.
-    pub(crate) fn newest_marker_ms(&self) -> Option<i64> {
-        let columns = self.deleted.iter().map(|(_, until)| *until);
-        columns.chain(self.deleted_rows.iter().copied()).max()
+    /// Time of the newest delete marker that hides older cells of a column.
+    pub(crate) fn newest_marker_ms(&self, qualifier: &[u8]) -> Option<i64> {
+        let of_column = self.deleted.iter().filter(|(deleted, _)| deleted == qualifier);
+        of_column.map(|(_, until)| *until).chain(self.deleted_rows.iter().copied()).max()
+    }
+
+    /// Time of the newest write, unless all of the row was deleted since.
+    pub(crate) fn newest_write_ms(&self) -> Option<i64> {
+        let newest = self.writes.iter().map(|cell| cell.timestamp_ms).max()?;
+        self.deleted_rows.iter().all(|until| *until < newest).then_some(newest)
     }
 
     /// True if a delete marker hides a cell.
@@ -237,14 +264,19 @@ impl RowHistory {
 
     /// True if OpenTSDB has compacted a row to this column: after that it deletes the columns that it
     /// read, up to the present, which is later. The markers of our row compactions are not later than
-    /// their column, and columns of a flush have no markers.
+    /// their column. A column of a flush has markers only when it is itself the source of a compaction,
+    /// and they are not earlier than its own.
     pub(crate) fn is_compaction(&self, column: &Cell) -> bool {
         let instants: HashSet<u32> = points_of(column).map(|(q, _)| q.offset_ms()).collect();
+        let is_later = |(_, until): &&(Bytes, i64)| *until > column.timestamp_ms;
+        let own = self.deleted.iter().filter(|(deleted, _)| *deleted == column.qualifier);
+        let deleted_ms = own.filter(is_later).map(|(_, until)| *until).min();
         let is_source = |(qualifier, until): &(Bytes, i64)| {
             let are_known = !has_instant(qualifier, |at| !instants.contains(&at));
-            *until > column.timestamp_ms && is_of_points(qualifier) && are_known
+            let is_before = deleted_ms.is_none_or(|deleted_ms| *until < deleted_ms);
+            is_before && is_of_points(qualifier) && are_known
         };
-        self.deleted.iter().any(is_source)
+        self.deleted.iter().filter(is_later).any(is_source)
     }
 }
 
@@ -370,7 +402,7 @@ mod tests {
     }
 
     fn restored(written: &[WrittenPoint], row: &[Cell], evidence: &Evidence<'_>) -> Vec<String> {
-        cells_to_restore(written, row, evidence, Some(100))
+        cells_to_restore(written, row, evidence)
             .iter()
             .map(|RestoredPoint { cell: c, .. }| {
                 format!("{}={}@{}", to_hex(&c.qualifier), to_hex(&c.value), c.timestamp_ms)
@@ -392,11 +424,11 @@ mod tests {
 
     #[test]
     fn correction_below_a_compaction_is_put_above_it() {
-        check(&["0000=07@15"], &["0000=07@15", "00000010=050600@20"], &["0000=07@100"]);
+        check(&["0000=07@15"], &["0000=07@15", "00000010=050600@20"], &["0000=07@21"]);
         check(&["0000=07@15"], &["0000=07@15", "00000010=050600@200"], &["0000=07@201"]);
         // Another width, and seconds beside milliseconds.
-        check(&["0001=0107@15"], &["0001=0107@15", "00000010=050600@20"], &["0001=0107@100"]);
-        check(&["F0000000=07@15"], &["F0000000=07@15", "00000010=050600@20"], &["F0000000=07@100"]);
+        check(&["0001=0107@15"], &["0001=0107@15", "00000010=050600@20"], &["0001=0107@21"]);
+        check(&["F0000000=07@15"], &["F0000000=07@15", "00000010=050600@20"], &["F0000000=07@21"]);
     }
 
     #[test]
@@ -408,8 +440,8 @@ mod tests {
 
     #[test]
     fn correction_hidden_by_a_delete_marker_of_a_compaction_is_put_again() {
-        check(&["0000=07@15"], &["00000010=050600@20"], &["0000=07@100"]);
-        check(&["0000=07@15"], &["00000010=050600@14"], &["0000=07@100"]);
+        check(&["0000=07@15"], &["00000010=050600@20"], &["0000=07@21"]);
+        check(&["0000=07@15"], &["00000010=050600@14"], &["0000=07@16"]);
         check_of(false, &["0000=07@15"], &["00000010=050600@20"], &[]);
     }
 
@@ -441,7 +473,7 @@ mod tests {
         check(&["0000=07@15"], &["0000=08@18"], &[]);
         check(&["0000=07@15"], &["0000=08@18", "00000010=050600@17"], &[]);
         // A compaction that read neither.
-        check(&["0000=05@10"], &["0000=08@18", "00000010=040600@20"], &["0000=08@100"]);
+        check(&["0000=05@10"], &["0000=08@18", "00000010=040600@20"], &["0000=08@21"]);
     }
 
     #[test]
@@ -475,8 +507,8 @@ mod tests {
     #[test]
     fn history_tells_a_compaction_from_a_flush() {
         let row = ["00000010=050600@20"];
-        check_history("0000=07@15", &row, &[], &["0000=@21"], &["0000=07@100"]);
-        check_history("0000=07@15", &row, &[], &["00000010=@21"], &["0000=07@100"]);
+        check_history("0000=07@15", &row, &[], &["0000=@21"], &["0000=07@22"]);
+        check_history("0000=07@15", &row, &[], &["0010=@21"], &["0000=07@21"]);
         // A flush, and our row compaction.
         check_history("0000=07@15", &row, &[], &[], &[]);
         check_history("0000=07@15", &row, &[], &["0000=@20"], &[]);
@@ -484,13 +516,51 @@ mod tests {
         check_history("0000=07@15", &row, &[], &["00000020=@21"], &[]);
         // A later write that the compaction has absorbed, and one that it has missed.
         check_history("0000=07@15", &["00000010=080600@20"], &["0000=08@18"], &["0000=@21"], &[]);
-        check_history("0000=07@15", &row, &["0001=0008@18"], &["0000=@21"], &["0001=0008@100"]);
+        check_history("0000=07@15", &row, &["0001=0008@18"], &["0000=@21"], &["0001=0008@21"]);
+    }
+
+    #[test]
+    fn later_write_may_be_in_a_flushed_column() {
+        // Its value is in the compaction; the single point is older.
+        let (row, writes) = (["00000010=080600@20"], ["0001=0009@17", "00000020=080500@18"]);
+        let sources = ["0001=@21", "00000020=@21"];
+        check_history("0000=07@15", &row, &writes, &sources, &[]);
+        check_history("0000=07@15", &["00000010=080600@18"], &[], &[], &[]);
+        // An earlier compaction that missed the single point.
+        let sources = ["0001=@19", "0001=@21", "00000020=@21"];
+        check_history("0000=07@15", &row, &writes, &sources, &["0001=0009@22"]);
+    }
+
+    #[test]
+    fn point_is_put_again_while_the_row_has_what_was_read_instead() {
+        let basis = |written: &str, row: &[&str], deleted: &[&str]| {
+            let written = WrittenPoint::of_cell(&cell(written)).unwrap();
+            let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
+            let columns = ["00000010=070600@20", "0000=07@15"].map(cell);
+            let deleted = deleted.iter().map(|text| cell(text));
+            let deleted = deleted.map(|c| (c.qualifier, c.timestamp_ms)).collect();
+            let history = RowHistory { writes: columns.to_vec(), deleted, deleted_rows: vec![] };
+            let evidence = Evidence {
+                is_compaction: &|column| history.is_compaction(column),
+                written_ms: &|cell| cell.timestamp_ms,
+                history: &history,
+            };
+            let mut restored = cells_to_restore(&[written], &row, &evidence);
+            assert_eq!(restored.len(), 1);
+            restored.remove(0).basis
+        };
+        let read = ["0020=01@9", "00000010=050600@20"];
+        assert_eq!(basis("0000=07@15", &read, &["0000=@21"]), Basis::Cell(cell(read[1])));
+        // Overlapping compactions have deleted the instant.
+        let deleted = ["00000010=@21", "0000=@15"];
+        assert_eq!(basis("0000=07@15", &read[..1], &deleted), Basis::Cell(cell(read[0])));
+        assert_eq!(basis("0000=07@15", &[], &deleted), Basis::EmptyRow);
     }
 
     #[test]
     fn hidden_correction_beside_a_single_point_is_put_again() {
         let row = ["0001=0006@12"];
-        check_history("0000=07@15", &row, &[], &["0000=@21"], &["0000=07@100"]);
+        check_history("0000=07@15", &row, &[], &["0000=@21"], &["0000=07@22"]);
         check_history("0000=07@15", &row, &[], &["0000=@14"], &[]);
         check_history("0000=07@15", &["0001=0006@16"], &[], &["0000=@21"], &[]);
     }
@@ -498,7 +568,7 @@ mod tests {
     #[test]
     fn instant_that_overlapping_compactions_have_deleted_is_put_again() {
         let (row, columns) = (["0020=01@9"], ["00000010=070600@20", "0000=07@15"]);
-        check_history("0000=07@15", &row, &columns, &["00000010=@21"], &["0000=07@100"]);
+        check_history("0000=07@15", &row, &columns, &["00000010=@21"], &["0000=07@21"]);
         // Deletes of ours, and before the write; no compaction.
         check_history("0000=07@15", &row, &columns, &["00000010=@20", "0000=@15"], &[]);
         check_history("0000=07@15", &row, &columns, &["00000010=@14"], &[]);
@@ -508,7 +578,7 @@ mod tests {
 
     #[test]
     fn older_value_that_was_put_again_is_no_later_write() {
-        check_history("0001=0007@15", &["0000=09@20"], &[], &[], &["0001=0007@100"]);
+        check_history("0001=0007@15", &["0000=09@20"], &[], &[], &["0001=0007@21"]);
         check_history("0001=0007@4", &["0000=09@20"], &[], &[], &[]);
     }
 
