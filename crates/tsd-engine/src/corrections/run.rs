@@ -114,6 +114,7 @@ impl<S: TestStores> Run<S> {
             now_ms: self.stores.now_ms(),
             is_holding: self.stores.max_hold_ms(daemon).is_some(),
             is_opentsdb: self.stores.is_opentsdb(daemon),
+            can_delete: self.stores.can_delete() && !self.stores.is_opentsdb(daemon),
             tick: self.stores.tick(),
         }
     }
@@ -127,6 +128,9 @@ impl<S: TestStores> Run<S> {
     ) -> bool {
         if self.stores.is_opentsdb(daemon) {
             return self.compact_as_opentsdb(series, inside).await;
+        }
+        if !self.stores.can_delete() {
+            return false;
         }
         let mut steps: HashMap<Gap, Vec<(Writer, ShortStep)>> = HashMap::new();
         for (gap, daemon, step) in inside {
@@ -252,6 +256,7 @@ struct Writer {
     now_ms: i64,
     is_holding: bool,
     is_opentsdb: bool,
+    can_delete: bool,
     tick: fn(),
 }
 
@@ -265,7 +270,7 @@ impl Writer {
                 points.truncate(1);
                 ShortStep::Put(points)
             }
-            ShortStep::Delete(_) if self.is_opentsdb => ShortStep::Flush,
+            ShortStep::Delete(_) if !self.can_delete => ShortStep::Flush,
             step => step,
         };
         let result: Result<(), StorageError> = match &step {
@@ -281,7 +286,9 @@ impl Writer {
             ShortStep::Flush => store.flush().await,
         };
         result.unwrap();
-        if self.is_opentsdb {
+        // An append has the time of the server.
+        let is_delete_of_appends = mode == Mode::Appends && matches!(step, ShortStep::Delete(_));
+        if self.is_opentsdb || is_delete_of_appends {
             (self.tick)();
         }
         let mut model = self.model.lock().unwrap();
