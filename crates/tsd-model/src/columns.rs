@@ -147,6 +147,30 @@ impl PointColumns {
         self.bits.push(bits);
     }
 
+    /// Appends points `from..to` of other columns; none if there are fewer. The caller ensures increasing
+    /// times.
+    pub fn extend_range(&mut self, other: &Self, from: usize, to: usize) {
+        let (Some(times), Some(bits)) = (other.times_ms.get(from..to), other.bits.get(from..to))
+        else {
+            return;
+        };
+        match &other.kinds {
+            _ if times.is_empty() => {}
+            ValueKinds::AllIntegers => self.record_kinds(true, times.len()),
+            ValueKinds::AllFloats => self.record_kinds(false, times.len()),
+            ValueKinds::Mixed(_) => {
+                for (i, time) in times.iter().enumerate() {
+                    if let Some(value) = other.value(from + i) {
+                        self.push(*time, value);
+                    }
+                }
+                return;
+            }
+        }
+        self.times_ms.extend_from_slice(times);
+        self.bits.extend_from_slice(bits);
+    }
+
     /// Records the type of `count` points that the caller is about to push to the columns directly.
     /// Must be called before the columns grow.
     pub fn record_kinds(&mut self, integer: bool, count: usize) {

@@ -75,6 +75,14 @@ impl SectionCursor {
                 };
                 Wanted::Range(from, to)
             }
+            SeriesSelection::Range(first, end) => {
+                let from = lower_bound(&part, how, &head, first)?.0;
+                let to = match end {
+                    Some(end) => lower_bound(&part, how, &head, end)?.0,
+                    None => head.series,
+                };
+                Wanted::Range(from, to)
+            }
             SeriesSelection::Some(series) => {
                 let mut found = find_all(&part, how, &head, series)?;
                 found.reverse();

@@ -80,6 +80,11 @@ impl PartLayout {
         series.last() == Some(&HAS_TIME)
     }
 
+    /// The series of keys that have these bytes beside their base time.
+    pub(crate) fn timed_series(key: &[u8]) -> Vec<u8> {
+        [key, &[HAS_TIME]].concat()
+    }
+
     /// Length of what precedes the base time in a key, and of what all series of a metric share.
     pub(crate) fn prefix_len(self) -> usize {
         usize::from(self.base_time_at)

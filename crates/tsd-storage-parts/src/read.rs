@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tsd_model::{Cell, MergeRule, PackedChunk, PointColumns, Row, RowError, RowExtras, decode_row};
+use tsd_model::{
+    BaseTime, Cell, MergeRule, PackedChunk, PointColumns, Row, RowError, RowExtras, decode_row,
+};
 
 use crate::{
     chunk::{ChunkKind, has_points},
@@ -22,6 +24,8 @@ pub enum SeriesSelection {
     All,
     /// Those that begin with these bytes: salt and metric.
     Prefix(Vec<u8>),
+    /// Those from the first bytes on, and before the second ones.
+    Range(Vec<u8>, Option<Vec<u8>>),
     /// These, sorted and without repetition.
     Some(Vec<Vec<u8>>),
 }
@@ -40,6 +44,19 @@ pub struct SeriesPoints {
     pub conflicts: Vec<Row>,
     /// Columns that are no points, with the base times of their rows.
     pub others: Vec<(u32, Cell)>,
+    /// Size of the chunks that were read, bytes.
+    pub stored_bytes: usize,
+}
+
+/// What a step of a reader has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SeriesStep {
+    /// A series that has something in the range.
+    Series,
+    /// A series that is not wanted, or has nothing in the range.
+    Passed,
+    /// The last series was before.
+    Ended,
 }
 
 /// Pulls the points of series from a snapshot, span by span and in each span in order of series.
@@ -224,8 +241,32 @@ impl SeriesReader {
         // A row may begin a span before its last point.
         let first = secs(range_ms.0).saturating_sub(snapshot.layout().span_secs().min(3_600) - 1);
         let bases = (first, secs(range_ms.1));
+        Self::with_bases(snapshot, Arc::new(selection.clone()), bases, range_ms)
+    }
+
+    /// All points of the rows with base times from the first to the last, inclusive, epoch seconds.
+    pub(crate) fn of_rows(
+        snapshot: &Arc<Snapshot>,
+        selection: Arc<SeriesSelection>,
+        bases: (u32, u32),
+    ) -> Self {
+        // Rows with packed points begin at a full hour and have none of the next one.
+        let hour = i64::from(BaseTime::SPAN_SECONDS);
+        let first = i64::from(bases.0) + (hour - 1);
+        let first_ms = (first - first % hour) * 1_000;
+        let last = i64::from(bases.1);
+        let last_ms = (last - last % hour + hour) * 1_000 - 1;
+        Self::with_bases(snapshot, selection, bases, (first_ms, last_ms))
+    }
+
+    fn with_bases(
+        snapshot: &Arc<Snapshot>,
+        selection: Arc<SeriesSelection>,
+        bases: (u32, u32),
+        range_ms: (i64, i64),
+    ) -> Self {
         Self {
-            sections: Sections::new(snapshot, Arc::new(selection.clone()), bases),
+            sections: Sections::new(snapshot, selection, bases),
             range_ms,
             item: SeriesPoints::default(),
             resolver: Resolver::default(),
@@ -237,22 +278,47 @@ impl SeriesReader {
         let snapshot = Arc::clone(&self.sections.snapshot);
         let _reading = snapshot.resources().reading();
         loop {
-            if !self.sections.advance()? {
-                return Ok(None);
-            }
-            self.item.clear();
-            if let Some((_, cursor)) = self.sections.sources().next() {
-                self.item.series.extend_from_slice(&cursor.series);
-                self.item.span = cursor.span();
-            }
-            self.read()?;
-            if !self.item.is_empty() {
-                return Ok(Some(&mut self.item));
+            match self.step(|_| true)? {
+                SeriesStep::Series => return Ok(Some(&mut self.item)),
+                SeriesStep::Passed => {}
+                SeriesStep::Ended => return Ok(None),
             }
         }
     }
 
+    /// Moves to the next series and reads it if it is wanted.
+    pub(crate) fn step(
+        &mut self,
+        is_wanted: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<SeriesStep, PartError> {
+        if !self.sections.advance()? {
+            return Ok(SeriesStep::Ended);
+        }
+        let series = self.sections.series();
+        if !is_wanted(series) {
+            return Ok(SeriesStep::Passed);
+        }
+        self.item.clear();
+        self.item.series.extend_from_slice(series);
+        if let Some((_, cursor)) = self.sections.sources().next() {
+            self.item.span = cursor.span();
+        }
+        self.read()?;
+        Ok(if self.item.is_empty() { SeriesStep::Passed } else { SeriesStep::Series })
+    }
+
+    pub(crate) const fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.sections.snapshot
+    }
+
+    /// What the last step has read.
+    pub(crate) const fn item(&mut self) -> &mut SeriesPoints {
+        &mut self.item
+    }
+
     fn read(&mut self) -> Result<(), PartError> {
+        let chunks = self.sections.sources().flat_map(|(_, cursor)| &cursor.chunks);
+        self.item.stored_bytes = chunks.map(|chunk| chunk.payload.len()).sum();
         if !self.read_disjoint()? {
             self.item.columns.clear();
             self.item.others.clear();
@@ -266,6 +332,7 @@ impl SeriesReader {
     /// Returns false if some instants are equal, or if there are columns that need more care.
     fn read_disjoint(&mut self) -> Result<bool, PartError> {
         let item = &mut self.item;
+        let (first_base, last_base) = self.sections.bases;
         let mut packed: Vec<(PackedChunk, &Part, u64)> = Vec::new();
         for (_, cursor) in self.sections.sources() {
             for chunk in &cursor.chunks {
@@ -283,7 +350,9 @@ impl SeriesReader {
                         chunk
                             .cells(cursor.span(), |base, cell| {
                                 plain &= !several && !has_points(&cell);
-                                item.others.push((base, cell));
+                                if (first_base..=last_base).contains(&base) {
+                                    item.others.push((base, cell));
+                                }
                             })
                             .map_err(malformed())?;
                         if !plain {
@@ -363,7 +432,7 @@ impl SeriesPoints {
         let mut extras = RowExtras::default();
         for row in std::mem::take(&mut self.conflicts) {
             let base = layout.split_key(&row.key, &mut Vec::new());
-            let base = tsd_model::BaseTime::from_stored(base.to_be_bytes());
+            let base = BaseTime::from_stored(base.to_be_bytes());
             decode_row(&row, base, rule, &mut self.columns, &mut extras)?;
         }
         // Rows do not share instants.

@@ -6,6 +6,7 @@
 mod row_scan;
 mod scan_job;
 mod selected;
+mod series_job;
 mod table;
 
 use std::{
@@ -22,14 +23,14 @@ use tsd_model::Row;
 use tsd_storage::{
     BlockingPool, CellBatch, ClockMs, Column, Delete, DiskDir, DiskSpace, FlushRows, FlushTarget,
     Get, HealthProblem, LockError, LogMark, LostRows, PoolHandle, PooledScanner, Quarantine,
-    QuarantinedFile, ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError,
-    StorageFuture, StoreDir, Table, direct_write, system_clock_ms,
+    QuarantinedFile, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner, Storage,
+    StorageError, StorageFuture, StoreDir, Table, direct_write, system_clock_ms,
 };
 
 #[cfg(test)]
 pub(crate) use self::row_scan::{RowScan, ScanStep};
-use self::scan_job::ScanJob;
 pub(crate) use self::table::PartTable;
+use self::{scan_job::ScanJob, series_job::SeriesJob};
 use crate::{
     error::PartError,
     layout::PartLayout,
@@ -225,6 +226,14 @@ impl Storage for PartStorage {
             Ok(table) => PooledScanner::new(Box::new(ScanJob::new(table, scan)), pool),
             Err(error) => PooledScanner::failed(error, pool),
         })
+    }
+
+    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
+        let pool = self.reads.clone();
+        Some(Box::new(match self.table(table) {
+            Ok(table) => PooledScanner::new(Box::new(SeriesJob::try_new(table, read)?), pool),
+            Err(error) => PooledScanner::failed(error, pool),
+        }))
     }
 
     fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {

@@ -20,6 +20,7 @@ mod conditional;
 mod fixture;
 mod reads;
 mod scans;
+mod series;
 mod writes;
 
 /// Name and function of a case; the function gets an empty store.
@@ -84,6 +85,8 @@ cases! {
     scans::time_range_selects_cells_by_timestamp,
     scans::deleted_rows_and_columns_are_not_scanned,
     scans::writes_during_a_scan_do_not_affect_other_rows,
+    series::reads_of_series_return_what_scans_return,
+    series::reads_of_an_unknown_table_fail,
 }
 
 /// Runs every case on a store from `create`, which must be empty and have [`tables`], and closes

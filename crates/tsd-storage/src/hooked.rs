@@ -10,7 +10,8 @@ use tsd_series_index::SeriesIndex;
 
 use crate::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, LogMark,
-    Operation, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
+    Operation, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead,
+    SeriesScanner, Storage, StorageError, Table,
 };
 
 /// Runs around every call of a [`HookedStorage`].
@@ -49,20 +50,33 @@ impl<S: ?Sized, H> HookedStorage<S, H> {
     }
 }
 
-struct HookedScanner<H> {
+struct HookedScanner<H, S: ?Sized> {
     hook: Arc<H>,
-    inner: Box<dyn RowScanner>,
+    inner: Box<S>,
     /// A failed scan stays failed, also if it was the hook that failed it.
     failure: Option<StorageError>,
 }
 
-impl<H: OperationHook> RowScanner for HookedScanner<H> {
+impl<H: OperationHook> RowScanner for HookedScanner<H, dyn RowScanner> {
     fn next_rows(&mut self) -> BoxFuture<'_, Result<Option<Vec<Row>>, StorageError>> {
         Box::pin(async move {
             if let Some(error) = &self.failure {
                 return Err(error.clone());
             }
             let result = self.hook.around(Operation::ScanBatch, self.inner.next_rows()).await;
+            self.failure = result.as_ref().err().cloned();
+            result
+        })
+    }
+}
+
+impl<H: OperationHook> SeriesScanner for HookedScanner<H, dyn SeriesScanner> {
+    fn next_series(&mut self) -> BoxFuture<'_, Result<Option<Vec<SeriesBlock>>, StorageError>> {
+        Box::pin(async move {
+            if let Some(error) = &self.failure {
+                return Err(error.clone());
+            }
+            let result = self.hook.around(Operation::SeriesBatch, self.inner.next_series()).await;
             self.failure = result.as_ref().err().cloned();
             result
         })
@@ -89,6 +103,11 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
     fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
         let inner = self.inner.scan(table, scan);
         Box::new(HookedScanner { hook: Arc::clone(&self.hook), inner, failure: None })
+    }
+
+    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
+        let inner = self.inner.read_series(table, read)?;
+        Some(Box::new(HookedScanner { hook: Arc::clone(&self.hook), inner, failure: None }))
     }
 
     fn put<'a>(

@@ -29,6 +29,7 @@ mod operation;
 mod owned_flush_row;
 mod pooled_scanner;
 mod quarantine;
+mod series_read;
 mod storage;
 
 pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef, decode_family};
@@ -56,6 +57,10 @@ pub use operation::Operation;
 pub use owned_flush_row::{OwnedFlushCell, OwnedFlushRow, flush_cells};
 pub use pooled_scanner::{BatchReader, PooledScanner};
 pub use quarantine::{LostRows, Quarantine, QuarantinedFile};
+pub use series_read::{
+    BlockPiece, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner,
+    retain_points_family,
+};
 pub use tsd_model::ReplacedColumn;
 
 pub use storage::{

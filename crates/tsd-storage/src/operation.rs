@@ -10,6 +10,8 @@ pub enum Operation {
     MultiGet,
     /// One batch of an open scan.
     ScanBatch,
+    /// One batch of an open read of series.
+    SeriesBatch,
     /// `put`.
     Put,
     /// `append`.
@@ -36,10 +38,11 @@ pub enum Operation {
 
 impl Operation {
     /// All operations, in the order of their declaration.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Get,
         Self::MultiGet,
         Self::ScanBatch,
+        Self::SeriesBatch,
         Self::Put,
         Self::Append,
         Self::Increment,
@@ -60,6 +63,7 @@ impl Operation {
             Self::Get => "get",
             Self::MultiGet => "multi_get",
             Self::ScanBatch => "scan_batch",
+            Self::SeriesBatch => "series_batch",
             Self::Put => "put",
             Self::Append => "append",
             Self::Increment => "increment",

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use tsd_model::{Cell, Family, ReplacedColumn, Row};
 use tsd_series_index::SeriesIndex;
 
-use crate::{CellBatch, HealthProblem, Quarantine, RowFilter, StorageError};
+use crate::{
+    CellBatch, HealthProblem, Quarantine, RowFilter, SeriesRead, SeriesScanner, StorageError,
+};
 
 /// A boxed future; it makes the trait usable as `dyn Storage`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -181,6 +183,13 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
 
     /// Opens a scan. An unknown table is an error of the first batch.
     fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner>;
+
+    /// Opens a read of the points of series; `None` if the store does not have the points of a series
+    /// together: then the caller scans rows, which have the same points. Each row is at least as new as the
+    /// start of the read.
+    fn read_series(&self, _table: &Table, _read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
+        None
+    }
 
     /// Puts cells; a put to an existing column replaces its value. On `Ok` all cells of the batch
     /// are durable; after an error any of them may be.

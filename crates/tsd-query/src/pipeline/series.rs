@@ -215,25 +215,7 @@ impl SeriesBuilder {
 
 /// Appends points `from..to` of `source`.
 pub(super) fn append(target: &mut PointColumns, source: &PointColumns, from: usize, to: usize) {
-    let (Some(times), Some(bits)) = (source.times_ms.get(from..to), source.bits.get(from..to))
-    else {
-        return;
-    };
-    match &source.kinds {
-        _ if times.is_empty() => {}
-        ValueKinds::AllIntegers => target.record_kinds(true, times.len()),
-        ValueKinds::AllFloats => target.record_kinds(false, times.len()),
-        ValueKinds::Mixed(_) => {
-            for (i, time) in times.iter().enumerate() {
-                if let Some(value) = source.value(from + i) {
-                    target.push(*time, value);
-                }
-            }
-            return;
-        }
-    }
-    target.times_ms.extend_from_slice(times);
-    target.bits.extend_from_slice(bits);
+    target.extend_range(source, from, to);
 }
 
 #[cfg(test)]

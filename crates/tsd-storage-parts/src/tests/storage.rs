@@ -8,8 +8,8 @@ use std::sync::{
 use bytes::Bytes;
 use proptest::prelude::*;
 use tsd_storage::{
-    DiskSpace, FlushTarget, Get, HealthImpact, LogMark, RowFilter, Scan, SeriesSet, Storage, Table,
-    conformance,
+    DiskSpace, FlushTarget, Get, HealthImpact, LogMark, ReadSelection, RowFilter, Scan, SeriesRead,
+    SeriesSet, Storage, Table, conformance,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
@@ -84,6 +84,21 @@ async fn a_directory_is_opened_once_and_keeps_rows_and_the_mark_of_the_log() {
     let get = Get::row(row(1, 0).key.into());
     assert_eq!(again.get(&data, get).await.unwrap().unwrap().into_cells().unwrap().len(), 1);
     assert!(store.log_mark().await.is_ok());
+}
+
+#[tokio::test]
+async fn reads_of_series_are_answered_where_blocks_are_by_day() {
+    let dir = new_dir();
+    let [data, _] = conformance::tables();
+    let store = open(dir.path());
+    let read = |prefix_len| SeriesRead {
+        prefix_len,
+        selection: ReadSelection::Keys(Vec::new()),
+        bases: (0, u32::MAX),
+    };
+    let mut none = store.read_series(&data, &read(3)).unwrap();
+    assert!(none.next_series().await.unwrap().is_none());
+    assert!(store.read_series(&data, &read(4)).is_none());
 }
 
 fn row(series: u8, hour: u32) -> TestRow {

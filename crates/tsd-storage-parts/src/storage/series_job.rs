@@ -1,0 +1,150 @@
+//! Blocks of series of a read of points.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use bytes::Bytes;
+use tsd_model::{Cell, Family, Row};
+use tsd_storage::{
+    BatchReader, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, StorageError,
+    retain_points_family,
+};
+
+use super::table::PartTable;
+use crate::{
+    cursor::after_prefix,
+    error::PartError,
+    layout::PartLayout,
+    read::{SeriesPoints, SeriesReader, SeriesSelection, SeriesStep},
+};
+
+/// Size of the blocks of a batch in memory at which it ends, bytes.
+const BATCH_BYTES: usize = 1 << 20;
+/// Blocks of a batch at most.
+const BATCH_BLOCKS: usize = 4_096;
+/// Series that are not wanted after which a batch ends.
+const PASSED_SERIES: usize = 8_192;
+
+/// Reads the batches of a read of series, all of one snapshot.
+pub(crate) struct SeriesJob {
+    table: Arc<PartTable>,
+    read: SeriesRead,
+    reader: Option<SeriesReader>,
+}
+
+impl SeriesJob {
+    /// `None` if the table divides its keys or its time otherwise than the read.
+    pub(crate) fn try_new(table: Arc<PartTable>, read: &SeriesRead) -> Option<Self> {
+        let layout = table.store().layout();
+        // Within a day blocks are in the order of series.
+        let is_by_day = layout.span_secs().is_multiple_of(PartLayout::DAY_SECS);
+        (is_by_day && layout.prefix_len() == read.prefix_len).then(|| Self {
+            table,
+            read: read.clone(),
+            reader: None,
+        })
+    }
+
+    /// The series of the read, as parts have them.
+    fn selection(&self) -> SeriesSelection {
+        match &self.read.selection {
+            ReadSelection::Keys(keys) => SeriesSelection::Some(
+                keys.iter().map(|key| PartLayout::timed_series(key)).collect(),
+            ),
+            ReadSelection::Range(SeriesRange { prefix, from, to, .. }) => {
+                let end = match to {
+                    Some(to) => Some([&**prefix, to].concat()),
+                    None => after_prefix(prefix),
+                };
+                SeriesSelection::Range([&**prefix, from].concat(), end)
+            }
+        }
+    }
+
+    fn read_batch(
+        &self,
+        reader: &mut SeriesReader,
+        cancelled: &AtomicBool,
+    ) -> Result<(Vec<SeriesBlock>, bool), PartError> {
+        let snapshot = Arc::clone(reader.snapshot());
+        let _reading = snapshot.resources().reading();
+        let filter = match &self.read.selection {
+            ReadSelection::Range(range) => range.filter.as_ref(),
+            ReadSelection::Keys(_) => None,
+        };
+        let layout = self.table.store().layout();
+        let (mut blocks, mut bytes, mut passed) = (Vec::new(), 0, 0);
+        while bytes < BATCH_BYTES && blocks.len() < BATCH_BLOCKS && passed < PASSED_SERIES {
+            if cancelled.load(Ordering::Relaxed) {
+                return Err(PartError::Stopped);
+            }
+            let step = reader.step(|series| {
+                PartLayout::has_time(series)
+                    && filter.is_none_or(|filter| filter.matches(&layout.join_key(series, 0)))
+            })?;
+            match step {
+                SeriesStep::Series => {
+                    let block = block(layout, reader.item());
+                    if !block.is_empty() {
+                        bytes += block.memory_bytes();
+                        blocks.push(block);
+                    }
+                }
+                SeriesStep::Passed => passed += 1,
+                SeriesStep::Ended => return Ok((blocks, false)),
+            }
+        }
+        Ok((blocks, true))
+    }
+}
+
+impl BatchReader<SeriesBlock> for SeriesJob {
+    fn read(&mut self, cancelled: &AtomicBool) -> Result<(Vec<SeriesBlock>, bool), StorageError> {
+        let mut reader = self.reader.take().unwrap_or_else(|| {
+            let snapshot = self.table.store().snapshot();
+            SeriesReader::of_rows(&snapshot, Arc::new(self.selection()), self.read.bases)
+        });
+        let batch = self.read_batch(&mut reader, cancelled);
+        let batch = batch.map_err(|error| self.table.read_failed(error))?;
+        self.reader = Some(reader);
+        Ok(batch)
+    }
+}
+
+/// Takes a series from a reader.
+fn block(layout: PartLayout, item: &mut SeriesPoints) -> SeriesBlock {
+    let mut rows = std::mem::take(&mut item.conflicts);
+    let mut others = std::mem::take(&mut item.others);
+    if !others.is_empty() {
+        others.retain(|(_, cell)| cell.family == Family::T);
+        others.sort_by_key(|(base, _)| *base);
+        for group in others.chunk_by(|a, b| a.0 == b.0) {
+            let Some((base, _)) = group.first() else { continue };
+            add_cells(&mut rows, layout.join_key(&item.series, *base), group);
+        }
+    }
+    rows.retain_mut(retain_points_family);
+    let key = item.series.split_last().map_or(&[][..], |(_, key)| key);
+    SeriesBlock {
+        series: Bytes::copy_from_slice(key),
+        columns: std::mem::take(&mut item.columns),
+        rows,
+        stored_bytes: item.stored_bytes,
+    }
+}
+
+/// Adds cells of a row to those that it has in the list, which is in the order of keys.
+fn add_cells(rows: &mut Vec<Row>, key: Vec<u8>, cells: &[(u32, Cell)]) {
+    let at = match rows.binary_search_by(|row| row.key.as_ref().cmp(&key)) {
+        Ok(at) => at,
+        Err(at) => {
+            rows.insert(at, Row::from_cells(key.into(), Vec::new()));
+            at
+        }
+    };
+    let Some(row) = rows.get_mut(at) else { return };
+    row.cells.extend(cells.iter().map(|(_, cell)| cell.clone()));
+    row.cells.sort_by(|a, b| (a.family, &a.qualifier).cmp(&(b.family, &b.qualifier)));
+}

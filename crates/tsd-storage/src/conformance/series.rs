@@ -1,0 +1,268 @@
+//! Reads of series, of stores that answer them: the points of the rows that a scan returns.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use tsd_model::{BaseTime, Cell, Family, MergeRule, PointColumns, Row, RowExtras, decode_row};
+
+use super::fixture::{bytes, data};
+use crate::{
+    BlockPiece, CellBatch, CellRef, Delete, ReadSelection, RowFilter, Scan, SeriesRange,
+    SeriesRead, Storage, Table, TagCondition, TagPattern,
+};
+
+const METRIC: [u8; 3] = [0, 0, 7];
+const OTHER_METRIC: [u8; 3] = [0, 0, 8];
+/// A UTC day begins.
+const DAY: u32 = 1_356_998_400;
+
+/// Random numbers that a seed determines (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u32) -> u32 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % u64::from(end)) as u32
+    }
+}
+
+fn tags(series: u32) -> Vec<u8> {
+    [&[0, 0, 1][..], &(series + 1).to_be_bytes()[1..]].concat()
+}
+
+fn key(metric: [u8; 3], series: u32, base: u32) -> Vec<u8> {
+    [&metric[..], &base.to_be_bytes(), &tags(series)].concat()
+}
+
+fn seconds(offset: u32, flags: u32) -> Vec<u8> {
+    ((offset << 4 | flags) as u16).to_be_bytes().to_vec()
+}
+
+fn millis(offset_ms: u32, flags: u32) -> Vec<u8> {
+    (0xF000_0000 | offset_ms << 6 | flags).to_be_bytes().to_vec()
+}
+
+/// A column of a row of points: mostly points, some of them with one instant, and all else.
+fn column(numbers: &mut Numbers) -> (Vec<u8>, Vec<u8>) {
+    let offset = numbers.below(24) * 150;
+    let value = numbers.below(100) as u8;
+    match numbers.below(16) {
+        0 => (millis(offset * 1_000 + numbers.below(2) * 500, 0), vec![value]),
+        1 => (seconds(offset, 1), vec![1, value]),
+        2 => (seconds(offset, 0xF), f64::from(value).to_be_bytes().to_vec()),
+        3 => (seconds(offset, 0xF), f64::NAN.to_be_bytes().to_vec()),
+        4 => {
+            let compacted = [seconds(offset, 0), seconds(offset + 7, 0)].concat();
+            (compacted, vec![value, value + 1, 0])
+        }
+        5 => (vec![5, 0, 0], [&seconds(offset, 0)[..], &[value]].concat()),
+        6 => (vec![1, 0, value], b"{}".to_vec()),
+        7 => (vec![6, 0, value], vec![0, value]),
+        8 => (vec![9, 9, 9, 9, 9], vec![value]),
+        _ => (seconds(offset, 0), vec![value]),
+    }
+}
+
+async fn write(store: &dyn Storage, numbers: &mut Numbers) {
+    let mut batch = CellBatch::new();
+    for _ in 0..40 {
+        // Half of the rows are of one day.
+        let hour = if numbers.below(2) == 0 { numbers.below(24) } else { numbers.below(72) };
+        // A few rows do not begin at a full hour.
+        let odd = if numbers.below(16) == 0 { 1_800 } else { 0 };
+        let metric = if numbers.below(8) == 0 { OTHER_METRIC } else { METRIC };
+        let row = key(metric, numbers.below(9), DAY + hour * 3_600 + odd);
+        if numbers.below(12) == 0 {
+            let (qualifier, _) = column(numbers);
+            let delete = match numbers.below(2) {
+                0 => Delete::Row(bytes(&row)),
+                _ => {
+                    let columns = vec![(Family::T, bytes(&qualifier))];
+                    Delete::Columns { row: bytes(&row), columns }
+                }
+            };
+            store.delete(&data(), delete).await.unwrap();
+            continue;
+        }
+        batch.begin_row(&row).unwrap();
+        let mut columns: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for _ in 0..=numbers.below(6) {
+            let (qualifier, value) = column(numbers);
+            columns.insert(qualifier, value);
+        }
+        for (qualifier, value) in &columns {
+            let cell = CellRef { family: Family::T, qualifier, value, timestamp_ms: None };
+            batch.push(cell).unwrap();
+        }
+        if numbers.below(8) == 0 {
+            let cell =
+                CellRef { family: Family::Name, qualifier: b"q", value: b"v", timestamp_ms: None };
+            batch.push(cell).unwrap();
+        }
+    }
+    store.put(&data(), batch).await.unwrap();
+}
+
+/// Points and other cells of series, in the order in which their rows come; rows with an error as text.
+#[derive(Debug, Default, PartialEq)]
+struct Content {
+    points: Vec<(i64, u64, bool)>,
+    others: Vec<Cell>,
+    errors: Vec<String>,
+}
+
+impl Content {
+    fn add_points(&mut self, columns: &PointColumns, from: usize, to: usize) {
+        let point = |i: usize| (columns.times_ms[i], columns.bits[i], columns.is_integer(i));
+        self.points.extend((from..to).map(point));
+    }
+
+    fn add_row(&mut self, row: &Row, base: BaseTime) {
+        let (mut columns, mut extras) = (PointColumns::default(), RowExtras::default());
+        match decode_row(row, base, MergeRule::Newest, &mut columns, &mut extras) {
+            Ok(()) => self.add_points(&columns, 0, columns.len()),
+            Err(error) => self.errors.push(error.to_string()),
+        }
+        self.others.extend(extras.annotations);
+        self.others.extend(extras.histograms);
+    }
+}
+
+type Contents = BTreeMap<Vec<u8>, Content>;
+
+fn base_of(key: &[u8]) -> u32 {
+    u32::from_be_bytes(key[3..7].try_into().unwrap())
+}
+
+/// What a scan of all rows has for a read.
+async fn scanned(store: &dyn Storage, wanted: impl Fn(&[u8]) -> bool) -> Contents {
+    let scan = Scan { family: Some(Family::T), ..Scan::default() };
+    let mut scanner = store.scan(&data(), scan);
+    let mut contents = Contents::new();
+    while let Some(rows) = scanner.next_rows().await.unwrap() {
+        for row in rows.iter().filter(|row| wanted(&row.key)) {
+            let series = [&row.key[..3], &row.key[7..]].concat();
+            let base = BaseTime::from_stored(base_of(&row.key).to_be_bytes());
+            contents.entry(series).or_default().add_row(row, base);
+        }
+    }
+    contents.retain(|_, content| *content != Content::default());
+    contents
+}
+
+/// What a read returns; `None` if the store does not answer reads of series.
+async fn read(store: &dyn Storage, read: &SeriesRead) -> Option<Contents> {
+    let mut scanner = store.read_series(&data(), read)?;
+    let mut contents = Contents::new();
+    let is_one_day = read.bases.0 / 86_400 == read.bases.1 / 86_400;
+    let mut last: Option<Bytes> = None;
+    while let Some(blocks) = scanner.next_series().await.unwrap() {
+        assert!(!blocks.is_empty(), "a batch is never empty");
+        for block in blocks {
+            assert!(!block.is_empty(), "a block is never empty");
+            let is_next = last.as_ref().is_none_or(|last| *last < block.series);
+            assert!(is_next || !is_one_day, "the series of a day are in order");
+            last = Some(block.series.clone());
+            assert!(block.columns.times_ms.is_sorted_by(|a, b| a < b), "points are in order");
+            let content = contents.entry(block.series.to_vec()).or_default();
+            for piece in block.pieces(3) {
+                match piece {
+                    BlockPiece::Points(range) => {
+                        content.add_points(&block.columns, range.start, range.end);
+                    }
+                    BlockPiece::Row(row, base) => {
+                        assert!(row.cells.iter().all(|cell| cell.family == Family::T));
+                        content.add_row(row, base);
+                    }
+                }
+            }
+        }
+    }
+    assert!(scanner.next_series().await.unwrap().is_none(), "an ended read stays ended");
+    contents.retain(|_, content| *content != Content::default());
+    Some(contents)
+}
+
+fn range(from: u32, to: Option<u32>, filter: Option<RowFilter>) -> ReadSelection {
+    ReadSelection::Range(SeriesRange {
+        prefix: bytes(METRIC),
+        from: if from == 0 { Bytes::new() } else { tags(from).into() },
+        to: to.map(|to| tags(to).into()),
+        filter,
+    })
+}
+
+#[track_caller]
+fn assert_equal(contents: &Contents, expected: &Contents, read: &SeriesRead) {
+    let series: Vec<_> = contents.keys().collect();
+    assert_eq!(series, expected.keys().collect::<Vec<_>>(), "series of {read:?}");
+    for (series, content) in contents {
+        assert_eq!(content, &expected[series], "series {series:?} of {read:?}");
+    }
+}
+
+pub(super) async fn reads_of_series_return_what_scans_return(store: Arc<dyn Storage>) {
+    let mut numbers = Numbers(7);
+    for step in 0..24 {
+        write(&*store, &mut numbers).await;
+        if numbers.below(3) == 0 {
+            store.flush().await.unwrap();
+        }
+        if step % 4 != 3 {
+            continue;
+        }
+        let day = numbers.below(3);
+        let bases = [
+            (0, u32::MAX),
+            (DAY, DAY + 86_400 - 1),
+            (DAY + day * 86_400, DAY + day * 86_400 + 86_400 - 1),
+            (DAY + 5 * 3_600, DAY + 5 * 3_600),
+            (DAY + 5 * 3_600, DAY + 40 * 3_600 + numbers.below(3_600)),
+        ];
+        let value = tags(4)[3..].to_vec();
+        let filter = RowFilter::Tags(Arc::new(TagPattern {
+            tags_start: 7,
+            tagk_width: 3,
+            tagv_width: 3,
+            conditions: vec![TagCondition {
+                tagk: bytes([0, 0, 1]),
+                tagvs: Some(vec![value.into()]),
+            }],
+            explicit: false,
+        }));
+        let list: Vec<u32> = (0..12).filter(|_| numbers.below(2) == 0).collect();
+        for bases in bases {
+            let of_series = |series: u32| Bytes::from([&METRIC[..], &tags(series)].concat());
+            let keys = ReadSelection::Keys(list.iter().map(|s| of_series(*s)).collect());
+            let reads: [(ReadSelection, Vec<u32>); 4] = [
+                (range(0, None, None), (0..12).collect()),
+                (range(2, Some(6), None), (2..6).collect()),
+                (range(0, None, Some(filter.clone())), vec![4]),
+                (keys, list.clone()),
+            ];
+            for (selection, wanted) in reads {
+                let request = SeriesRead { prefix_len: 3, selection, bases };
+                let Some(found) = read(&*store, &request).await else { return };
+                let wanted: Vec<Vec<u8>> = wanted.into_iter().map(tags).collect();
+                let expected = scanned(&*store, |key| {
+                    key[..3] == METRIC
+                        && (bases.0..=bases.1).contains(&base_of(key))
+                        && wanted.iter().any(|tags| *tags == key[7..])
+                })
+                .await;
+                assert_equal(&found, &expected, &request);
+            }
+        }
+    }
+}
+
+pub(super) async fn reads_of_an_unknown_table_fail(store: Arc<dyn Storage>) {
+    let request =
+        SeriesRead { prefix_len: 3, selection: range(0, None, None), bases: (0, u32::MAX) };
+    let Some(mut scanner) = store.read_series(&Table::new("nope"), &request) else { return };
+    assert!(scanner.next_series().await.is_err());
+    assert!(scanner.next_series().await.is_err(), "a failed read stays failed");
+}

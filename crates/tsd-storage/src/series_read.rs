@@ -1,0 +1,163 @@
+//! Reads of points by series: merged columns instead of rows of cells.
+//!
+//! A query wants the points of a series in time order, whatever rows and columns they are stored in. A store
+//! that keeps the points of a series together returns them as such; what only a row decoder understands
+//! comes as rows. Stores of cells in key order do not answer these reads, and their callers scan rows.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use tsd_model::{BaseTime, Family, PointColumns, Row};
+
+use crate::{RowFilter, StorageFuture};
+
+/// Request for all points of series in rows of a range of base times.
+#[derive(Clone, Debug)]
+pub struct SeriesRead {
+    /// Bytes before the base time in row keys: salt and metric.
+    pub prefix_len: usize,
+    /// The series.
+    pub selection: ReadSelection,
+    /// First and last base time of the rows, inclusive, epoch seconds.
+    pub bases: (u32, u32),
+}
+
+/// The series of a read. A series is a row key without the four bytes of its base time.
+#[derive(Clone, Debug)]
+pub enum ReadSelection {
+    /// Those of a key range in one salt bucket of one metric.
+    Range(SeriesRange),
+    /// These, sorted and each once.
+    Keys(Vec<Bytes>),
+}
+
+/// A range of series of one salt bucket and metric.
+#[derive(Clone, Debug)]
+pub struct SeriesRange {
+    /// Salt and metric.
+    pub prefix: Bytes,
+    /// Tags of the first series; empty starts at the first one.
+    pub from: Bytes,
+    /// Tags to stop before; `None` reads to the last series.
+    pub to: Option<Bytes>,
+    /// Condition on the series, checked on the key of any of its rows.
+    pub filter: Option<RowFilter>,
+}
+
+/// What a read returns of one series, from rows that no other block of the series has.
+#[derive(Clone, Debug, Default)]
+pub struct SeriesBlock {
+    /// Row key without base time.
+    pub series: Bytes,
+    /// Points in time order, one per instant, of rows that begin at a full hour.
+    pub columns: PointColumns,
+    /// Rows in the order of their base times, with cells and runs of family `t`. Either a row has all of
+    /// its points, which are not in the columns: some have one instant, or only a row decoder knows them.
+    /// Or it has no points, but annotations and the like.
+    pub rows: Vec<Row>,
+    /// Size of the columns as they are stored, bytes.
+    pub stored_bytes: usize,
+}
+
+/// A piece of a block.
+#[derive(Clone, Debug)]
+pub enum BlockPiece<'a> {
+    /// Points of the columns, by their indexes.
+    Points(Range<usize>),
+    /// A row and its base time.
+    Row(&'a Row, BaseTime),
+}
+
+/// An open read of series. Dropping it cancels the read.
+pub trait SeriesScanner: Send {
+    /// Returns the next blocks, never an empty batch; `None` after the last. Blocks of one series come in
+    /// time order. If all rows are of one UTC day (by base time), blocks come in the order of their
+    /// series, each series once. A failed read stays failed.
+    fn next_series(&mut self) -> StorageFuture<'_, Option<Vec<SeriesBlock>>>;
+}
+
+impl SeriesRead {
+    /// Salts and metrics of the series, in order and each once.
+    #[must_use]
+    pub fn prefixes(&self) -> Vec<Bytes> {
+        match &self.selection {
+            ReadSelection::Range(range) => vec![range.prefix.clone()],
+            ReadSelection::Keys(keys) => {
+                let prefix = |key: &Bytes| key.slice(..self.prefix_len.min(key.len()));
+                let mut prefixes: Vec<Bytes> = keys.iter().map(prefix).collect();
+                prefixes.dedup();
+                prefixes
+            }
+        }
+    }
+
+    /// The row key of a series and a base time.
+    #[must_use]
+    pub fn row_key(&self, series: &[u8], base_secs: u32) -> Vec<u8> {
+        let (prefix, tags) = series.split_at(self.prefix_len.min(series.len()));
+        [prefix, &base_secs.to_be_bytes(), tags].concat()
+    }
+
+    /// Series and base time of a row key; `None` if the key is too short.
+    #[must_use]
+    pub fn split_key(&self, key: &[u8]) -> Option<(Bytes, u32)> {
+        let (prefix, rest) = key.split_at_checked(self.prefix_len)?;
+        let (base, tags) = rest.split_first_chunk::<4>()?;
+        Some(([prefix, tags].concat().into(), u32::from_be_bytes(*base)))
+    }
+}
+
+impl SeriesBlock {
+    /// True without points and rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty() && self.rows.is_empty()
+    }
+
+    /// Columns and rows in the order in which a scan returns their rows. `prefix_len` is that of the read.
+    #[must_use]
+    pub fn pieces(&self, prefix_len: usize) -> Vec<BlockPiece<'_>> {
+        let times = &self.columns.times_ms;
+        let mut pieces = Vec::with_capacity(2 * self.rows.len() + 1);
+        let mut done = 0;
+        for row in &self.rows {
+            let base = row.key.get(prefix_len..).and_then(<[u8]>::first_chunk::<4>);
+            let Some(base) = base.map(|base| BaseTime::from_stored(*base)) else { continue };
+            // Points of earlier rows, which begin at a full hour.
+            let hour_ms = i64::from(BaseTime::SPAN_SECONDS) * 1_000;
+            let end_ms = base.as_millis().div_euclid(hour_ms) * hour_ms;
+            let is_aligned = end_ms == base.as_millis();
+            let end_ms = if is_aligned { end_ms } else { end_ms + hour_ms };
+            let end = times.partition_point(|time| *time < end_ms).max(done);
+            if end > done {
+                pieces.push(BlockPiece::Points(done..end));
+            }
+            pieces.push(BlockPiece::Row(row, base));
+            done = end;
+        }
+        if done < times.len() {
+            pieces.push(BlockPiece::Points(done..times.len()));
+        }
+        pieces
+    }
+
+    /// Approximate size in memory, bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let of_row = |row: &Row| {
+            let cells =
+                row.cells.iter().map(|c| size_of_val(c) + c.qualifier.len() + c.value.len());
+            let runs = row.runs.iter().map(|run| size_of_val(run) + run.as_bytes().len());
+            size_of::<Row>() + row.key.len() + cells.sum::<usize>() + runs.sum::<usize>()
+        };
+        let rows: usize = self.rows.iter().map(of_row).sum();
+        size_of::<Self>() + self.series.len() + self.columns.memory_bytes() + rows
+    }
+}
+
+/// Removes what a read of points does not return: cells of other families. False if nothing is left.
+#[must_use]
+pub fn retain_points_family(row: &mut Row) -> bool {
+    row.cells.retain(|cell| cell.family == Family::T);
+    !row.cells.is_empty() || !row.runs.is_empty()
+}
