@@ -47,6 +47,7 @@ mod report;
 mod request;
 mod row_reader;
 mod scanner;
+mod series_scanner;
 mod sharing;
 mod state;
 mod storage;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use bytes::Bytes;
-use tsd_model::{Cell, Family, PackablePoint, PackedRun, Row, RunEncoder};
+use tsd_model::{BaseTime, Cell, Family, PackablePoint, PackedRun, Row, RunEncoder, Value};
 use tsd_storage::StorageError;
 
 use crate::memtable::{CellPrecedence, ColumnState, RowOp, RowOpIter, RowState};
@@ -44,6 +44,39 @@ impl RowOps {
     /// True if no memtable has the row.
     pub(crate) const fn is_empty(&self) -> bool {
         self.parts.is_empty()
+    }
+
+    /// Size of the operations, bytes.
+    pub(crate) fn byte_len(&self) -> usize {
+        self.data.len()
+    }
+
+    /// The points of the row in time order, if the operations put nothing else, each at an instant of its
+    /// own, and the row begins at a full hour.
+    pub(crate) fn points(&self, base_secs: u32) -> Option<Vec<(i64, Value)>> {
+        if !base_secs.is_multiple_of(BaseTime::SPAN_SECONDS) {
+            return None;
+        }
+        let base_point_ms = i64::from(base_secs) * 1_000;
+        // Most rows are points of about eight bytes.
+        let mut points = Vec::with_capacity(self.data.len() / 8);
+        for (part, base_ms) in self.parts() {
+            for op in RowOpIter::new(part, base_ms) {
+                let RowOp::Put { family: Family::T, qualifier, value, .. } = op else {
+                    return None;
+                };
+                let point = PackablePoint::try_from_cell(qualifier, value)?;
+                points.push((base_point_ms + i64::from(point.offset_ms()), point.value()));
+            }
+        }
+        let is_rising = |points: &[(i64, Value)]| points.is_sorted_by(|a, b| a.0 < b.0);
+        if !is_rising(&points) {
+            points.sort_by_key(|(time_ms, _)| *time_ms);
+            if !is_rising(&points) {
+                return None;
+            }
+        }
+        Some(points)
     }
 
     pub(crate) fn state(&self) -> RowState<'_> {

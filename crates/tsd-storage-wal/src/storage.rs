@@ -16,8 +16,8 @@ use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, Quarantine,
-    ReadVersion, RowRewrite, RowScanner, Scan, Storage, StorageError, StorageFuture, Table,
-    spawn_critical,
+    ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner, Storage, StorageError,
+    StorageFuture, Table, spawn_critical,
 };
 
 use crate::{
@@ -30,12 +30,13 @@ use crate::{
     executor::Executor,
     files::{self, LogDir},
     log::{LogWriter, segment_of_name},
-    memtable::{Memtable, TableId},
+    memtable::{CellPrecedence, Memtable, TableId},
     memtable_list::MemtableList,
     replay::{ReplayedLog, log_report, replay},
     request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
     row_reader::RowReader,
     scanner::MergedScanner,
+    series_scanner::MergedSeriesScanner,
     sharing::SharingPolicy,
     state::WalState,
     table_writer::TableWriter,
@@ -356,6 +357,23 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
             }
             // Not logged, or never written.
             _ => self.backend.scan(table, scan),
+        }
+    }
+
+    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
+        // The view before the backend's reads, as for a scan.
+        let view = self.state.memtables.view();
+        match self.state.tables.id(table) {
+            Some(id) if self.state.config.logged.contains(table) => {
+                if self.policy.cell_precedence() != CellPrecedence::LogOrder {
+                    return None;
+                }
+                let (state, backend) = (Arc::clone(&self.state), Arc::clone(&self.backend));
+                let table = (table.clone(), id);
+                let merged = MergedSeriesScanner::try_new(state, backend, table, view, read)?;
+                Some(Box::new(merged))
+            }
+            _ => self.backend.read_series(table, read),
         }
     }
 
