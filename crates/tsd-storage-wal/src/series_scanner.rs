@@ -208,11 +208,9 @@ impl MergedDay {
         };
         let gets: Vec<Get> =
             pending.iter().filter(|(_, row)| row.is_stored).map(|(_, row)| get(row)).collect();
-        let mut stored = match gets.is_empty() {
-            true => Vec::new(),
-            false => backend.multi_get(table, gets).await?,
-        }
-        .into_iter();
+        let stored =
+            if gets.is_empty() { Vec::new() } else { backend.multi_get(table, gets).await? };
+        let mut stored = stored.into_iter();
         for (index, PendingRow { key, ops, is_stored }) in pending {
             let stored = if is_stored { stored.next().flatten() } else { None };
             let row = overlay(key, stored, &ops, |family, _, _| family == Family::T)?;

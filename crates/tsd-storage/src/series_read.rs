@@ -12,7 +12,7 @@ use tsd_model::{BaseTime, Family, PointColumns, Row};
 use crate::{RowFilter, StorageFuture};
 
 /// Request for all points of series in rows of a range of base times.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesRead {
     /// Bytes before the base time in row keys: salt and metric.
     pub prefix_len: usize,
@@ -23,7 +23,7 @@ pub struct SeriesRead {
 }
 
 /// The series of a read. A series is a row key without the four bytes of its base time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadSelection {
     /// Those of a key range in one salt bucket of one metric.
     Range(SeriesRange),
@@ -32,7 +32,7 @@ pub enum ReadSelection {
 }
 
 /// A range of series of one salt bucket and metric.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesRange {
     /// Salt and metric.
     pub prefix: Bytes,

@@ -7,9 +7,10 @@ use std::sync::{
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use tsd_model::Family;
 use tsd_storage::{
-    DiskSpace, FlushTarget, Get, HealthImpact, LogMark, ReadSelection, RowFilter, Scan, SeriesRead,
-    SeriesSet, Storage, Table, conformance,
+    CellBatch, CellRef, DiskSpace, FlushTarget, Get, HealthImpact, LogMark, ReadSelection,
+    RowFilter, Scan, SeriesRead, SeriesSet, Storage, Table, conformance,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
@@ -99,6 +100,14 @@ async fn reads_of_series_are_answered_where_blocks_are_by_day() {
     let mut none = store.read_series(&data, &read(3)).unwrap();
     assert!(none.next_series().await.unwrap().is_none());
     assert!(store.read_series(&data, &read(4)).is_none());
+    // The log knows a table from its first write on.
+    let config = WalConfig::new(dir.path().join("log"));
+    let log = WalStorage::open(config, store).await.unwrap().0;
+    let cell = CellRef { family: Family::T, qualifier: &[0, 0], value: &[1], timestamp_ms: None };
+    log.put(&data, CellBatch::single(&row(1, 0).key, cell).unwrap()).await.unwrap();
+    assert!(log.read_series(&data, &read(3)).is_some());
+    assert!(log.read_series(&data, &read(4)).is_none());
+    log.stop().await;
 }
 
 fn row(series: u8, hour: u32) -> TestRow {

@@ -32,14 +32,16 @@ pub(super) struct MemtableDay {
     next: Option<MemtableSeries>,
 }
 
+/// Base times of rows, each with the memtables that have some, by base time, then age.
+type Places = Vec<(u32, Arc<Memtable>)>;
+
 enum Source {
     Range(Vec<BaseCursor>),
     Keys {
         /// Series that are not looked up yet.
         keys: VecDeque<Bytes>,
-        /// Memtables that have rows of a salt and metric, with their base times; by base time, then
-        /// age.
-        places: Vec<(Bytes, Vec<(u32, Arc<Memtable>)>)>,
+        /// By salt and metric.
+        places: Vec<(Bytes, Places)>,
     },
 }
 
@@ -78,13 +80,8 @@ fn next_base(memtable: &Memtable, id: TableId, prefix: &[u8], bases: (u32, u32))
     (base <= bases.1).then_some(base)
 }
 
-/// Base times of the rows with a prefix, each with the memtables that have it, by base time, then age.
-fn places(
-    view: &MemtableView,
-    id: TableId,
-    prefix: &[u8],
-    bases: (u32, u32),
-) -> Vec<(u32, Arc<Memtable>)> {
+/// Where rows with a prefix are.
+fn places(view: &MemtableView, id: TableId, prefix: &[u8], bases: (u32, u32)) -> Places {
     let mut places = Vec::new();
     for memtable in &view.memtables {
         let mut first = Some(bases.0);
@@ -156,7 +153,7 @@ impl MemtableDay {
                     }
                 }
                 let series = [&*range.prefix, &*tags].concat().into();
-                Some(MemtableSeries { series, rows: rows_of(ops) })
+                Some(MemtableSeries { series, rows: rows_of(&ops) })
             }
             Source::Keys { keys, places } => loop {
                 let series = keys.pop_front()?;
@@ -169,7 +166,7 @@ impl MemtableDay {
                     }
                 }
                 if !ops.is_empty() {
-                    return Some(MemtableSeries { series, rows: rows_of(ops) });
+                    return Some(MemtableSeries { series, rows: rows_of(&ops) });
                 }
             },
         }
@@ -177,7 +174,7 @@ impl MemtableDay {
 }
 
 /// Joins the operations on each row; those of one base time are adjacent, oldest memtable first.
-fn rows_of(ops: Vec<(u32, Bytes, i64)>) -> Vec<(u32, RowOps)> {
+fn rows_of(ops: &[(u32, Bytes, i64)]) -> Vec<(u32, RowOps)> {
     let of_row = |group: &[(u32, Bytes, i64)]| {
         let base = group.first().map_or(0, |(base, ..)| *base);
         let ops = group.iter().map(|(_, ops, base_ms)| (ops.clone(), *base_ms)).collect();

@@ -68,6 +68,8 @@ fn column(numbers: &mut Numbers) -> (Vec<u8>, Vec<u8>) {
 
 async fn write(store: &dyn Storage, numbers: &mut Numbers) {
     let mut batch = CellBatch::new();
+    // Each delete is a flush where there is no log.
+    let mut deletes = 0;
     for _ in 0..40 {
         // Half of the rows are of one day.
         let hour = if numbers.below(2) == 0 { numbers.below(24) } else { numbers.below(72) };
@@ -75,14 +77,14 @@ async fn write(store: &dyn Storage, numbers: &mut Numbers) {
         let odd = if numbers.below(16) == 0 { 1_800 } else { 0 };
         let metric = if numbers.below(8) == 0 { OTHER_METRIC } else { METRIC };
         let row = key(metric, numbers.below(9), DAY + hour * 3_600 + odd);
-        if numbers.below(12) == 0 {
+        if deletes == 0 && numbers.below(12) == 0 {
+            deletes += 1;
             let (qualifier, _) = column(numbers);
-            let delete = match numbers.below(2) {
-                0 => Delete::Row(bytes(&row)),
-                _ => {
-                    let columns = vec![(Family::T, bytes(&qualifier))];
-                    Delete::Columns { row: bytes(&row), columns }
-                }
+            let delete = if numbers.below(2) == 0 {
+                Delete::Row(bytes(&row))
+            } else {
+                let columns = vec![(Family::T, bytes(&qualifier))];
+                Delete::Columns { row: bytes(&row), columns }
             };
             store.delete(&data(), delete).await.unwrap();
             continue;
