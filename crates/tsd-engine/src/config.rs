@@ -167,6 +167,10 @@ settings! {
         /// works best with many calls. Chunks of pipelined sessions are ordered: always one call in
         /// flight.
         pub max_writes_in_flight: usize = 1,
+        /// Requests without an order call the store from the thread of their connection, not by a
+        /// message to the write actor, which wakes one more thread for each request. For a store that
+        /// joins concurrent writes by itself, as the group commit of a log does.
+        pub direct_writes: bool = false,
         /// How long a sender waits for a full write actor before its points are throttled.
         pub queue_deadline: Duration = Duration::from_secs(10),
         /// How long a request waits for its points to be stored before its client gets a retryable

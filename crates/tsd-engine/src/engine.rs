@@ -35,7 +35,7 @@ use crate::{
         UidAdmin, UidAssigner, UidCaches, UidTable,
     },
     write_hold::WriteHold,
-    writer::{WriteShard, Writer, WriterSettings},
+    writer::{DirectWrites, WriteShard, Writer, WriterSettings},
 };
 
 /// Default maximum of write actors; further salt buckets share them.
@@ -372,7 +372,7 @@ impl Builder<'_> {
         let compactors: Arc<[_]> = compactors.into();
         let start = |i| {
             let budget = ByteBudget::new(config.bucket_queue_bytes);
-            let settings = WriterSettings {
+            let settings = Arc::new(WriterSettings {
                 storage: Arc::clone(self.storage),
                 targets: Arc::clone(&targets.list),
                 max_write_bytes: config.max_write_bytes,
@@ -381,13 +381,14 @@ impl Builder<'_> {
                 compaction_stats: Arc::clone(compaction_stats),
                 hold: Arc::clone(hold),
                 metrics: metrics.clone(),
-            };
+            });
+            let direct = config.direct_writes.then(|| DirectWrites::new(Arc::clone(&settings)));
             // Every request that the budget admits fits, and so do drains.
             let mailbox = budget.max_requests() + 64;
             let writer = actor::spawn(&self.threads.get(i), "write", mailbox, move || {
-                Writer::new(settings.clone())
+                Writer::new(Arc::clone(&settings))
             });
-            WriteShard { writer, budget }
+            WriteShard { writer, budget, direct }
         };
         (0..count).map(start).collect()
     }

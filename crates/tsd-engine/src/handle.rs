@@ -25,7 +25,7 @@ use crate::{
     },
     stats::{self, RegionClientStats, Stat},
     uid::{AssignerStats, UidAdmin, UidError},
-    writer::WriteMessage,
+    writer::WriteShard,
 };
 
 /// A running engine. Cheap to clone; its methods may be called from any thread and any runtime.
@@ -222,10 +222,7 @@ impl EngineHandle {
 
     /// Waits until all points accepted before are stored or have failed.
     pub async fn drain_writes(&self) {
-        join_all(
-            self.shared.ingest.shards.iter().map(|shard| shard.writer.ask(WriteMessage::Drain)),
-        )
-        .await;
+        join_all(self.shared.ingest.shards.iter().map(WriteShard::drain)).await;
     }
 
     /// Ends the retries of held points: those that the store does not accept fail. Called when the

@@ -2,7 +2,8 @@
 //!
 //! An idle actor writes a request at once. While the maximum of calls is in flight it queues
 //! requests and merges them into the next call, so batches grow with the load and no timer is
-//! needed. Chunks of a pipelined session are written one call after the other, so that points of
+//! needed. In front of a store that joins writes itself, requests without an order skip the actor.
+//! Chunks of a pipelined session are written one call after the other, so that points of
 //! one cell are stored in order; a client that waits for each response needs no order. A request is
 //! completed when its points are durable. The bytes an actor holds are bounded by a [`ByteBudget`]:
 //! senders acquire their bytes before they send and return them on completion, so a full actor
@@ -13,10 +14,11 @@
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use bytes::Bytes;
+use tokio_util::task::TaskTracker;
 use tsd_storage::{CellBatch, Storage, StorageError};
 
 use crate::{
-    actor::{Actor, ActorContext, ActorRef, Reply},
+    actor::{Actor, ActorContext, ActorRef, Reply, SendError},
     byte_budget::{ByteBudget, BytePermit},
     compaction::{CompactionMessage, CompactionStats, RowCompactor},
     ingest::{WriteCompletion, WriteTarget},
@@ -64,12 +66,65 @@ pub(crate) enum WriteMessage {
 pub(crate) struct WriteShard {
     /// The actor.
     pub(crate) writer: ActorRef<Writer>,
-    /// Bytes of cells it may hold.
+    /// Bytes of cells that it and direct writes may hold.
     pub(crate) budget: ByteBudget,
+    /// Set if requests without an order are written directly.
+    pub(crate) direct: Option<DirectWrites>,
+}
+
+/// Starts writes outside of the actor.
+#[derive(Clone, Debug)]
+pub(crate) struct DirectWrites {
+    settings: Arc<WriterSettings>,
+    tasks: TaskTracker,
+}
+
+impl DirectWrites {
+    pub(crate) fn new(settings: Arc<WriterSettings>) -> Self {
+        Self { settings, tasks: TaskTracker::new() }
+    }
+
+    /// A task of its own: the write goes on if its client leaves. Only ordered requests are held, so
+    /// there is no batch to write again.
+    fn start(&self, request: WriteRequest) {
+        self.tasks.spawn(WriteBatch::new(request).execute(Arc::clone(&self.settings)));
+    }
+
+    async fn drain(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl WriteShard {
+    /// Sends a request to the actor, or starts its write if it needs no order.
+    pub(crate) fn submit(&self, request: WriteRequest) {
+        if let Some(direct) = &self.direct
+            && !request.completion.is_pipelined()
+        {
+            return direct.start(request);
+        }
+        // The budget admits no more requests than the mailbox holds, so a full mailbox is not expected.
+        // A closed one drops the request, which completes it as lost.
+        if let Err(SendError::Full(WriteMessage::Write(rejected))) =
+            self.writer.try_send(WriteMessage::Write(request))
+        {
+            rejected.completion.complete(Err(PutError::Throttled));
+        }
+    }
+
+    /// Waits until every request before is stored or has failed.
+    pub(crate) async fn drain(&self) {
+        // An actor that does not reply has nothing pending.
+        let _ = self.writer.ask(WriteMessage::Drain).await;
+        if let Some(direct) = &self.direct {
+            direct.drain().await;
+        }
+    }
 }
 
 /// Settings of a write actor.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct WriterSettings {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) targets: Arc<[WriteTarget]>,
@@ -83,7 +138,7 @@ pub(crate) struct WriterSettings {
 
 /// State of a write actor.
 pub(crate) struct Writer {
-    settings: WriterSettings,
+    settings: Arc<WriterSettings>,
     /// Two per target: of unordered requests, then of pipelined ones.
     queues: Vec<WriteQueue>,
     /// Index of the queue to serve next, round robin.
@@ -105,7 +160,7 @@ struct WriteQueue {
 }
 
 impl Writer {
-    pub(crate) fn new(settings: WriterSettings) -> Self {
+    pub(crate) fn new(settings: Arc<WriterSettings>) -> Self {
         let queue = |is_ordered| WriteQueue { is_ordered, ..WriteQueue::default() };
         let queues = settings.targets.iter().flat_map(|_| [queue(false), queue(true)]).collect();
         Self { settings, queues, next_queue: 0, in_flight: 0, drains: Vec::new() }
@@ -129,7 +184,7 @@ impl Writer {
         while self.in_flight < self.settings.max_in_flight.max(1) {
             let Some((at, batch)) = self.next_batch() else { break };
             self.in_flight += 1;
-            let settings = self.settings.clone();
+            let settings = Arc::clone(&self.settings);
             ctx.spawn(batch.execute(settings), move |writer, held, ctx| {
                 writer.in_flight -= 1;
                 match held {
@@ -220,17 +275,20 @@ struct WriteBatch {
 }
 
 impl WriteBatch {
-    /// Merges requests from the front of the queue, up to `max_bytes` but at least one.
-    fn merge(requests: &mut VecDeque<WriteRequest>, max_bytes: usize) -> Option<Self> {
-        let first = requests.pop_front()?;
-        let mut batch = Self {
-            target: first.target,
-            cells: first.cells,
-            waiters: vec![(first.completion, first.permit)],
-            touched: first.touched,
+    fn new(request: WriteRequest) -> Self {
+        Self {
+            target: request.target,
+            cells: request.cells,
+            waiters: vec![(request.completion, request.permit)],
+            touched: request.touched,
             failures: 0,
             held: None,
-        };
+        }
+    }
+
+    /// Merges requests from the front of the queue, up to `max_bytes` but at least one.
+    fn merge(requests: &mut VecDeque<WriteRequest>, max_bytes: usize) -> Option<Self> {
+        let mut batch = Self::new(requests.pop_front()?);
         while let Some(next) = requests.front()
             && batch.cells.byte_len() + next.cells.byte_len() <= max_bytes
             && let Some(next) = requests.pop_front()
@@ -243,7 +301,7 @@ impl WriteBatch {
     }
 
     /// Writes the batch and completes its requests. Returns it if it is to be written again.
-    async fn execute(mut self, settings: WriterSettings) -> Option<Self> {
+    async fn execute(mut self, settings: Arc<WriterSettings>) -> Option<Self> {
         let started = Instant::now();
         let points: usize = self.waiters.iter().map(|(completion, _)| completion.points()).sum();
         let cells = std::mem::take(&mut self.cells);

@@ -22,7 +22,7 @@ use super::{
     validate::{NameRules, check_point},
 };
 use crate::{
-    actor::{ActorRef, SendError},
+    actor::ActorRef,
     clock::Clock,
     compaction::latest_base,
     meta_tracking::MetaTracker,
@@ -30,7 +30,7 @@ use crate::{
     series_cache::{CachedSeries, GROUP, NewSeries, SeriesCache},
     uid::{Resolver, UidError},
     write_hold::WriteHold,
-    writer::{WriteMessage, WriteRequest, WriteShard},
+    writer::{WriteRequest, WriteShard},
 };
 
 /// State shared by all sessions.
@@ -519,14 +519,7 @@ async fn send_batch(
         Err(_) => return completion.complete(Err(PutError::Throttled)),
     };
     let ShardBatch { cells, touched, .. } = batch;
-    let request = WriteRequest { target, cells, completion, touched, permit };
-    // The budget admits no more requests than the mailbox holds, so a full mailbox is not expected.
-    // A closed one drops the request, which completes it as lost.
-    if let Err(SendError::Full(WriteMessage::Write(rejected))) =
-        shard.writer.try_send(WriteMessage::Write(request))
-    {
-        rejected.completion.complete(Err(PutError::Throttled));
-    }
+    shard.submit(WriteRequest { target, cells, completion, touched, permit });
 }
 
 /// Resolves names again while the store does not accept them.

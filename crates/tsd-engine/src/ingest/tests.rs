@@ -306,6 +306,42 @@ async fn shutdown_stores_accepted_points_and_rejects_others() {
     assert!(matches!(put_one(&engine, "n", "host=a", 3, 1).await, Err(PutError::Closed)));
 }
 
+#[tokio::test]
+async fn direct_writes_do_not_wait_for_the_write_actor() {
+    let store = store();
+    let mut settings = config();
+    settings.ingest.direct_writes = true;
+    let engine = start(settings, &store);
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    store.script(Operation::Put, [Fault::Delay(Duration::from_secs(5))]);
+    let mut pipelined = engine.ingest_session(NameText::Utf8);
+    put(&mut pipelined, "m", "host=a", 2, 1, 0).unwrap();
+    pipelined.send().await;
+    while !store.is_used_up(Operation::Put) {
+        tokio::task::yield_now().await;
+    }
+    put_one(&engine, "m", "host=a", 3, 1).await.unwrap();
+    assert_eq!(data(&store).await.len(), 2, "the actor's call is still in progress");
+}
+
+#[tokio::test]
+async fn shutdown_waits_for_direct_writes_whose_clients_left() {
+    let store = store();
+    let mut settings = config();
+    settings.ingest.direct_writes = true;
+    let engine = start(settings, &store);
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    store.script(Operation::Put, [Fault::Delay(Duration::from_millis(200))]);
+    let mut session = engine.ingest_session(NameText::Utf8);
+    put(&mut session, "m", "host=a", 2, 1, 0).unwrap();
+    let report = session.commit_within(Some(Duration::from_millis(20))).await;
+    assert_eq!(report.timed_out, 1);
+    drop(session);
+    assert!(engine.shutdown(Duration::from_secs(5)).await);
+    assert_eq!(data(&store).await.len(), 2);
+    assert!(matches!(put_one(&engine, "m", "host=a", 3, 1).await, Err(PutError::Closed)));
+}
+
 #[test]
 fn engine_requires_its_tables() {
     let empty: std::sync::Arc<dyn tsd_storage::Storage> =
