@@ -256,6 +256,8 @@ settings! {
         pub series_keep_bucket: bool = true,
         /// When queries read rows by the series index of the store.
         pub series_index: SeriesIndexUse = SeriesIndexUse::Auto,
+        /// Read points by series, where the store can, instead of rows.
+        pub series_reads: bool = true,
         /// Rows per batch of a scan.
         pub scan_batch_rows: usize = 128,
         /// Most open scans per query. The storage prefetches one batch for each.

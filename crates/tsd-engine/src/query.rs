@@ -33,6 +33,7 @@ mod runner;
 mod scan;
 mod scheduler;
 mod series_merge;
+mod series_parts;
 mod series_selection;
 mod stats;
 

@@ -12,8 +12,12 @@ use tsd_query::{
 };
 
 use super::{
-    QueryEngine, QueryFailure, naming::NameMap, reads::read_attempts, row_content::RowContent,
-    row_keys::row_keys, series_selection::IndexedRead,
+    QueryEngine, QueryFailure,
+    naming::NameMap,
+    reads::read_attempts,
+    row_content::RowContent,
+    row_keys::{row_keys, series_keys},
+    series_selection::IndexedRead,
 };
 
 /// What one sub query reads.
@@ -47,8 +51,10 @@ pub struct ExplainedRead {
     pub checked_afterwards: Vec<String>,
     /// Tag keys to group by.
     pub group_by: Vec<String>,
-    /// True if rows are fetched by key instead of scanned.
+    /// True if rows are fetched by key instead of scanned, or points of listed series are read.
     pub by_key: bool,
+    /// True if points are read by series instead of rows.
+    pub by_series: bool,
     /// Estimated number of rows.
     pub estimated_rows: u64,
     /// Basis of the estimate.
@@ -96,7 +102,7 @@ impl QueryEngine {
         let (attempts, split) = read_attempts(self, sub, (query.start_ms, query.end_ms))?;
         let mut reads = Vec::with_capacity(attempts.len());
         for attempt in &attempts {
-            reads.push(self.explain_read(attempt, &resolved).await?);
+            reads.push(self.explain_read(attempt, &resolved, query.delete).await?);
         }
         Ok(ExplainedSubQuery { index: sub.index, split, reads })
     }
@@ -105,6 +111,7 @@ impl QueryEngine {
         &self,
         attempt: &ReadAttempt,
         resolved: &ResolvedSubQuery,
+        is_delete: bool,
     ) -> Result<ExplainedRead, QueryFailure> {
         let plan = self.plan_of(attempt, resolved);
         let (table, content) = self.source(attempt);
@@ -112,12 +119,20 @@ impl QueryEngine {
         let is_data = table == self.data_table && content == RowContent::Points;
         let has_times = is_data && self.cell_time_range(&plan.window).is_some();
         let by_key = self.reads_by_key(&content);
-        let indexed =
-            if by_key && !has_times { self.indexed_read(&table, &plan, None).await? } else { None };
-        let keys = if by_key && indexed.is_none() { row_keys(&plan) } else { None };
+        let by_series = self.reads_series(&table, &content, is_delete, has_times);
+        let indexed = if by_key && !has_times {
+            self.indexed_read(&table, &plan, by_series, None).await?
+        } else {
+            None
+        };
+        let keys = match by_series {
+            _ if !by_key || indexed.is_some() => None,
+            true => series_keys(&plan),
+            false => row_keys(&plan),
+        };
         let (estimated_rows, estimated_from) = match (&indexed, &keys) {
             (Some(read), _) => (read.rows, read.basis()),
-            (_, Some(keys)) => {
+            (_, Some(keys)) if !by_series => {
                 (keys.len() as u64, "row keys of the series, all fetched".to_owned())
             }
             _ => estimate(&plan, &content),
@@ -142,6 +157,7 @@ impl QueryEngine {
             checked_afterwards: post_filters.collect(),
             group_by: plan.group_by.iter().map(|tagk| names.tagk(tagk)).collect(),
             by_key,
+            by_series,
             estimated_rows,
             estimated_from,
             text: String::new(),
@@ -284,10 +300,12 @@ impl ExplainedRead {
         writeln!(out, "read {} from {}", self.cells, self.table)?;
         writeln!(out, "rows from {} to before {}", self.rows_secs.0, self.rows_secs.1)?;
         if self.by_key {
-            writeln!(out, "fetch rows by key")?;
+            let how =
+                if self.by_series { "read points of listed series" } else { "fetch rows by key" };
+            writeln!(out, "{how}")?;
         } else {
             for range in &self.ranges {
-                write!(out, "scan ")?;
+                write!(out, "{}", if self.by_series { "read series of " } else { "scan " })?;
                 if let Some(bucket) = range.bucket {
                     write!(out, "bucket {bucket} ")?;
                 }

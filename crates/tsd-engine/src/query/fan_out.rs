@@ -9,10 +9,11 @@ use tsd_query::{KeyRange, SubQueryPlan};
 
 use super::{
     QueryFailure, SubQueryStats,
-    row_keys::row_keys,
+    row_keys::{row_keys, series_keys},
     rows_of_series::SeriesRows,
     scan::{PartRows, PartSeries, ScanJob, ScanPart},
     series_merge::{MergedSeries, finish_series, merge_parts},
+    series_parts::{parts_of_keys, parts_of_ranges},
 };
 
 /// Parts that the single range of an unsalted table is split into, for each thread.
@@ -84,11 +85,26 @@ pub(crate) async fn read_all(
 ) -> Result<MergedSeries, QueryFailure> {
     let began = Instant::now();
     let threads = job.engine.threads;
-    let (parts, in_time_order) = match rows_by_key(job, by_key).await? {
+    let (plan, has_time_range) = (&job.plan, job.time_range_ms.is_some());
+    let by_series =
+        job.engine.reads_series(&job.table, &job.content, job.with_keys, has_time_range);
+    let (parts, in_time_order) = match rows_by_key(job, by_key, by_series).await? {
+        RowChoice::Series(rows, count) if by_series => {
+            let keys = rows.series_keys(plan.schema.base_time_start());
+            (parts_of_keys(plan, &keys, count, threads), true)
+        }
         RowChoice::Series(rows, count) => (parts_by_series(rows, count, threads), true),
+        RowChoice::Listed(keys) => {
+            let hours = (plan.window.scan_end_secs - plan.window.scan_start_secs) / 3_600;
+            let rows = keys.len() as u64 * hours.max(0).unsigned_abs();
+            (parts_of_keys(plan, &keys, rows, threads), true)
+        }
         RowChoice::Keys(keys) => (parts_by_key(&keys, threads), true),
         // Each series is in one salt bucket; parts of a single bucket are split by time.
-        RowChoice::Scan => (scan_parts(&job.plan, threads), job.plan.ranges.len() == 1),
+        RowChoice::Scan if by_series => {
+            (parts_of_ranges(plan, job.filter.as_ref(), threads), plan.ranges.len() == 1)
+        }
+        RowChoice::Scan => (scan_parts(plan, threads), plan.ranges.len() == 1),
     };
     let mut results = read_parts(job, parts).await?;
     stats.query_scan += began.elapsed();
@@ -116,22 +132,31 @@ enum RowChoice {
     Series(SeriesRows, u64),
     /// By keys that the plan alone determines.
     Keys(Vec<Bytes>),
+    /// By series that the plan alone determines.
+    Listed(Vec<Bytes>),
     Scan,
 }
 
 /// Chooses between keys and a scan.
-async fn rows_by_key(job: &ScanJob, is_possible: bool) -> Result<RowChoice, QueryFailure> {
+async fn rows_by_key(
+    job: &ScanJob,
+    is_possible: bool,
+    by_series: bool,
+) -> Result<RowChoice, QueryFailure> {
     if !is_possible {
         return Ok(RowChoice::Scan);
     }
     // Gets have no range of cell times.
     if job.time_range_ms.is_none() {
         let context = Some(&**job.budget.context());
-        let read = job.engine.indexed_read(&job.table, &job.plan, context).await?;
+        let read = job.engine.indexed_read(&job.table, &job.plan, by_series, context).await?;
         if let Some(read) = read {
             let choice = |rows| RowChoice::Series(rows, read.rows);
             return Ok(read.by_key.map_or(RowChoice::Scan, choice));
         }
+    }
+    if by_series {
+        return Ok(series_keys(&job.plan).map_or(RowChoice::Scan, RowChoice::Listed));
     }
     Ok(row_keys(&job.plan).map_or(RowChoice::Scan, RowChoice::Keys))
 }

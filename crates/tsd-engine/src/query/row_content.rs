@@ -94,6 +94,14 @@ impl SeriesState {
         size_of::<Self>() + self.annotation_bytes + values
     }
 
+    /// Adds points of the series, later than all before.
+    pub(crate) fn push_points(&mut self, pipeline: &SeriesPipeline, columns: &PointColumns) {
+        // Only points are read by series.
+        if let SeriesValues::Points(builder) = &mut self.values {
+            builder.push(pipeline, columns);
+        }
+    }
+
     /// Appends a later part of the same series.
     pub(crate) fn append(&mut self, pipeline: &SeriesPipeline, later: Self) {
         match (&mut self.values, later.values) {

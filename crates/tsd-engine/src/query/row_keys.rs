@@ -13,6 +13,8 @@ use bytes::Bytes;
 use tsd_model::{BaseTime, SaltBucket, SeriesKey, Tsuid};
 use tsd_query::{SeriesSelection, SubQueryPlan, TagSelection};
 
+use super::series_parts::without_base;
+
 /// Most series whose rows are fetched by key.
 const MAX_SERIES: u64 = 32;
 
@@ -38,6 +40,26 @@ pub(crate) fn row_keys(plan: &SubQueryPlan) -> Option<Vec<Bytes>> {
         keys.extend(rows.filter(|row| range.start <= *row && *row < range.stop));
     }
     keys.sort();
+    Some(keys)
+}
+
+/// Most series that a plan may list where the store reads points by series.
+const MAX_LISTED_SERIES: u64 = 4_096;
+
+/// Keys without base times of all series of a plan, sorted; `None` if they are unknown or too many.
+pub(crate) fn series_keys(plan: &SubQueryPlan) -> Option<Vec<Bytes>> {
+    let base = BaseTime::containing(0);
+    let at = plan.schema.base_time_start();
+    let mut keys = Vec::new();
+    for key in series_of(plan, MAX_LISTED_SERIES)? {
+        let bucket = key.bucket().index();
+        if !plan.ranges.iter().any(|range| range.bucket.is_none_or(|of| of == bucket)) {
+            return None;
+        }
+        keys.push(without_base(&key.row_key(base), at));
+    }
+    keys.sort();
+    keys.dedup();
     Some(keys)
 }
 

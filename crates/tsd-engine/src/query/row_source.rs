@@ -1,11 +1,11 @@
-//! Sources of rows: a scan, gets by key, or a merge of scans over several salt buckets.
+//! Sources of rows: a scan, gets by key, a merge of scans over several salt buckets, or a read of series.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use tsd_model::{Family, Row};
-use tsd_storage::{Get, RowScanner, Storage, StorageError, Table};
+use tsd_model::{Family, Row, RowKey, TableSchema};
+use tsd_storage::{Get, RowScanner, SeriesBlock, SeriesScanner, Storage, StorageError, Table};
 
 /// Batches of rows; the rows of a series are in time order.
 pub(crate) enum RowSource {
@@ -15,16 +15,53 @@ pub(crate) enum RowSource {
     Keys(RowsByKey),
     /// Several buckets, merged as if there were one.
     Merged(MergedBuckets),
+    /// Points by series.
+    Series(Box<dyn SeriesScanner>),
+    /// A source that cannot be read.
+    Failed(StorageError),
+}
+
+/// Some of what a source returns.
+pub(crate) enum Batch {
+    Rows(Vec<Row>),
+    Blocks(Vec<SeriesBlock>),
+}
+
+impl Batch {
+    /// Number of rows or blocks.
+    pub(crate) const fn len(&self) -> usize {
+        match self {
+            Self::Rows(rows) => rows.len(),
+            Self::Blocks(blocks) => blocks.len(),
+        }
+    }
+
+    /// Tag pairs of a row or block; `None` if its key is malformed.
+    pub(crate) fn tags(&self, schema: &TableSchema, index: usize) -> Option<&[u8]> {
+        match self {
+            Self::Rows(rows) => {
+                let key = RowKey::decode(schema, &rows.get(index)?.key).ok()?;
+                Some(key.tag_bytes())
+            }
+            Self::Blocks(blocks) => {
+                let tags = blocks.get(index)?.series.get(schema.base_time_start()..)?;
+                tags.len().is_multiple_of(schema.tag_pair_width()).then_some(tags)
+            }
+        }
+    }
 }
 
 impl RowSource {
-    /// The next rows; `None` after the last.
-    pub(crate) async fn next_rows(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
-        match self {
-            Self::Scan(rows) => rows.next_rows().await,
-            Self::Keys(rows) => rows.next_rows().await,
-            Self::Merged(rows) => rows.next_rows().await,
-        }
+    /// The next rows or blocks; `None` after the last.
+    pub(crate) async fn next_batch(&mut self) -> Result<Option<Batch>, StorageError> {
+        let rows = match self {
+            Self::Scan(rows) => rows.next_rows().await?,
+            Self::Keys(rows) => rows.next_rows().await?,
+            Self::Merged(rows) => rows.next_rows().await?,
+            Self::Series(series) => return Ok(series.next_series().await?.map(Batch::Blocks)),
+            Self::Failed(error) => return Err(error.clone()),
+        };
+        Ok(rows.map(Batch::Rows))
     }
 }
 

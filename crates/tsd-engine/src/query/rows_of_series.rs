@@ -7,6 +7,8 @@ use tsd_model::{BaseTime, SeriesKey};
 use tsd_query::KeyRange;
 use tsd_series_index::DayRows;
 
+use super::series_parts::without_base;
+
 /// Fewest series for each part, if the series are divided among parts.
 const MIN_PART_SERIES: usize = 16;
 /// Rows that are read by one part.
@@ -77,6 +79,13 @@ impl SeriesRows {
             }
         };
         starts.map(part).collect()
+    }
+
+    /// The keys of the series without base times, sorted.
+    pub(crate) fn series_keys(&self, base_time_at: usize) -> Vec<Bytes> {
+        let series = self.all.get(self.series.clone()).unwrap_or_default();
+        let base = BaseTime::containing(0);
+        series.iter().map(|s| without_base(&s.key.row_key(base), base_time_at)).collect()
     }
 
     /// The keys of the rows; those of a series are in time order, those of a salt bucket are sorted.

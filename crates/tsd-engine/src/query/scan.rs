@@ -4,16 +4,18 @@ use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use tsd_model::{Family, PackedRun, Row, RowKey, SeriesKey, Uid, UidKind};
+use tsd_model::{BaseTime, Family, PackedRun, PointColumns, Row, RowKey, SeriesKey, Uid, UidKind};
 use tsd_query::{KeyRange, SeriesPipeline, SubQueryPlan};
-use tsd_storage::{RowFilter, RowScanner, Scan, Table};
+use tsd_storage::{
+    BlockPiece, RowFilter, RowScanner, Scan, SeriesBlock, SeriesRead, StorageError, Table,
+};
 
 use super::{
     QueryEngine, QueryFailure, ScannerStats,
     cancellation::CancellationFlag,
     read_budget::ReadBudget,
     row_content::{RowContent, RowDecoder, SeriesState},
-    row_source::{MergedBuckets, RowSource, RowsByKey},
+    row_source::{Batch, MergedBuckets, RowSource, RowsByKey},
     rows_of_series::SeriesRows,
 };
 use crate::compaction::{CompactionMessage, RowCompactor, is_due, needs_compaction};
@@ -67,6 +69,8 @@ pub(crate) enum PartRows {
     Keys(Vec<Bytes>),
     /// The rows of series that the series index has selected.
     Series(SeriesRows),
+    /// Points by series.
+    Points(Arc<SeriesRead>),
     /// A second read of series found in several buckets; their rows were counted by the first one.
     Reread(Vec<KeyRange>, RowFilter),
 }
@@ -113,7 +117,7 @@ impl ScanJob {
         };
         loop {
             let requested = Instant::now();
-            let batch = rows.next_rows().await?;
+            let batch = rows.next_batch().await?;
             reader.stats.store += requested.elapsed();
             let Some(batch) = batch else { break };
             if is_reread {
@@ -123,15 +127,16 @@ impl ScanJob {
                 reader.record_batch(&batch)?;
             }
             reader.admit_series(&batch).await?;
-            let mut rows_left = batch.iter();
+            let mut next = 0;
             let mut failed = None;
-            while rows_left.len() > 0 && failed.is_none() {
+            while next < batch.len() && failed.is_none() {
                 let slice = context.time_slice().await?;
-                for row in rows_left.by_ref() {
-                    if let Err(failure) = reader.add_row(row) {
-                        failed = Some((failure, row));
+                while next < batch.len() {
+                    if let Err(failure) = reader.add(&batch, next) {
+                        failed = Some(failure);
                         break;
                     }
+                    next += 1;
                     if slice.is_expired() {
                         break;
                     }
@@ -139,9 +144,11 @@ impl ScanJob {
                 reader.stats.compaction += slice.finish();
             }
             if let Some((failure, row)) = failed {
-                return Err(match reader.decoder.take_conflict() {
-                    Some(offset_ms) => self.engine.name_conflict(failure, row, offset_ms).await,
-                    None => failure,
+                return Err(match (reader.decoder.take_conflict(), row) {
+                    (Some(offset_ms), Some(row)) => {
+                        self.engine.name_conflict(failure, row, offset_ms).await
+                    }
+                    _ => failure,
                 });
             }
             reader.settle_memory()?;
@@ -172,6 +179,12 @@ impl ScanJob {
                 let (table, keys) = (self.table.clone(), rows.into_keys());
                 RowSource::Keys(RowsByKey::new(storage, table, keys, batch_rows))
             }
+            PartRows::Points(read) => match self.engine.storage.read_series(&self.table, &read) {
+                Some(series) => RowSource::Series(series),
+                None => RowSource::Failed(StorageError::Backend(
+                    "the store no longer reads series".into(),
+                )),
+            },
             PartRows::Reread(ranges, filter) => {
                 let scans = ranges.into_iter().map(|range| self.scan(range, Some(filter.clone())));
                 RowSource::Merged(MergedBuckets::new(
@@ -202,6 +215,63 @@ fn cell_count(row: &Row) -> u64 {
     (row.cells.len() + row.runs.iter().map(PackedRun::point_count).sum::<usize>()) as u64
 }
 
+/// A failure, and the row that caused it if there is one.
+type FailedRow<'b> = (QueryFailure, Option<&'b Row>);
+
+/// What a batch counts for.
+#[derive(Clone, Copy, Debug, Default)]
+struct BatchSize {
+    rows: u64,
+    cells: u64,
+    /// As read from the store.
+    bytes: usize,
+    memory: usize,
+}
+
+impl BatchSize {
+    fn of_rows(rows: &[Row]) -> Self {
+        let mut size =
+            Self { rows: rows.len() as u64, memory: size_of_val(rows), ..Self::default() };
+        for row in rows {
+            size.memory += size_of_val(row.cells.as_slice()) + size_of_val(row.runs.as_slice());
+            size.cells += cell_count(row);
+            for cell in &row.cells {
+                size.bytes += row.key.len() + cell.qualifier.len() + cell.value.len();
+            }
+            for run in &row.runs {
+                size.bytes += row.key.len() + run.as_bytes().len();
+            }
+        }
+        size
+    }
+
+    /// A block counts as the rows of its hours; points as cells.
+    fn of_blocks(blocks: &[SeriesBlock]) -> Self {
+        let mut size = Self::default();
+        for block in blocks {
+            let of_rows = Self::of_rows(&block.rows);
+            size.rows += of_rows.rows + hour_count(&block.columns.times_ms);
+            size.cells += of_rows.cells + block.columns.len() as u64;
+            size.bytes += of_rows.bytes + block.stored_bytes + block.series.len();
+            size.memory += block.memory_bytes();
+        }
+        size
+    }
+}
+
+/// Number of hours that have a point; times are in order.
+fn hour_count(times_ms: &[i64]) -> u64 {
+    let hour_ms = i64::from(BaseTime::SPAN_SECONDS) * 1_000;
+    let (mut rest, mut hours) = (times_ms, 0);
+    while let Some(first) = rest.first() {
+        let end_ms = first - first.rem_euclid(hour_ms) + hour_ms;
+        let passed = rest.partition_point(|time| *time < end_ms);
+        rest = rest.get(passed..).unwrap_or_default();
+        hours += 1;
+    }
+    hours
+}
+
 struct PartReader<'a> {
     job: &'a ScanJob,
     now_secs: i64,
@@ -223,23 +293,16 @@ struct PartReader<'a> {
 
 impl PartReader<'_> {
     /// Counts a batch and reserves memory for it.
-    fn record_batch(&mut self, batch: &[Row]) -> Result<(), QueryFailure> {
-        let (rows, mut bytes) = (batch.len() as u64, 0);
-        let mut memory = size_of_val(batch);
-        for row in batch {
-            memory += size_of_val(row.cells.as_slice()) + size_of_val(row.runs.as_slice());
-            for cell in &row.cells {
-                bytes += row.key.len() + cell.qualifier.len() + cell.value.len();
-            }
-            for run in &row.runs {
-                bytes += row.key.len() + run.as_bytes().len();
-            }
-        }
+    fn record_batch(&mut self, batch: &Batch) -> Result<(), QueryFailure> {
+        let size = match batch {
+            Batch::Rows(rows) => BatchSize::of_rows(rows),
+            Batch::Blocks(blocks) => BatchSize::of_blocks(blocks),
+        };
         // One is read while this one is processed.
-        let after = 2 * (memory + bytes).max(FIRST_BATCH_BYTES);
+        let after = 2 * (size.memory + size.bytes).max(FIRST_BATCH_BYTES);
         self.job.budget.context().adjust_reservation(self.batch_bytes, after)?;
         self.batch_bytes = after;
-        let (cells, bytes) = (batch.iter().map(cell_count).sum(), bytes as u64);
+        let (rows, cells, bytes) = (size.rows, size.cells, size.bytes as u64);
         self.job.budget.record_read(rows, cells, bytes);
         let stats = &mut self.stats;
         stats.rows += rows;
@@ -256,16 +319,16 @@ impl PartReader<'_> {
     }
 
     /// Applies the filters to the series of a batch that are new to this scan.
-    async fn admit_series(&mut self, batch: &[Row]) -> Result<(), QueryFailure> {
+    async fn admit_series(&mut self, batch: &Batch) -> Result<(), QueryFailure> {
         let plan = &self.job.plan;
         let mut unresolved: Vec<Box<[u8]>> = Vec::new();
-        for row in batch {
-            let Ok(key) = RowKey::decode(&plan.schema, &row.key) else { continue };
-            let tags = key.tag_bytes();
+        for index in 0..batch.len() {
+            let Some(tags) = batch.tags(&plan.schema, index) else { continue };
             if self.series.contains_key(tags) {
                 continue;
             }
-            let admitted = !key.is_global() && plan.admits(tags);
+            // Rows without tags have global annotations.
+            let admitted = !tags.is_empty() && plan.admits(tags);
             if admitted && !plan.post_filters.is_empty() {
                 unresolved.push(tags.into());
             }
@@ -299,6 +362,53 @@ impl PartReader<'_> {
                 self.series.insert(tags, None);
             }
         }
+        Ok(())
+    }
+
+    /// Adds a row or a block to its series. With a failure, the row that caused it.
+    fn add<'b>(&mut self, batch: &'b Batch, index: usize) -> Result<(), FailedRow<'b>> {
+        match batch {
+            Batch::Rows(rows) => match rows.get(index) {
+                Some(row) => self.add_row(row).map_err(|failure| (failure, Some(row))),
+                None => Ok(()),
+            },
+            Batch::Blocks(blocks) => match blocks.get(index) {
+                Some(block) => self.add_block(block),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Adds columns and rows of a block to their series, in the order in which a scan adds rows.
+    fn add_block<'b>(&mut self, block: &'b SeriesBlock) -> Result<(), FailedRow<'b>> {
+        let job = self.job;
+        job.cancellation.check().map_err(|failure| (failure.into(), None))?;
+        let prefix_len = job.plan.schema.base_time_start();
+        let tags = block.series.get(prefix_len..).unwrap_or_default();
+        let Some(Some(series)) = self.series.get_mut(tags) else { return Ok(()) };
+        let size = BatchSize::of_blocks(std::slice::from_ref(block));
+        self.stats.rows_post_filter += size.rows;
+        self.stats.cells_post_filter += size.cells;
+        let before = series.memory_bytes();
+        for piece in block.pieces(prefix_len) {
+            match piece {
+                BlockPiece::Points(range) if range.len() == block.columns.len() => {
+                    series.push_points(&job.pipeline, &block.columns);
+                }
+                BlockPiece::Points(range) => {
+                    let mut columns = PointColumns::default();
+                    columns.extend_range(&block.columns, range.start, range.end);
+                    series.push_points(&job.pipeline, &columns);
+                }
+                BlockPiece::Row(row, base) => {
+                    let content = (&job.content, job.with_annotations);
+                    self.decoder
+                        .add_row(&job.engine, content, &job.pipeline, (row, base), series)
+                        .map_err(|failure| (failure.into(), Some(row)))?;
+                }
+            }
+        }
+        self.series_change += series.memory_bytes() as isize - before as isize;
         Ok(())
     }
 

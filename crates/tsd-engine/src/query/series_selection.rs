@@ -4,7 +4,8 @@
 //! A scan walks past the rows of all series of the metric; a get costs about as much as walking past
 //! [`GET_COST_ROWS`] rows. Both numbers of rows come from the index, which knows the series of each day
 //! and the hours at which the metric has any. What the index selects may be more than what matches:
-//! rows that are read are checked as those of scans are.
+//! rows that are read are checked as those of scans are. Where the store reads points by series, a listed
+//! series costs what it returns, and the list is used unless it has more than half of the rows.
 
 use std::sync::Arc;
 
@@ -21,6 +22,9 @@ use crate::config::SeriesIndexUse;
 
 /// Rows that a scan walks past in the time of one get.
 const GET_COST_ROWS: u64 = 8;
+/// Rows of all series that are read in the time of one row of a listed series, by a store that reads points
+/// by series.
+const LISTED_COST_ROWS: u64 = 2;
 /// Tag values whose names are looked up together.
 const NAMES_BATCH: usize = 8_192;
 /// Memory of a selected series beside its row key.
@@ -35,16 +39,18 @@ pub(crate) struct IndexedRead {
     pub(crate) rows: u64,
     /// Rows that a scan walks past, at most.
     pub(crate) scanned_rows: u64,
-    /// The rows to fetch by key; `None`: a scan is cheaper.
+    /// The rows to fetch by key, or the series to list; `None`: a read of all series is cheaper.
     pub(crate) by_key: Option<SeriesRows>,
 }
 
 impl QueryEngine {
-    /// Selects the series of a plan; `None` if the table has no complete index.
+    /// Selects the series of a plan; `None` if the table has no complete index. `by_series`: the store
+    /// reads points by series.
     pub(crate) async fn indexed_read(
         &self,
         table: &Table,
         plan: &SubQueryPlan,
+        by_series: bool,
         context: Option<&QueryContext>,
     ) -> Result<Option<IndexedRead>, QueryFailure> {
         if self.config.series_index == SeriesIndexUse::Never {
@@ -77,7 +83,8 @@ impl QueryEngine {
             scanned_rows: counts.all,
             by_key: None,
         };
-        let is_cheaper = counts.selected.saturating_mul(GET_COST_ROWS) <= counts.all;
+        let cost = if by_series { LISTED_COST_ROWS } else { GET_COST_ROWS };
+        let is_cheaper = counts.selected.saturating_mul(cost) <= counts.all;
         if is_cheaper || self.config.series_index == SeriesIndexUse::Always {
             read.by_key = list_rows(&metric, &set, plan, (from, to), context)?;
         }

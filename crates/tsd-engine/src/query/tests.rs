@@ -4,6 +4,7 @@ mod layouts;
 mod lifecycle;
 mod row_contents;
 mod series_index;
+mod series_reads;
 
 use std::time::{Duration, Instant};
 

@@ -44,6 +44,7 @@ fn read(read: &ExplainedRead) -> Value {
         "checkedAfterwards": read.checked_afterwards,
         "groupBy": read.group_by,
         "byKey": read.by_key,
+        "bySeries": read.by_series,
         "estimatedRows": read.estimated_rows,
         "estimatedFrom": read.estimated_from,
         "text": read.text,

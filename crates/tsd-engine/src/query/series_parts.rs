@@ -1,0 +1,185 @@
+//! Divides a read of points into reads of series, for stores that answer them.
+//!
+//! Rows of one series are read as merged columns, without a look-up or a decoder for each. So a list of
+//! series costs about what it returns, and is preferred to a range of all series wherever the series
+//! index selects less than half of the metric's rows.
+
+use std::{ops::RangeInclusive, sync::Arc};
+
+use bytes::Bytes;
+use tsd_model::BaseTime;
+use tsd_query::{KeyRange, SubQueryPlan};
+use tsd_storage::{ReadSelection, RowFilter, SeriesRange, SeriesRead, Table};
+
+use super::{
+    QueryEngine,
+    row_content::RowContent,
+    scan::{PartRows, ScanPart},
+};
+
+/// Fewest series for each part, if the series are divided among parts.
+const MIN_PART_SERIES: usize = 16;
+/// Rows that are read by one part.
+const MIN_PART_ROWS: u64 = 1_024;
+/// Parts that the single range of an unsalted table is divided into, for each thread.
+const PARTS_PER_THREAD: usize = 2;
+const DAY_SECS: u32 = 86_400;
+
+/// Base times of rows, from the first to the last.
+type Bases = RangeInclusive<u32>;
+
+impl QueryEngine {
+    /// True if the store reads the points of a table by series. Row keys come only from rows.
+    pub(crate) fn reads_series(
+        &self,
+        table: &Table,
+        content: &RowContent,
+        with_keys: bool,
+        has_time_range: bool,
+    ) -> bool {
+        let probe = || SeriesRead {
+            prefix_len: self.schema.base_time_start(),
+            selection: ReadSelection::Keys(Vec::new()),
+            bases: (0, 0),
+        };
+        self.config.series_reads
+            && *content == RowContent::Points
+            && !with_keys
+            && !has_time_range
+            && self.storage.read_series(table, &probe()).is_some()
+    }
+}
+
+/// The base times of a key range; `None` if it has none.
+fn bases_of(plan: &SubQueryPlan, range: &KeyRange) -> Option<Bases> {
+    let at = plan.schema.base_time_start();
+    let base = |key: &Bytes| {
+        let (base, tags) = key.get(at..)?.split_first_chunk::<4>()?;
+        Some((u32::from_be_bytes(*base), !tags.is_empty()))
+    };
+    let (first, _) = base(&range.start)?;
+    let (end, reaches_into) = base(&range.stop)?;
+    let last = if reaches_into { end } else { end.checked_sub(1)? };
+    (first <= last).then_some(first..=last)
+}
+
+/// Divides base times at UTC days into at most `count` ranges.
+fn divide_days(bases: &Bases, count: usize) -> Vec<Bases> {
+    let (first, last) = (*bases.start(), *bases.end());
+    let first_day = first / DAY_SECS;
+    let days = u64::from(last / DAY_SECS - first_day) + 1;
+    let count = days.min(count as u64).max(1);
+    let day = |part: u64| first_day + (days * part / count) as u32;
+    let range = |part: u64| {
+        let start = if part == 0 { first } else { day(part) * DAY_SECS };
+        let end = if part + 1 == count { last } else { day(part + 1) * DAY_SECS - 1 };
+        start..=end
+    };
+    (0..count).map(range).collect()
+}
+
+/// Parts of all series in the ranges of a plan. With each range of a salted table, its salt bucket; a
+/// single range is divided at days.
+pub(crate) fn parts_of_ranges(
+    plan: &SubQueryPlan,
+    filter: Option<&RowFilter>,
+    threads: usize,
+) -> Vec<ScanPart> {
+    let at = plan.schema.base_time_start();
+    let is_single = plan.ranges.len() == 1;
+    let mut parts = Vec::new();
+    for (index, range) in plan.ranges.iter().enumerate() {
+        let Some(bases) = bases_of(plan, range) else { continue };
+        let count = if is_single && threads > 1 { threads * PARTS_PER_THREAD } else { 1 };
+        let divided = divide_days(&bases, count);
+        let is_divided = divided.len() > 1;
+        for (part, bases) in divided.into_iter().enumerate() {
+            let selection = ReadSelection::Range(SeriesRange {
+                prefix: range.start.slice(..at),
+                from: Bytes::new(),
+                to: None,
+                filter: filter.cloned(),
+            });
+            let name = if is_divided { format!(" part {part}") } else { String::new() };
+            let id = format!("series of range {index}{name}");
+            parts.push(scan_part(plan, selection, &bases, part > 0, id));
+        }
+    }
+    parts
+}
+
+/// Parts of listed series, sorted by key, that have about so many rows: divided by series, or by time
+/// if these are few.
+pub(crate) fn parts_of_keys(
+    plan: &SubQueryPlan,
+    keys: &[Bytes],
+    rows: u64,
+    threads: usize,
+) -> Vec<ScanPart> {
+    // All ranges have the same base times.
+    let bases = plan.ranges.first().and_then(|range| bases_of(plan, range));
+    let Some(bases) = bases.filter(|_| !keys.is_empty()) else { return Vec::new() };
+    let count = threads.min((rows / MIN_PART_ROWS) as usize).max(1);
+    let part = |index: usize, keys: &[Bytes], bases: &Bases, is_continuation: bool| {
+        let selection = ReadSelection::Keys(keys.to_vec());
+        scan_part(plan, selection, bases, is_continuation, format!("series {index}"))
+    };
+    if keys.len() >= count * MIN_PART_SERIES {
+        let size = keys.len().div_ceil(count);
+        let chunks = keys.chunks(size).enumerate();
+        return chunks.map(|(index, keys)| part(index, keys, &bases, false)).collect();
+    }
+    let divided = divide_days(&bases, count).into_iter().enumerate();
+    divided.map(|(index, bases)| part(index, keys, &bases, index > 0)).collect()
+}
+
+fn scan_part(
+    plan: &SubQueryPlan,
+    selection: ReadSelection,
+    bases: &Bases,
+    is_continuation: bool,
+    id: String,
+) -> ScanPart {
+    let read = SeriesRead {
+        prefix_len: plan.schema.base_time_start(),
+        selection,
+        bases: (*bases.start(), *bases.end()),
+    };
+    ScanPart { rows: PartRows::Points(Arc::new(read)), is_continuation, id }
+}
+
+/// The key of a row without its base time.
+pub(crate) fn without_base(row_key: &[u8], base_time_at: usize) -> Bytes {
+    let (prefix, rest) = row_key.split_at(base_time_at.min(row_key.len()));
+    [prefix, rest.get(size_of::<BaseTime>()..).unwrap_or_default()].concat().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_single_day_is_not_divided() {
+        assert_eq!(divide_days(&(86_400..=172_799), 8), [86_400..=172_799]);
+        assert_eq!(divide_days(&(86_399..=86_400), 8), [86_399..=86_399, 86_400..=86_400]);
+        assert_eq!(divide_days(&(0..=u32::MAX), 1), [0..=u32::MAX]);
+    }
+
+    proptest! {
+        #[test]
+        fn days_are_divided_without_gaps(first: u32, length in 0..40_000_000_u32, count in 0..9_usize) {
+            let last = first.saturating_add(length);
+            let parts = divide_days(&(first..=last), count);
+            prop_assert!(parts.len() <= count.max(1));
+            prop_assert_eq!(parts.first().map(|part| *part.start()), Some(first));
+            prop_assert_eq!(parts.last().map(|part| *part.end()), Some(last));
+            for (before, after) in parts.iter().zip(parts.iter().skip(1)) {
+                prop_assert_eq!(before.end() + 1, *after.start());
+                prop_assert!(after.start().is_multiple_of(DAY_SECS));
+            }
+            prop_assert!(parts.iter().all(|part| part.start() <= part.end()));
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Queries by reads of series equal queries by scans of rows, to the last bit: random histories of puts in
+//! every form, corrections, deletes, flushes, merges and restarts, on parts behind the log.
+//!
+//! `SERIES_READ_SEEDS` sets the number of histories.
+
+use std::{path::Path, sync::Arc};
+
+use bytes::Bytes;
+use tempfile::TempDir;
+use tsd_model::{Family, PointValue, TableSchema, to_hex};
+use tsd_query::{Query, SeriesSource};
+use tsd_storage::{CellBatch, CellRef, Delete, Scan, Storage};
+use tsd_storage_parts::{PartLayout, PartStorage, PartStorageConfig, PartTableSpec};
+use tsd_storage_wal::{WalConfig, WalStorage};
+
+use super::{HOUR, query, series_index::Rng};
+use crate::{
+    Engine, EngineConfig, EngineHandle, NameText, PointInput, QueryControl, SeriesIndexUse,
+    testing::{config, put, put_all},
+};
+
+const ROW: i64 = 3_600;
+/// Hours of the data: more than two days.
+const HOURS: u64 = 60;
+
+type Store = WalStorage<PartStorage>;
+
+/// A store with an engine that reads series, and one that scans rows.
+struct Daemon {
+    directory: TempDir,
+    schema: TableSchema,
+    memtable_bytes: usize,
+    threads: usize,
+    fix_duplicates: bool,
+    open: OpenStore,
+}
+
+struct OpenStore {
+    backend: Arc<PartStorage>,
+    store: Arc<Store>,
+    by_series: EngineHandle,
+    scanning: EngineHandle,
+}
+
+fn open_parts(dir: &Path, schema: &TableSchema) -> Arc<PartStorage> {
+    let tables = EngineConfig::default().tables;
+    let layout = PartLayout::try_new(schema, PartLayout::DAY_SECS).unwrap();
+    let specs = [tables.data, tables.uid, tables.meta, tables.tree]
+        .map(|table| PartTableSpec { table, layout });
+    let mut parts = PartStorageConfig::new(dir.join("store"), specs.to_vec());
+    (parts.cache_bytes, parts.read_threads) = (1 << 20, 2);
+    Arc::new(PartStorage::open(&parts).unwrap())
+}
+
+impl Daemon {
+    async fn new(rng: &mut Rng) -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let schema = TableSchema::try_new(3, 3, 3, rng.pick(&[0, 1]), 4).unwrap();
+        let memtable_bytes = rng.pick(&[1 << 12, 1 << 14, 1 << 20]);
+        let (threads, fix_duplicates) = (rng.pick(&[1, 2, 4]), rng.below(4) > 0);
+        let open = Self::open(directory.path(), schema, memtable_bytes, threads, fix_duplicates);
+        let open = open.await;
+        Self { directory, schema, memtable_bytes, threads, fix_duplicates, open }
+    }
+
+    async fn open(
+        dir: &Path,
+        schema: TableSchema,
+        memtable_bytes: usize,
+        threads: usize,
+        fix_duplicates: bool,
+    ) -> OpenStore {
+        let backend = open_parts(dir, &schema);
+        let wal = WalConfig { memtable_bytes, ..WalConfig::new(dir.join("log")) };
+        let store = Arc::new(WalStorage::open(wal, Arc::clone(&backend)).await.unwrap().0);
+        let engine = |series_reads| {
+            let mut settings = config();
+            settings.schema = schema;
+            settings.query.threads = threads;
+            settings.query.series_reads = series_reads;
+            settings.rows.fix_duplicates = fix_duplicates;
+            settings.compaction.on_read = false;
+            if !series_reads {
+                settings.query.series_index = SeriesIndexUse::Never;
+            }
+            Engine::start(settings, Arc::<Store>::clone(&store)).unwrap()
+        };
+        let (by_series, scanning) = (engine(true), engine(false));
+        OpenStore { backend, store, by_series, scanning }
+    }
+
+    /// Ends the store, with or without a flush, and opens it again.
+    async fn restart(&mut self, rng: &mut Rng) {
+        if rng.below(2) == 0 {
+            self.open.store.flush().await.unwrap();
+        }
+        self.open.store.stop().await;
+        self.open.backend.close().await.unwrap();
+        let Self { schema, memtable_bytes, threads, fix_duplicates, .. } = *self;
+        let dir = self.directory.path();
+        self.open = Self::open(dir, schema, memtable_bytes, threads, fix_duplicates).await;
+    }
+
+    /// Points as clients put them: mostly in time order, some late, some of one instant.
+    async fn put(&self, rng: &mut Rng) {
+        let mut session = self.open.by_series.ingest_session(NameText::Utf8);
+        let first = rng.below(HOURS);
+        for step in 0..=rng.below(60) {
+            let late = rng.below(8) == 0;
+            let hour = if late { rng.below(HOURS) } else { first };
+            let at = HOUR + hour as i64 * ROW + (step * 60 + rng.below(20)) as i64 % ROW;
+            let timestamp = match rng.below(4) {
+                0 => at * 1_000 + rng.pick(&[0, 0, 250]),
+                _ => at,
+            };
+            let tags = format!("host=h{} dc=dc{}", rng.below(6), rng.below(2));
+            let value = match rng.below(3) {
+                0 => PointValue::Double(rng.below(10_000) as f64 / 7.0),
+                1 => PointValue::Single(rng.below(100) as f32 / 4.0),
+                _ => PointValue::Integer(rng.below(70_000) as i64 - 300),
+            };
+            let metric = rng.pick(&["m.a", "m.a", "m.b"]);
+            let (metric, tags_raw) = (metric.as_bytes(), tags.as_bytes());
+            put_all(&mut session, &[PointInput { metric, tags_raw, timestamp, value, tag: 0 }]);
+        }
+        assert!(session.commit().await.failures.is_empty());
+    }
+
+    /// Keys of stored rows.
+    async fn keys(&self) -> Vec<Bytes> {
+        let mut rows = self.open.store.scan(&EngineConfig::default().tables.data, Scan::default());
+        let mut keys = Vec::new();
+        while let Some(batch) = rows.next_rows().await.unwrap() {
+            keys.extend(batch.into_iter().map(|row| row.key));
+        }
+        keys
+    }
+
+    /// Cells that clients do not put: columns of compactions, of appends, of other types, and none at all.
+    async fn write_cells(&self, rng: &mut Rng) {
+        let table = EngineConfig::default().tables.data;
+        let keys = self.keys().await;
+        for _ in 0..rng.below(6) {
+            let Some(key) = keys.get(rng.below(keys.len().max(1) as u64) as usize) else { return };
+            let offset = rng.below(3_590) as u16;
+            let second = |offset: u16, flags: u16| (offset << 4 | flags).to_be_bytes();
+            let value = rng.below(100) as u8;
+            let (qualifier, value) = match rng.below(8) {
+                0 => ([second(offset, 0), second(offset + 9, 0)].concat(), vec![value, 7, 0]),
+                1 => (vec![5, 0, 0], [&second(offset, 0)[..], &[value]].concat()),
+                2 => {
+                    let json = format!(
+                        r#"{{"startTime":{HOUR},"description":"{value}","tsuid":"000001"}}"#
+                    );
+                    (vec![1, 0, value], json.into_bytes())
+                }
+                3 => (vec![6, 0, value], vec![0, value]),
+                4 => (second(offset, 0xF).to_vec(), f64::NAN.to_be_bytes().to_vec()),
+                5 => {
+                    // A row of its own, of the same series, with an annotation alone.
+                    (vec![1, 0, 1], br#"{"startTime":1356998400,"description":"x"}"#.to_vec())
+                }
+                6 => (vec![9, 9, 9, 9, 9], vec![value]),
+                _ => (second(offset, 1).to_vec(), vec![0, value]),
+            };
+            let cell = CellRef {
+                family: Family::T,
+                qualifier: &qualifier,
+                value: &value,
+                timestamp_ms: None,
+            };
+            let at = self.schema.base_time_start();
+            let key = if rng.below(8) == 0 {
+                let mut key = key.to_vec();
+                let hour = (HOUR + rng.below(HOURS) as i64 * ROW) as u32;
+                key[at..at + 4].copy_from_slice(&hour.to_be_bytes());
+                key
+            } else {
+                key.to_vec()
+            };
+            self.open.store.put(&table, CellBatch::single(&key, cell).unwrap()).await.unwrap();
+        }
+        if rng.below(3) == 0
+            && let Some(key) = keys.get(rng.below(keys.len().max(1) as u64) as usize)
+        {
+            let row = key.clone();
+            let delete = if rng.below(2) == 0 {
+                Delete::Row(row)
+            } else {
+                let got = self.open.store.get(&table, tsd_storage::Get::row(row.clone())).await;
+                let cells = got.unwrap().map_or_else(Vec::new, |row| row.into_cells().unwrap());
+                let columns = cells.into_iter().step_by(2).map(|c| (c.family, c.qualifier));
+                Delete::Columns { row, columns: columns.collect() }
+            };
+            self.open.store.delete(&table, delete).await.unwrap();
+        }
+    }
+
+    /// Executes a query by series and by rows, and compares the answers.
+    async fn check(&self, rng: &mut Rng, seed: u64) {
+        let from = HOUR + rng.below(HOURS) as i64 * ROW + rng.below(3_600) as i64;
+        let to = from + 1 + rng.below(50 * 3_600) as i64;
+        let tags = rng.pick(&[
+            "",
+            "{host=h1}",
+            "{host=h1|h3}",
+            "{host=*}",
+            "{dc=*,host=h2}",
+            "{}{host=regexp(h[1-4])}",
+            "{dc=*}{host=not_literal_or(h1|h2)}",
+        ]);
+        let function = rng.pick(&[
+            "sum",
+            "none",
+            "avg:90m-sum",
+            "zimsum",
+            "sum:rate",
+            "max:1h-count",
+            "sum:5m-avg",
+            "dev:1d-dev",
+            "sum:0all-sum",
+            "avg:1dc-avg",
+            "sum:7m-median-nan",
+        ]);
+        let m = format!("{function}:{}{tags}", rng.pick(&["m.a", "m.a", "m.b"]));
+        let mut request = query(from, to, &[&m]);
+        request.sub_queries[0].explicit_tags = rng.below(4) == 0;
+        request.no_annotations = rng.below(3) == 0;
+        let what = format!("seed {seed}: {m} from {from} to {to}");
+        let tsuids = self.compare(&request, &what).await;
+        if !tsuids.is_empty() && rng.below(3) == 0 {
+            request.sub_queries[0].source = SeriesSource::Tsuids(tsuids);
+            request.sub_queries[0].filters.clear();
+            self.compare(&request, &format!("{what}, by TSUID")).await;
+        }
+        if rng.below(12) == 0 {
+            request.delete = true;
+            let _ = answer(&self.open.by_series, request).await;
+        }
+    }
+
+    async fn compare(&self, request: &Query, what: &str) -> Vec<String> {
+        let expected = answer(&self.open.scanning, request.clone()).await;
+        let found = answer(&self.open.by_series, request.clone()).await;
+        match (found, expected) {
+            // Which of several conflicts is met first depends on the order of the reads.
+            (Err(found), Err(expected)) => {
+                let is_conflict = |text: &str| text.contains("cells") && text.contains("m.");
+                assert!(is_conflict(&found) && is_conflict(&expected), "{found}, {expected}");
+                Vec::new()
+            }
+            (found, expected) => {
+                assert_eq!(found, expected, "{what}");
+                found.unwrap().1
+            }
+        }
+    }
+}
+
+/// The series of an answer with all bits of their values, and their TSUIDs; or the text of an error.
+async fn answer(engine: &EngineHandle, query: Query) -> Result<(Vec<String>, Vec<String>), String> {
+    let mut result =
+        engine.query(query, QueryControl::default()).await.map_err(|error| format!("{error:?}"))?;
+    let series = result.sub_results.remove(0).series;
+    let tsuids = series.iter().flat_map(|s| s.tsuids.iter().map(|tsuid| to_hex(tsuid)));
+    let tsuids = tsuids.collect();
+    Ok((series.iter().map(|s| format!("{s:?}")).collect(), tsuids))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_by_series_equal_queries_by_rows() {
+    let seeds = std::env::var("SERIES_READ_SEEDS").ok().and_then(|n| n.parse().ok());
+    for seed in 0..seeds.unwrap_or(12) {
+        let mut rng = Rng(seed);
+        let mut daemon = Daemon::new(&mut rng).await;
+        for _ in 0..4 {
+            daemon.put(&mut rng).await;
+        }
+        for _ in 0..40 {
+            match rng.below(12) {
+                0..3 => daemon.put(&mut rng).await,
+                3 | 4 => daemon.write_cells(&mut rng).await,
+                5 => daemon.restart(&mut rng).await,
+                6 => daemon.open.store.flush().await.unwrap(),
+                _ => daemon.check(&mut rng, seed).await,
+            }
+        }
+        for _ in 0..10 {
+            daemon.check(&mut rng, seed).await;
+        }
+        daemon.open.store.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_of_series_are_counted_and_explained() {
+    let mut rng = Rng(7);
+    let mut daemon = Daemon::new(&mut rng).await;
+    let mut session = daemon.open.by_series.ingest_session(NameText::Utf8);
+    for host in 0..40_i64 {
+        for hour in 0..30 {
+            let tags = format!("host=h{host}");
+            put(&mut session, "m", &tags, HOUR + hour * ROW + 5, host, 0).unwrap();
+        }
+    }
+    assert!(session.commit().await.failures.is_empty());
+    for _ in 0..2 {
+        let OpenStore { by_series, scanning, .. } = &daemon.open;
+        let request = || query(HOUR, HOUR + 20 * ROW + 10, &["sum:m"]);
+        let count = async |engine: &EngineHandle| {
+            let result = engine.query(request(), QueryControl::default()).await.unwrap();
+            let stats = &result.sub_results[0].stats;
+            (stats.rows(), stats.cells(), stats.scanners.iter().all(|s| s.successful))
+        };
+        assert_eq!(count(by_series).await, (40 * 21, 40 * 21, true));
+        assert_eq!(count(scanning).await, (40 * 21, 40 * 21, true));
+        let explained = by_series.explain(&request()).await.unwrap();
+        let read = &explained[0].reads[0];
+        assert!(read.by_series && read.text.contains("read series of "), "{read:?}");
+        let mut delete = request();
+        delete.delete = true;
+        assert!(!by_series.explain(&delete).await.unwrap()[0].reads[0].by_series);
+        let explained = scanning.explain(&request()).await.unwrap();
+        assert!(!explained[0].reads[0].by_series);
+        daemon.open.store.flush().await.unwrap();
+        daemon.restart(&mut rng).await;
+    }
+    daemon.open.store.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_conflict_is_named() {
+    let mut rng = Rng(3);
+    let mut daemon = Daemon::new(&mut rng).await;
+    daemon.fix_duplicates = false;
+    daemon.restart(&mut rng).await;
+    for value in [1, 300] {
+        let mut session = daemon.open.by_series.ingest_session(NameText::Utf8);
+        put(&mut session, "m", "host=a", HOUR + 5, value, 0).unwrap();
+        assert!(session.commit().await.failures.is_empty());
+    }
+    for _ in 0..2 {
+        let error = |engine| answer(engine, query(HOUR, HOUR + 60, &["sum:m"]));
+        let by_series = error(&daemon.open.by_series).await.unwrap_err();
+        assert_eq!(by_series, error(&daemon.open.scanning).await.unwrap_err());
+        for part in ["metric m", "host=a", &format!("time {}", (HOUR + 5) * 1_000), " and "] {
+            assert!(by_series.contains(part), "{by_series}");
+        }
+        daemon.open.store.flush().await.unwrap();
+    }
+    daemon.open.store.stop().await;
+}
