@@ -37,10 +37,10 @@ impl Batch {
     }
 
     /// Tag pairs of a row or block; `None` if its key is malformed.
-    pub(crate) fn tags(&self, schema: &TableSchema, index: usize) -> Option<&[u8]> {
+    pub(crate) fn tags(&self, schema: TableSchema, index: usize) -> Option<&[u8]> {
         match self {
             Self::Rows(rows) => {
-                let key = RowKey::decode(schema, &rows.get(index)?.key).ok()?;
+                let key = RowKey::decode(&schema, &rows.get(index)?.key).ok()?;
                 Some(key.tag_bytes())
             }
             Self::Blocks(blocks) => {

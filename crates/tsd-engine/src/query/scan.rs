@@ -323,7 +323,7 @@ impl PartReader<'_> {
         let plan = &self.job.plan;
         let mut unresolved: Vec<Box<[u8]>> = Vec::new();
         for index in 0..batch.len() {
-            let Some(tags) = batch.tags(&plan.schema, index) else { continue };
+            let Some(tags) = batch.tags(plan.schema, index) else { continue };
             if self.series.contains_key(tags) {
                 continue;
             }

@@ -42,9 +42,9 @@ struct OpenStore {
     scanning: EngineHandle,
 }
 
-fn open_parts(dir: &Path, schema: &TableSchema) -> Arc<PartStorage> {
+fn open_parts(dir: &Path, schema: TableSchema) -> Arc<PartStorage> {
     let tables = EngineConfig::default().tables;
-    let layout = PartLayout::try_new(schema, PartLayout::DAY_SECS).unwrap();
+    let layout = PartLayout::try_new(&schema, PartLayout::DAY_SECS).unwrap();
     let specs = [tables.data, tables.uid, tables.meta, tables.tree]
         .map(|table| PartTableSpec { table, layout });
     let mut parts = PartStorageConfig::new(dir.join("store"), specs.to_vec());
@@ -70,7 +70,7 @@ impl Daemon {
         threads: usize,
         fix_duplicates: bool,
     ) -> OpenStore {
-        let backend = open_parts(dir, &schema);
+        let backend = open_parts(dir, schema);
         let wal = WalConfig { memtable_bytes, ..WalConfig::new(dir.join("log")) };
         let store = Arc::new(WalStorage::open(wal, Arc::clone(&backend)).await.unwrap().0);
         let engine = |series_reads| {
