@@ -339,7 +339,6 @@ impl Builder<'_> {
                 rules: RowRules {
                     schema: self.config.schema,
                     merge: self.config.rows.merge_rule(),
-                    keep_cell_times: self.config.rows.use_otsdb_timestamp,
                     repair_appends: self.config.rows.repair_appends,
                 },
                 pace: CompactionPace { allowance },

@@ -12,8 +12,6 @@ use tsd_storage::{Column, Get, Recovery, RowRewrite, Storage, StorageError, Tabl
 pub(crate) struct RowRules {
     pub(crate) schema: TableSchema,
     pub(crate) merge: MergeRule,
-    /// A repaired append column keeps the time of its cell (`tsd.storage.use_otsdb_timestamp`).
-    pub(crate) keep_cell_times: bool,
     /// Out-of-order append columns are rewritten in order.
     pub(crate) repair_appends: bool,
 }
@@ -70,7 +68,7 @@ async fn compact_once(
     let row = match storage.get(table, get).await {
         Ok(Some(row)) if is_fragmented(&row) => row,
         Ok(Some(row)) if rules.repair_appends => {
-            return Some(repair_appends(storage, table, key, &row, rules).await);
+            return Some(repair_appends(storage, table, key, &row).await);
         }
         Ok(_) => return Some(NOTHING),
         Err(error) if is_transient(&error) => return Some(CompactionOutcome::RetryLater),
@@ -104,13 +102,13 @@ fn is_transient(error: &StorageError) -> bool {
 }
 
 /// Rewrites append columns with their points in order, each instant once. A column that is appended
-/// to meanwhile is left unchanged, so no point is lost.
+/// to meanwhile is left unchanged, so no point is lost. The cell keeps its time: with one of this
+/// process's clock, which may be ahead of HBase's, the marker of a delete would hide later appends.
 async fn repair_appends(
     storage: &dyn Storage,
     table: &Table,
     key: &Bytes,
     row: &Row,
-    rules: &RowRules,
 ) -> CompactionOutcome {
     let mut put = false;
     for cell in append_cells(row) {
@@ -121,12 +119,7 @@ async fn repair_appends(
         let (row, qualifier) = (key.clone(), cell.qualifier.clone());
         let column = Column { row, family: cell.family, qualifier };
         let (old, new) = (Some(cell.value.clone()), points.repaired_value().into());
-        let swapped = if rules.keep_cell_times {
-            storage.compare_and_set_at(table, column, old, new, cell.timestamp_ms).await
-        } else {
-            storage.compare_and_set(table, column, old, new).await
-        };
-        match swapped {
+        match storage.compare_and_set_at(table, column, old, new, cell.timestamp_ms).await {
             Ok(swapped) => put |= swapped,
             Err(error) if is_transient(&error) => return CompactionOutcome::RetryLater,
             Err(error) => return CompactionOutcome::WriteFailed(error),
@@ -258,7 +251,6 @@ mod tests {
         let mut rules = RowRules {
             schema: TableSchema::opentsdb_default(),
             merge: MergeRule::Newest,
-            keep_cell_times: true,
             repair_appends: false,
         };
         let cells = async || {

@@ -149,7 +149,6 @@ impl<S: TestStores> Run<S> {
         let rules = RowRules {
             schema: TableSchema::opentsdb_default(),
             merge: self.rule(),
-            keep_cell_times: matches!(self.mode, Mode::Largest | Mode::Smallest),
             repair_appends: self.mode == Mode::Appends,
         };
         let now_secs = match self.stores.now_ms() {
