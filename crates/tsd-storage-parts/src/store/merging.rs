@@ -19,6 +19,8 @@ use crate::{
 const MERGE_SECTIONS: u64 = 6;
 /// Sections that are merged at most at once.
 const MAX_INPUTS: usize = 32;
+/// Sections of a span from which on the newest are merged whatever their sizes, before flushes stall.
+const MANY_SECTIONS: usize = 48;
 /// Size after which a merge of several spans continues in another part.
 const OUTPUT_BYTES: u64 = 256 << 20;
 
@@ -233,7 +235,8 @@ fn choose_round(
     round
 }
 
-/// The newest sections of about one size: none much larger than the newer ones on average.
+/// The newest sections of about one size: none much larger than the newer ones on average. If there are many
+/// and a small one is the newest, no size would ever be due: a flush that stalls adds no section.
 fn due_sections(_: u32, sections: &[SnapshotSection]) -> Option<Range<usize>> {
     let (mut count, mut newer) = (0_u64, 0_u64);
     for section in sections.iter().rev().take(MAX_INPUTS) {
@@ -242,6 +245,9 @@ fn due_sections(_: u32, sections: &[SnapshotSection]) -> Option<Range<usize>> {
         }
         newer += section.bytes;
         count += 1;
+    }
+    if count < MERGE_SECTIONS && sections.len() >= MANY_SECTIONS {
+        count = MAX_INPUTS as u64;
     }
     (count >= MERGE_SECTIONS).then(|| sections.len() - count as usize..sections.len())
 }

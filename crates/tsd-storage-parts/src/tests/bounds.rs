@@ -35,6 +35,27 @@ impl FlushRows for Deletes<'_> {
     }
 }
 
+#[test]
+fn many_sections_merge_whatever_their_sizes() {
+    let store = PartStore::open(Arc::new(FaultyDisk::new(1)), config(DiskSpace::new("/", 0)));
+    let store = store.unwrap();
+    for flush in 0..70_u32 {
+        let hours = if flush.is_multiple_of(2) { 24 } else { 1 };
+        let rows: Vec<TestRow> = (0..40_u8)
+            .take(if hours == 1 { 1 } else { 40 })
+            .map(|series| TestRow {
+                key: key(series, BASE + flush % hours * 3_600),
+                ..row(1, false)
+            })
+            .collect();
+        store.flush(&mut TestRows::new(&rows)).unwrap();
+    }
+    assert_eq!(store.max_sections(), 70);
+    // The newest one is much smaller than the one before.
+    while store.merge_due(0).unwrap() {}
+    assert!(store.max_sections() < 48, "{} sections", store.max_sections());
+}
+
 const MIB: u64 = 1 << 20;
 
 #[test]

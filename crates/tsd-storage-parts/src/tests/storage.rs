@@ -7,10 +7,11 @@ use std::sync::{
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use tsd_model::Family;
+use tsd_model::{Family, MergeRule, PointColumns, RowExtras, decode_row};
 use tsd_storage::{
-    CellBatch, CellRef, DiskSpace, FlushTarget, Get, HealthImpact, LogMark, ReadSelection,
-    RowFilter, Scan, SeriesRead, SeriesSet, Storage, Table, conformance,
+    BlockPiece, CellBatch, CellRef, DiskSpace, FlushTarget, Get, HealthImpact, LogMark,
+    ReadSelection, RowFilter, Scan, SeriesRange, SeriesRead, SeriesSet, Storage, Table,
+    conformance,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
@@ -107,6 +108,74 @@ async fn reads_of_series_are_answered_where_blocks_are_by_day() {
     log.put(&data, CellBatch::single(&row(1, 0).key, cell).unwrap()).await.unwrap();
     assert!(log.read_series(&data, &read(3)).is_some());
     assert!(log.read_series(&data, &read(4)).is_none());
+    log.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_of_series_have_every_acknowledged_point_while_memtables_are_flushed() {
+    const POINTS: u32 = 600;
+    // In no order: late points are added to hours that parts and memtables have.
+    let place = |n: u32| ((n % 3) as u8 + 1, n * 7 % 3_600);
+    let dir = new_dir();
+    let [data, _] = conformance::tables();
+    let config = WalConfig { memtable_bytes: 1 << 10, ..WalConfig::new(dir.path().join("log")) };
+    let log = WalStorage::open(config, open(&dir.path().join("store"))).await.unwrap().0;
+    let (log, acknowledged) = (Arc::new(log), Arc::new(AtomicU32::new(0)));
+    let writer = {
+        let (log, data, acknowledged) = (Arc::clone(&log), data.clone(), Arc::clone(&acknowledged));
+        tokio::spawn(async move {
+            for n in 0..POINTS {
+                let (series, second) = place(n);
+                let qualifier = ((second << 4) as u16).to_be_bytes();
+                let (family, qualifier) = (Family::T, &qualifier[..]);
+                let cell = CellRef { family, qualifier, value: &[7], timestamp_ms: None };
+                let key = key(series, 1_356_998_400);
+                log.put(&data, CellBatch::single(&key, cell).unwrap()).await.unwrap();
+                acknowledged.store(n + 1, Ordering::Release);
+            }
+        })
+    };
+    let prefix = Bytes::copy_from_slice(&key(1, 0)[..3]);
+    let range = SeriesRange { prefix, from: Bytes::new(), to: None, filter: None };
+    let selection = ReadSelection::Range(range);
+    let read = SeriesRead { prefix_len: 3, selection, bases: (0, u32::MAX) };
+    loop {
+        let before = acknowledged.load(Ordering::Acquire);
+        // The log knows a table from its first write on.
+        let Some(mut blocks) = log.read_series(&data, &read) else { panic!("no reads of series") };
+        let mut found = std::collections::BTreeSet::new();
+        while let Some(batch) = blocks.next_series().await.unwrap() {
+            for block in batch {
+                let mut columns = PointColumns::default();
+                for piece in block.pieces(3) {
+                    match piece {
+                        BlockPiece::Points(points) => {
+                            columns.extend_range(&block.columns, points.start, points.end);
+                        }
+                        BlockPiece::Row(row, base) => {
+                            let rule = MergeRule::Unanimous;
+                            let mut extras = RowExtras::default();
+                            decode_row(row, base, rule, &mut columns, &mut extras).unwrap();
+                        }
+                    }
+                }
+                for time_ms in columns.times_ms {
+                    let point = (block.series.clone(), time_ms);
+                    assert!(found.insert(point), "a point is returned once");
+                }
+            }
+        }
+        for n in 0..before {
+            let (series, second) = place(n);
+            let (series, _) = read.split_key(&key(series, 0)).unwrap();
+            let time_ms = (1_356_998_400 + i64::from(second)) * 1_000;
+            assert!(found.contains(&(series, time_ms)), "point {n} of {before}");
+        }
+        if before == POINTS {
+            break;
+        }
+    }
+    writer.await.unwrap();
     log.stop().await;
 }
 
