@@ -148,18 +148,30 @@ impl Fault {
     }
 }
 
-/// A daemon whose metrics have `POINTS` points each, in a file of the tree; returns that file.
+/// Part files of the data table.
+fn part_files(data: &Path) -> Vec<PathBuf> {
+    let mut parts = files(&data.join("store/points/t.tsdb"));
+    parts.retain(|path| path.extension().is_some_and(|extension| extension == "part"));
+    parts
+}
+
+/// A daemon whose metrics have `POINTS` points each, in a part; returns that file.
 fn populated(data: &Path) -> (Daemon, PathBuf) {
     let running = daemon(data).start();
     for metric in 0..METRICS {
         assert_eq!(put(running.address(), metric, 0, POINTS), 204);
     }
-    let tables = data.join("store/t.tsdb/tables");
-    let flushed = || {
-        let idle = metric_value(running.address(), "tsd_wal_memtable_rows") == 0;
-        idle.then(|| files(&tables)).filter(|files| !files.is_empty())
+    let mut before = Vec::new();
+    let merged = || {
+        let idle = metric_value(running.address(), "tsd_wal_memtable_rows") == 0
+            && metric_value(running.address(), "tsd_parts_span_sections") == 1;
+        let files = part_files(data);
+        let is_settled = idle && !files.is_empty() && before == files;
+        before.clone_from(&files);
+        std::thread::sleep(Duration::from_millis(200));
+        is_settled.then_some(files)
     };
-    let files = wait_for(PATIENCE, flushed).expect("a flush");
+    let files = wait_for(PATIENCE, merged).expect("a flush");
     let largest = files.into_iter().max_by_key(|path| fs::metadata(path).map_or(0, |m| m.len()));
     (running, largest.expect("a file"))
 }
@@ -170,7 +182,7 @@ fn check_fault(fault: Fault, while_running: bool) {
     let dir = directory();
     let data = dir.path().join("data");
     let (mut running, file) = populated(&data);
-    let name = format!("t.tsdb/tables/{}", file.file_name().expect("a name").to_string_lossy());
+    let name = format!("t.tsdb/{}", file.file_name().expect("a name").to_string_lossy());
     if while_running {
         fault.apply(&file);
     } else {
@@ -195,11 +207,11 @@ fn check_fault(fault: Fault, while_running: bool) {
     let address = running.address();
     wait_for(PATIENCE, || {
         (metric_value(address, "tsd_wal_memtable_rows") == 0
-            && (is_open || metric_value(address, "tsd_lsm_quarantined_files") == 1)
-            && metric_value(address, "tsd_lsm_l0_runs") < 9)
+            && (is_open || metric_value(address, "tsd_parts_quarantined_files") == 1)
+            && metric_value(address, "tsd_parts_span_sections") < 9)
             .then_some(())
     })
-    .unwrap_or_else(|| panic!("{context}: flush, compaction or quarantine is stuck"));
+    .unwrap_or_else(|| panic!("{context}: flush, merge or quarantine is stuck"));
     check_answers(address, count, |error| names(error) && error.contains("quarantine"), &context);
     if is_open {
         running.kill();
@@ -225,20 +237,19 @@ fn check_acceptance(data: &Path, name: &str, count: u64, by_daemon: bool, contex
     let running = daemon(data).start();
     let address = running.address();
     check_answers(address, count, |error| error.contains(name), context);
-    // Nothing is left beside the files of the tree.
-    let tables = data.join("store/t.tsdb/tables");
-    let segments = || {
-        let tree: usize =
-            files(&data.join("store")).iter().map(|tree| files(&tree.join("tables")).len()).sum();
-        (tree as u64 == metric_value(address, "tsd_lsm_segments")).then_some(())
+    // No part is left beside those of the manifest.
+    let live = || {
+        (part_files(data).len() as u64 == metric_value(address, "tsd_parts_files")).then_some(())
     };
-    wait_for(PATIENCE, segments).unwrap_or_else(|| panic!("{context}: {:?}", files(&tables)));
+    wait_for(PATIENCE, live).unwrap_or_else(|| panic!("{context}: {:?}", part_files(data)));
 
     // The operator sees and accepts the loss, through the daemon.
     let list = quarantine(data, &["list"]);
     let listed = text(&list.stdout);
     assert!(list.status.success(), "{list:?}");
-    let part = name.replace("/tables/", "-");
+    let number = name.strip_prefix("t.tsdb/").and_then(|name| name.strip_suffix(".part"));
+    let number: u64 = number.and_then(|number| number.parse().ok()).expect("a number");
+    let part = format!("t.tsdb-{number}");
     assert!(listed.contains(&part) && listed.contains("  lost   "), "{listed}");
     assert!(listed.contains(&format!("tsdb quarantine accept {part}")), "{listed}");
     let json: Value =
@@ -280,7 +291,7 @@ fn check_accepted(running: &Daemon, count: u64, context: &str) {
     assert!(missing > 0, "{context}");
     let status = http(address, "GET", "/api/status", None).body;
     assert!(status.contains(r#""status":"ok""#), "{context}: {status}");
-    assert_eq!(metric_value(address, "tsd_lsm_quarantined_files"), 0, "{context}");
+    assert_eq!(metric_value(address, "tsd_parts_quarantined_files"), 0, "{context}");
 }
 
 #[test]
@@ -337,7 +348,7 @@ fn any_flipped_byte_is_refused_named_or_harmless() {
     let (seeds, first) = (number("DAMAGE_SEEDS", 12), number("DAMAGE_SEED", 1));
     let dir = directory();
     let original = dir.path().join("original");
-    // Rows in the tree, in several files, and more in the log.
+    // Rows in several parts, and more in the log.
     let (running, _) = populated(&original);
     let count = POINTS + 40;
     for metric in 0..METRICS {
@@ -423,7 +434,9 @@ fn check_damage(data: &Path, count: u64, context: &str) -> &'static str {
         let known = http(address, "GET", "/api/status", None).body;
         assert!(status == 204 || known.contains("t.tsdb-uid"), "{context}: {status} {known}");
     }
-    named |= metric_value(address, "tsd_lsm_quarantined_files") > 0;
+    for kind in ["lsm", "parts"] {
+        named |= metric_value(address, &format!("tsd_{kind}_quarantined_files")) > 0;
+    }
     assert!(running.terminate().success(), "{context}");
     if named { "named" } else { "harmless" }
 }

@@ -7,14 +7,16 @@
 //!
 //! | recording | contents |
 //! |---|---|
-//! | `embedded-log` | embedded store after SIGKILL: everything in the log, the tree empty |
-//! | `embedded-appends` | as `embedded-log`, with `tsd.storage.enable_appends`: append records |
-//! | `embedded-tables` | embedded store after two clean shutdowns: everything in tables of the tree |
+//! | `parts-log` | embedded store after SIGKILL: everything in the log, the tables empty |
+//! | `parts-appends` | as `parts-log`, with `tsd.storage.enable_appends`: append records |
+//! | `parts-tables` | embedded store after two clean shutdowns: points in parts, small tables in trees |
+//! | `embedded-log`, `embedded-appends`, `embedded-tables` | the same with points in trees (format 1): refused |
 //! | `hbase-log` | log of `tsd.storage.ack = log` after SIGKILL, before any row was flushed to HBase |
 //!
 //! `data/formats/README.md` has the command that makes new recordings.
 
 use std::{
+    collections::BTreeMap,
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -40,17 +42,51 @@ const SECOND: u64 = 1_599_998_400;
 
 #[test]
 fn an_embedded_store_with_everything_in_its_log_is_read() {
-    check_embedded("embedded-log");
+    check_embedded("parts-log");
 }
 
 #[test]
 fn an_embedded_store_with_append_records_in_its_log_is_read() {
-    check_embedded("embedded-appends");
+    check_embedded("parts-appends");
 }
 
 #[test]
 fn an_embedded_store_with_everything_in_tables_is_read() {
-    check_embedded("embedded-tables");
+    check_embedded("parts-tables");
+}
+
+#[test]
+fn an_embedded_store_with_points_in_trees_is_refused_unchanged() {
+    for name in ["embedded-log", "embedded-appends", "embedded-tables"] {
+        let data = in_process::directory();
+        copy(&recording(name), data.path());
+        let (log, started) = tsdb(data.path()).try_start();
+        let status = started.err().expect("a refusal");
+        assert_eq!(status.code(), Some(1), "{name}: {log}");
+        let line = log.lines().last().unwrap_or_default();
+        assert!(line.contains("schema.conf was written by an earlier version"), "{name}: {line}");
+        assert!(line.contains("--data"), "{name}: {line}");
+        assert_eq!(contents(data.path()), contents(&recording(name)), "{name}");
+    }
+}
+
+/// Every file below a directory with its bytes.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut pending = vec![directory.to_owned()];
+    while let Some(next) = pending.pop() {
+        for entry in fs::read_dir(next).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                pending.push(path);
+            } else {
+                let bytes = fs::read(&path).expect("a file");
+                let name = path.strip_prefix(directory).expect("a path below").to_owned();
+                found.insert(name, bytes);
+            }
+        }
+    }
+    found
 }
 
 #[test]
@@ -90,15 +126,15 @@ fn record_if_requested() {
     static RECORDED: Once = Once::new();
     if std::env::var(RECORD).is_ok_and(|value| value == "1") {
         RECORDED.call_once(|| {
-            record_embedded_log("embedded-log", "false");
-            record_embedded_log("embedded-appends", "true");
-            record_embedded_tables();
+            record_log("parts-log", "false");
+            record_log("parts-appends", "true");
+            record_tables();
             record_hbase_log();
         });
     }
 }
 
-fn record_embedded_log(name: &str, appends: &str) {
+fn record_log(name: &str, appends: &str) {
     let data = in_process::directory();
     let daemon = small(tsdb(data.path())).env("TSD_STORAGE_ENABLE_APPENDS", appends).start();
     assign_uids(daemon.address());
@@ -110,7 +146,7 @@ fn record_embedded_log(name: &str, appends: &str) {
     save(name, data.path());
 }
 
-fn record_embedded_tables() {
+fn record_tables() {
     let data = in_process::directory();
     let daemon = small(tsdb(data.path())).start();
     assign_uids(daemon.address());
@@ -120,7 +156,7 @@ fn record_embedded_tables() {
     write_second(daemon.address());
     write_annotations(daemon.address());
     assert!(daemon.terminate().success());
-    save("embedded-tables", data.path());
+    save("parts-tables", data.path());
 }
 
 fn record_hbase_log() {

@@ -23,12 +23,13 @@ use crate::tsdb;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
 
 /// Every crate that publishes metrics.
-const CRATES: [(&str, fn()); 6] = [
+const CRATES: [(&str, fn()); 7] = [
     ("tsd-server", tsd_server::describe_metrics),
     ("tsd-engine", tsd_engine::describe_metrics),
     ("tsd-storage", tsd_storage::describe_metrics),
     ("tsd-storage-wal", tsd_storage_wal::describe_metrics),
     ("tsd-storage-lsm", tsd_storage_lsm::describe_metrics),
+    ("tsd-storage-parts", tsd_storage_parts::describe_metrics),
     ("tsd-storage-hbase", tsd_storage_hbase::describe_metrics),
 ];
 

@@ -60,9 +60,9 @@ fn gauge(address: SocketAddr, name: &str) -> f64 {
 
 fn await_index(running: &Daemon) {
     let address = running.address();
-    let is_complete = || (gauge(address, "tsd_lsm_series_index_complete") > 0.0).then_some(());
+    let is_complete = || (gauge(address, "tsd_parts_series_index_complete") > 0.0).then_some(());
     wait_for(PATIENCE, is_complete).expect("a complete index");
-    assert_eq!(gauge(address, "tsd_lsm_series_index_series") as u64, HOSTS);
+    assert_eq!(gauge(address, "tsd_parts_series_index_series") as u64, HOSTS);
 }
 
 /// The answers to some queries after `rounds`, each checked in one value.
@@ -107,7 +107,7 @@ fn index_survives_kills_and_damage_and_answers_as_scans_do() {
     assert!(scanning.terminate().success());
 
     // Without its files, and with damaged ones, it is built again.
-    let files = data.join("store/series");
+    let files = data.join("store/points/series");
     let original: Vec<_> = fs::read_dir(&files)
         .expect("files")
         .map(|entry| entry.expect("an entry").path())

@@ -70,6 +70,11 @@ impl Replay {
             ("tsd.storage.fix_duplicates", "false"),
             ("tsd.storage.compaction.min_flush_threshold", "1000000"),
         ];
+        if store == GoldenStore::Embedded {
+            // Merges compact rows of this store when they are flushed. With this setting the row compactor
+            // does too.
+            settings.push(("tsd.storage.repair_appends", "true"));
+        }
         settings.extend(case.config.iter().map(|(key, value)| (key.as_str(), value.as_str())));
         let runtime = Runtime::new().expect("runtime");
         let node = in_process::start(&runtime, directory.path(), &settings)?;

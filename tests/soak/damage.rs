@@ -37,6 +37,14 @@ impl Conductor<'_> {
         format!("({file}byte {at}{}; {lost})", if kill { ", killed" } else { "" })
     }
 
+    /// Names of the losses that were not accepted.
+    fn losses(&self) -> Vec<String> {
+        let list = http(self.address(), "GET", "/api/quarantine", None);
+        let files: serde_json::Value = serde_json::from_str(&list.body).unwrap_or_default();
+        let names = files.as_array().into_iter().flatten();
+        names.filter_map(|file| Some(file["name"].as_str()?.to_owned())).collect()
+    }
+
     /// Reads all points; damage may show.
     fn read_everything(&self) {
         for series in self.run.all_series() {
@@ -56,7 +64,7 @@ impl Conductor<'_> {
     fn account_for_damage(&mut self) -> Option<String> {
         let run = self.run;
         let status = self.status();
-        let losses = self.environment.losses();
+        let losses = self.losses();
         if status.is_ok() && losses.is_empty() {
             return None;
         }
@@ -86,9 +94,9 @@ impl Conductor<'_> {
             }
         }
         let notes = self.check_annotations();
-        for loss in self.environment.losses() {
-            std::fs::remove_file(loss).expect("the record of a loss");
-        }
+        let accepted = serde_json::json!({ "files": self.losses() }).to_string();
+        let response = http(self.address(), "POST", "/api/quarantine/accept", Some(&accepted));
+        self.require(response.status == 200, || format!("a loss is not accepted: {response:?}"));
         self.wait_until_ok();
         let hours = failing.len();
         let mut lost = 0;
@@ -99,7 +107,6 @@ impl Conductor<'_> {
             }
         }
         run.figures.lost_to_damage.fetch_add(lost, SeqCst);
-        self.environment.empty_quarantine();
         Some(format!("{hours} hours named, {lost} points and {notes} annotations lost"))
     }
 

@@ -14,15 +14,15 @@ const RESERVE_BYTES: u64 = 8 << 20;
 
 /// Damage.
 pub(crate) struct FlippedByte {
-    /// The file.
-    id: String,
+    /// Name of the file.
+    name: String,
     pub(crate) at: u64,
 }
 
 impl FlippedByte {
     /// The file as errors name it.
     pub(crate) fn file(&self) -> String {
-        format!("t.tsdb/tables/{} ", self.id)
+        format!("t.tsdb/{} ", self.name)
     }
 }
 
@@ -134,50 +134,39 @@ impl Environment {
         fs::remove_file(self.disk().join("filler")).expect("the filler");
     }
 
-    /// Ids of the files that have the points now, the largest one first.
+    /// Directory of the parts of the data table.
+    fn parts(&self) -> PathBuf {
+        self.data().join("store/points/t.tsdb")
+    }
+
+    /// Names of the files that have the points now, the largest one first.
     fn live_files(&self) -> Vec<String> {
-        let table = self.data().join("store/t.tsdb");
-        let list = fs::read_to_string(table.join("FILES")).unwrap_or_default();
-        let ids = list.lines().filter_map(|line| line.strip_prefix("file ")?.split(' ').next());
-        let mut ids: Vec<String> = ids.map(str::to_owned).collect();
-        let bytes =
-            |id: &String| fs::metadata(table.join("tables").join(id)).map_or(0, |m| m.len());
-        ids.sort_by_key(|id| std::cmp::Reverse(bytes(id)));
-        ids
+        let files = fs::read_dir(self.parts()).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            files.filter_map(|file| file.file_name().into_string().ok()).collect();
+        names.retain(|name| name.ends_with(".part"));
+        let bytes = |name: &String| fs::metadata(self.parts().join(name)).map_or(0, |m| m.len());
+        names.sort_by_key(|name| std::cmp::Reverse(bytes(name)));
+        names
     }
 
     /// Flips a byte of a file of points: of the largest one, or of any.
     pub(crate) fn flip(&self, random: &mut SplitMix64) -> Option<FlippedByte> {
         let files = self.live_files();
         let most = if random.below(2) == 0 { 1 } else { files.len().max(1) as u64 };
-        let id = files.get(random.below(most) as usize)?.clone();
-        let path = self.data().join("store/t.tsdb/tables").join(&id);
+        let name = files.get(random.below(most) as usize)?.clone();
+        let path = self.parts().join(&name);
         let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
         let at = random.below(file.metadata().ok()?.len().max(1));
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).ok()?;
         file.write_all_at(&[byte[0] ^ 0x20], at).ok()?;
-        Some(FlippedByte { id, at })
+        Some(FlippedByte { name, at })
     }
 
     /// True if the file has not been replaced.
     pub(crate) fn is_live(&self, flipped: &FlippedByte) -> bool {
-        self.live_files().contains(&flipped.id)
-    }
-
-    /// Names of the losses that were not accepted.
-    pub(crate) fn losses(&self) -> Vec<PathBuf> {
-        let directory = fs::read_dir(self.data().join("store/quarantine"));
-        let paths = directory.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-        paths.filter(|path| path.extension().is_some_and(|is| is == "lost")).collect()
-    }
-
-    /// Removes what was kept of damaged files.
-    pub(crate) fn empty_quarantine(&self) {
-        for entry in fs::read_dir(self.data().join("store/quarantine")).into_iter().flatten() {
-            let Ok(entry) = entry else { continue };
-            let _ = fs::remove_file(entry.path());
-        }
+        self.live_files().contains(&flipped.name)
     }
 
     /// Number of files of the daemon, and their size.

@@ -21,7 +21,8 @@ use crate::{
 const SCHEMA_FILE: &str = "schema.conf";
 const LOCK_FILE: &str = "lock";
 const VERSION_KEY: &str = "format.version";
-const VERSION: u64 = 1;
+/// 1 had the points in the trees of the small tables.
+const VERSION: u64 = 2;
 /// Key of the checksum of the numbers; directories of earlier versions have none.
 const CHECK_KEY: &str = "format.check";
 
@@ -54,6 +55,18 @@ pub(crate) enum DataDirectoryError {
     /// A later version wrote the directory.
     #[error("{} was written by a later version (format {found}; this version supports {VERSION}), or is damaged: then restore it from a copy", path.display())]
     LaterVersion {
+        /// The schema file.
+        path: PathBuf,
+        /// The version found.
+        found: u64,
+    },
+    /// An earlier version wrote the directory.
+    #[error(
+        "{} was written by an earlier version (format {found}; this version supports only {VERSION}), or \
+         is damaged: then restore it from a copy. The data directory was not changed. Use another one \
+         (--data), and write the points of this one to it with the version that wrote them", path.display()
+    )]
+    EarlierVersion {
         /// The schema file.
         path: PathBuf,
         /// The version found.
@@ -141,6 +154,8 @@ impl DataDirectory {
             let error = config.bad_value("tsd.storage.data_directory", expected.to_owned());
             return Err(DataDirectoryError::Missing(error));
         }
+        // Before anything is changed, the lock file included.
+        check_version(&path.join(SCHEMA_FILE))?;
         fs::create_dir_all(&path).map_err(io)?;
         let mut directory =
             Self { path: path.clone(), schema: settings.schema, lock: lock(&path)? };
@@ -189,7 +204,7 @@ impl DataDirectory {
         self.path.join("log")
     }
 
-    /// Directory of the LSM tree.
+    /// Directory of the store.
     #[must_use]
     pub(crate) fn store(&self) -> PathBuf {
         self.path.join("store")
@@ -204,9 +219,6 @@ impl DataDirectory {
                 .ok_or_else(|| DataDirectoryError::MissingKey { path: path.clone(), key })
         };
         let found = number(VERSION_KEY)?;
-        if found > VERSION {
-            return Err(DataDirectoryError::LaterVersion { path, found });
-        }
         let width = |key| number(key).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let schema = TableSchema::try_new(
             width("tsd.storage.uid.width.metric")?,
@@ -239,6 +251,22 @@ impl Drop for DataDirectory {
     fn drop(&mut self) {
         // A child process that was forked meanwhile keeps the file open until it executes its program.
         let _ = self.lock.unlock();
+    }
+}
+
+/// Fails if another version wrote the directory. A file that cannot be read, or without a number, is
+/// reported later.
+fn check_version(path: &Path) -> Result<(), DataDirectoryError> {
+    let Ok(Some(file)) = PropertiesFile::read(path) else { return Ok(()) };
+    let found = file.value(VERSION_KEY).and_then(|value| value.parse::<u64>().ok());
+    match found {
+        Some(found) if found > VERSION => {
+            Err(DataDirectoryError::LaterVersion { path: path.to_owned(), found })
+        }
+        Some(found) if found < VERSION => {
+            Err(DataDirectoryError::EarlierVersion { path: path.to_owned(), found })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -431,13 +459,17 @@ mod tests {
     }
 
     #[test]
-    fn damage_and_later_versions_are_rejected() {
+    fn damage_and_other_versions_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(SCHEMA_FILE);
-        fs::write(&file, "format.version = 2").unwrap();
+        fs::write(&file, "format.version = 3").unwrap();
         let error = prepare(dir.path(), "").unwrap_err();
-        assert!(matches!(error, DataDirectoryError::LaterVersion { found: 2, .. }));
-        fs::write(&file, "format.version = 1\ntsd.storage.uid.width.metric = x").unwrap();
+        assert!(matches!(error, DataDirectoryError::LaterVersion { found: 3, .. }));
+        fs::write(&file, "format.version = 1").unwrap();
+        let error = prepare(dir.path(), "").unwrap_err();
+        assert!(matches!(error, DataDirectoryError::EarlierVersion { found: 1, .. }));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was created");
+        fs::write(&file, "format.version = 2\ntsd.storage.uid.width.metric = x").unwrap();
         let error = prepare(dir.path(), "").unwrap_err();
         assert!(matches!(error, DataDirectoryError::MissingKey { .. }));
     }

@@ -9,7 +9,7 @@ use tracing::{error, info};
 use tsd_engine::Rollups;
 use tsd_model::TableSchema;
 use tsd_storage::{DiskSpace, MemoryStorage, MeteredStorage, Storage, Table};
-use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
+use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable, TableKind};
 use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage};
 
 pub(crate) use self::hbase::{OnHBase, find_cluster, prefetch, table_names};
@@ -84,25 +84,16 @@ fn memory(settings: &Settings) -> OpenStore {
 async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow::Result<OpenStore> {
     let storage = &settings.storage;
     let directory = DataDirectory::prepare(storage, config, create)?;
-    let mut tables = tables(settings);
-    // The log may have rows of tables that the settings do not name any more.
-    for known in LsmStorage::existing_tables(&directory.store())? {
-        if !tables.iter().any(|spec| spec.table == known.table) {
-            tables.push(known);
-        }
-    }
-    for spec in tables.iter_mut().filter(|spec| spec.table == settings.engine.tables.data) {
-        spec.series = Some(directory.schema());
-    }
-    // One account of the disk, so that log, flushes and compactions together keep the reserve.
+    // One account of the disk, so that log, flushes and merges together keep the reserve.
     let space = Arc::new(DiskSpace::new(directory.path(), storage.reserve_bytes));
-    let lsm = LsmConfig {
+    let config = EmbeddedConfig {
         cache_bytes: storage.cache_bytes,
         space: Arc::clone(&space),
         open_files: storage.open_files,
-        ..LsmConfig::new(directory.store(), tables)
+        compacts_rows: compacts_rows(settings),
+        ..EmbeddedConfig::new(directory.store(), directory.schema(), tables(settings))
     };
-    let lsm = tokio::task::spawn_blocking(move || LsmStorage::open(&lsm)).await??;
+    let store = tokio::task::spawn_blocking(move || EmbeddedStorage::open(&config)).await??;
     let wal = WalConfig {
         memtable_bytes: storage.memtable_bytes,
         queue_bytes: storage.log_queue_bytes,
@@ -112,8 +103,8 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
         space: Some(space),
         ..WalConfig::new(directory.log())
     };
-    let tree = MeteredStorage::new("tree", Arc::new(lsm));
-    let (held, report) = WalStorage::open(wal, Arc::new(tree)).await.map_err(explain_damage)?;
+    let store = MeteredStorage::new("store", Arc::new(store));
+    let (held, report) = WalStorage::open(wal, Arc::new(store)).await.map_err(explain_damage)?;
     warn_of(&report);
     Ok(OpenStore {
         storage: Arc::new(MeteredStorage::new("log", Arc::new(held))),
@@ -130,20 +121,38 @@ pub(crate) fn all_tables(settings: &Settings) -> Vec<Table> {
 }
 
 /// All configured tables, each once.
-fn tables(settings: &Settings) -> Vec<TableSpec> {
+fn tables(settings: &Settings) -> Vec<EmbeddedTable> {
     let tables = &settings.engine.tables;
     let mut specs = vec![
-        TableSpec::points(tables.data.clone()),
-        TableSpec::cells(tables.uid.clone()),
-        TableSpec::cells(tables.meta.clone()),
-        TableSpec::cells(tables.tree.clone()),
+        EmbeddedTable::data(tables.data.clone()),
+        EmbeddedTable::cells(tables.uid.clone()),
+        EmbeddedTable::cells(tables.meta.clone()),
+        EmbeddedTable::cells(tables.tree.clone()),
     ];
     for table in settings.engine.rollups.iter().flat_map(Rollups::tables) {
         if !specs.iter().any(|spec| spec.table == table) {
-            specs.push(TableSpec::points(table));
+            let row_secs = row_secs(settings, &table);
+            specs.push(EmbeddedTable { table, kind: TableKind::Rollups { row_secs } });
         }
     }
     specs
+}
+
+/// Seconds of the longest row of a table of rollups or pre-aggregates.
+fn row_secs(settings: &Settings, table: &Table) -> u64 {
+    let intervals = settings.engine.rollups.iter().flat_map(|rollups| rollups.config.intervals());
+    let of_table = intervals.filter(|interval| {
+        [&interval.table, &interval.pre_aggregation_table]
+            .iter()
+            .any(|name| *name == table.as_str())
+    });
+    of_table.map(|interval| interval.row_span.seconds()).max().unwrap_or_default()
+}
+
+/// True if the store compacts rows as the row compactor of the engine would.
+fn compacts_rows(settings: &Settings) -> bool {
+    let engine = &settings.engine;
+    engine.compaction.enabled && !engine.rows.use_otsdb_timestamp
 }
 
 /// Adds what the operator can do about a damaged log.

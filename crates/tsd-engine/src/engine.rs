@@ -85,9 +85,13 @@ impl Engine {
     ///
     /// The engine runs until [`EngineHandle::shutdown`] or until the last handle is dropped.
     pub fn start(
-        config: EngineConfig,
+        mut config: EngineConfig,
         storage: Arc<dyn Storage>,
     ) -> Result<EngineHandle, StartError> {
+        // Only the row compactor repairs append columns.
+        if storage.compacts_rows(&config.tables.data) && !config.rows.repair_appends {
+            config.compaction.enabled = false;
+        }
         let filter = Arc::new(NameFilter::new(config.uids.filter.as_ref())?);
         let (started, outcome) = mpsc::sync_channel(1);
         thread::Builder::new()

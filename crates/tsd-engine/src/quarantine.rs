@@ -25,7 +25,7 @@ pub struct QuarantinedPart {
 pub struct LostPoints {
     /// Metrics that may have lost points, by name, or by UID if they have none; `None` if any may.
     pub metrics: Option<Vec<String>>,
-    /// Epoch seconds of the first and the end of the last hour, if only one metric is concerned.
+    /// Epoch seconds of the first and the end of the last hour, if they are known.
     pub time: Option<(u64, u64)>,
 }
 
@@ -63,6 +63,9 @@ async fn lost_points(
     file: &QuarantinedFile,
     rows: &LostRows,
 ) -> LostPoints {
+    if rows.time_secs.is_some() {
+        return LostPoints { metrics: None, time: rows.time_secs };
+    }
     let config = &shared.config;
     let mut series_tables = config.rollups.iter().flat_map(crate::Rollups::tables);
     if file.table != config.tables.data && !series_tables.any(|table| table == file.table) {

@@ -274,9 +274,9 @@ fn output_bytes(tree: &AnyTree, choice: &Choice) -> u64 {
 }
 
 fn remove_partial_outputs(table: &TableStore) {
-    let mut writer = table.writer();
+    let writer = table.writer();
     let compacting = table.compacting.lock().unwrap_or_else(PoisonError::into_inner);
-    table.remove_partial_outputs(&mut writer, &compacting);
+    table.remove_partial_outputs(&writer, &compacting);
 }
 
 /// Changes with every effective step.

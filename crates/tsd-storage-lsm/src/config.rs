@@ -2,29 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use tsd_model::TableSchema;
 use tsd_storage::{ClockMs, DiskSpace, Table, system_clock_ms};
-
-/// Encoding of a table's rows in its tree. Fixed at the creation of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableLayout {
-    /// An entry is a run of a row's cells, with packed points: data and rollup tables.
-    Points,
-    /// An entry is a cell: UID, meta and tree tables.
-    Cells,
-}
-
-/// A table of the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableSpec {
-    /// Name of the table.
-    pub table: Table,
-    /// Encoding of its rows.
-    pub layout: TableLayout,
-    /// Widths of its row keys, if there is an index of its series. A table that is opened once
-    /// without it loses the index, which is built again the next time.
-    pub series: Option<TableSchema>,
-}
 
 /// Configuration of a store.
 #[derive(Clone, Debug)]
@@ -32,7 +10,7 @@ pub struct LsmConfig {
     /// Directory of the store; created if missing. One process may have it open.
     pub dir: PathBuf,
     /// All tables. Other tables in the directory are not opened.
-    pub tables: Vec<TableSpec>,
+    pub tables: Vec<Table>,
     /// Capacity of the block cache of all tables, in bytes.
     pub cache_bytes: u64,
     /// Number of threads for reads; each scan and get uses one while it reads from disk.
@@ -56,7 +34,7 @@ impl LsmConfig {
 
     /// Default configuration: 64 MiB of cache, one read thread per core, 64 MiB of reserve.
     #[must_use]
-    pub fn new(dir: impl Into<PathBuf>, tables: Vec<TableSpec>) -> Self {
+    pub fn new(dir: impl Into<PathBuf>, tables: Vec<Table>) -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let dir = dir.into();
         Self {
@@ -68,25 +46,5 @@ impl LsmConfig {
             open_files: Self::DEFAULT_OPEN_FILES,
             clock: system_clock_ms,
         }
-    }
-}
-
-impl TableSpec {
-    /// A table of points.
-    #[must_use]
-    pub const fn points(table: Table) -> Self {
-        Self { table, layout: TableLayout::Points, series: None }
-    }
-
-    /// A table of points with an index of its series.
-    #[must_use]
-    pub const fn indexed_points(table: Table, schema: TableSchema) -> Self {
-        Self { table, layout: TableLayout::Points, series: Some(schema) }
-    }
-
-    /// A table of single cells.
-    #[must_use]
-    pub const fn cells(table: Table) -> Self {
-        Self { table, layout: TableLayout::Cells, series: None }
     }
 }

@@ -1,22 +1,42 @@
-//! Writes without the write-ahead log: each is a small ingestion of its own.
+//! Calls of the storage traits that are made to one table.
 
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
-use tsd_storage::{Column, FlushRows, Get, ReadVersion, StorageError, direct_write::LockedTable};
+use tsd_model::Row;
+use tsd_storage::{
+    BatchReader, Column, DirectTable, FlushRows, Get, ReadVersion, Scan, StorageError,
+    direct_write::LockedTable,
+};
 
-use crate::{ingest::WriterState, read::CellSelection, table::TableStore};
+use crate::{read::CellSelection, scanner::ScanJob, table::TableStore};
 
 /// A table and its writer.
-pub(crate) struct LockedTree<'a> {
+struct LockedTree<'a> {
     table: &'a TableStore,
-    writer: MutexGuard<'a, WriterState>,
+    writer: MutexGuard<'a, ()>,
 }
 
-impl TableStore {
-    /// Locks the table for a single write.
-    pub(crate) fn locked(&self) -> LockedTree<'_> {
-        LockedTree { table: self, writer: self.writer() }
+impl DirectTable for TableStore {
+    fn read_rows(&self, gets: &[Get]) -> Result<Vec<Option<Row>>, StorageError> {
+        gets.iter().map(|get| self.read_row(&get.row, &CellSelection::of_get(get))).collect()
+    }
+
+    fn scan(self: Arc<Self>, scan: Scan) -> Box<dyn BatchReader> {
+        Box::new(ScanJob::new(self, scan))
+    }
+
+    // Before the writer's lock, which a repair by the compactor needs.
+    fn before_write(&self) -> Result<(), StorageError> {
+        self.signal().stall_on_l0(self).inspect_err(|_| self.metrics.ingest_errors.increment(1))
+    }
+
+    fn lock(&self) -> Box<dyn LockedTable + '_> {
+        Box::new(LockedTree { table: self, writer: self.writer() })
+    }
+
+    fn read_version(&self) -> ReadVersion {
+        Self::read_version(self)
     }
 }
 
@@ -28,7 +48,7 @@ impl LockedTable for LockedTree<'_> {
     }
 
     fn apply(&mut self, rows: &mut dyn FlushRows) -> Result<(), StorageError> {
-        self.table.ingest(&mut self.writer, rows)
+        self.table.ingest(&self.writer, rows)
     }
 
     fn read_version(&self) -> ReadVersion {

@@ -1,7 +1,6 @@
 //! The directory of a store: its lock file and the list of its tables.
 //!
-//! The list ends with its checksum (stores of earlier versions have none). A damaged list is made
-//! again from the configured tables: it protects their layouts, it does not define them.
+//! The list ends with its checksum. A damaged list is made again from the configured tables.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -11,13 +10,13 @@ use std::{
 
 use tsd_storage::{LogMark, StorageError, Table};
 
-use crate::{TableLayout, TableSpec, checksum, manifest::replace_file};
+use crate::{checksum, manifest::replace_file};
 
 /// File that lists the tables.
 const TABLES_FILE: &str = "TABLES";
 /// File with the mark of the log in front.
 const LOG_MARK_FILE: &str = "LOG";
-const VERSION_LINE: &str = "saltern lsm 1";
+const VERSION_LINE: &str = "saltern lsm 2";
 
 /// A locked directory; dropping it unlocks it.
 #[derive(Debug)]
@@ -27,9 +26,8 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Creates the directory if missing, locks it, checks the layouts of existing tables and adds
-    /// new ones.
-    pub(crate) fn open(path: &Path, tables: &[TableSpec]) -> Result<Self, StorageError> {
+    /// Creates the directory if missing, locks it and adds new tables to the list.
+    pub(crate) fn open(path: &Path, tables: &[Table]) -> Result<Self, StorageError> {
         let failed = |source| StorageError::io(format!("opening {}", path.display()), source);
         fs::create_dir_all(path).map_err(failed)?;
         let lock = File::options()
@@ -65,33 +63,20 @@ impl Directory {
     }
 
     /// Path of the tree of a table.
-    pub(crate) fn tree_path(&self, spec: &TableSpec) -> PathBuf {
-        self.path.join(spec.tree_name())
+    pub(crate) fn tree_path(&self, table: &Table) -> PathBuf {
+        self.path.join(tree_name(table))
     }
 
-    fn register(&self, tables: &[TableSpec]) -> Result<(), StorageError> {
+    fn register(&self, tables: &[Table]) -> Result<(), StorageError> {
         let path = self.path.join(TABLES_FILE);
         let list = read_tables(&path)?;
         if list.is_none() {
             tracing::error!(file = %path.display(), "the list of tables is damaged; it is made again");
         }
         let TableList { mut text, tables: existing } = list.unwrap_or_else(TableList::new);
-        for spec in tables {
-            match existing.iter().find(|existing| existing.table == spec.table) {
-                Some(existing) if existing.layout == spec.layout => {}
-                Some(existing) => {
-                    return Err(damaged_file(
-                        &path,
-                        &format!("table {} has another layout", existing.table),
-                    ));
-                }
-                None => {
-                    text.push_str(layout_name(spec.layout));
-                    text.push(' ');
-                    text.push_str(spec.table.as_str());
-                    text.push('\n');
-                }
-            }
+        for table in tables.iter().filter(|table| !existing.contains(table)) {
+            text.push_str(table.as_str());
+            text.push('\n');
         }
         checksum::seal(&mut text);
         if fs::read(&path).is_ok_and(|stored| stored == text.as_bytes()) {
@@ -119,22 +104,25 @@ impl Directory {
     }
 }
 
-/// Tables of the store in a directory; empty if there is no store, or its list is damaged.
-pub(crate) fn existing_tables(path: &Path) -> Result<Vec<TableSpec>, StorageError> {
+/// The tables of the store in a directory, in the order of their creation; empty if there is no store,
+/// or its list is damaged. For tools that open a store with its existing tables.
+///
+/// # Errors
+///
+/// [`StorageError::Damaged`] if another version wrote the list, or an error of the disk.
+pub fn existing_tables(path: &Path) -> Result<Vec<Table>, StorageError> {
     Ok(read_tables(&path.join(TABLES_FILE))?.map_or_else(Vec::new, |list| list.tables))
 }
 
-impl TableSpec {
-    /// Name of the directory of the table's tree.
-    pub(crate) fn tree_name(&self) -> String {
-        file_name(self.table.as_str())
-    }
+/// Name of the directory of a table's tree.
+pub(crate) fn tree_name(table: &Table) -> String {
+    file_name(table.as_str())
 }
 
 struct TableList {
     /// Without the checksum.
     text: String,
-    tables: Vec<TableSpec>,
+    tables: Vec<Table>,
 }
 
 impl TableList {
@@ -155,50 +143,14 @@ fn read_tables(path: &Path) -> Result<Option<TableList>, StorageError> {
             return Err(StorageError::io(format!("reading {}", path.display()), error));
         }
     };
-    // In a list without a checksum every line is a table.
-    let has_checksum = text.lines().last().is_some_and(|line| parse_table(line).is_none());
-    let (body, is_sealed) = match checksum::unseal(&text) {
-        Some(body) => (body, true),
-        None if has_checksum && text.lines().count() > 1 => return Ok(None),
-        None => (text.as_str(), false),
-    };
+    let Some(body) = checksum::unseal(&text) else { return Ok(None) };
     let mut lines = body.lines();
-    let version = lines.next().unwrap_or_default();
-    if version != VERSION_LINE {
-        if is_sealed || version.starts_with("saltern lsm ") {
-            return Err(damaged_file(path, "written by another version"));
-        }
-        return Ok(None);
+    if lines.next() != Some(VERSION_LINE) {
+        let text = format!("{}: written by another version", path.display());
+        return Err(StorageError::Damaged(text.into()));
     }
-    let tables: Option<Vec<_>> = lines.map(parse_table).collect();
-    Ok(tables.map(|tables| TableList { text: body.to_owned(), tables }))
-}
-
-fn parse_table(line: &str) -> Option<TableSpec> {
-    let (layout, name) = line.split_once(' ')?;
-    if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return None;
-    }
-    Some(TableSpec { table: Table::new(name), layout: parse_layout(layout)?, series: None })
-}
-
-fn damaged_file(path: &Path, what: &str) -> StorageError {
-    StorageError::Damaged(Arc::from(format!("{}: {what}", path.display())))
-}
-
-const fn layout_name(layout: TableLayout) -> &'static str {
-    match layout {
-        TableLayout::Points => "points",
-        TableLayout::Cells => "cells",
-    }
-}
-
-fn parse_layout(name: &str) -> Option<TableLayout> {
-    match name {
-        "points" => Some(TableLayout::Points),
-        "cells" => Some(TableLayout::Cells),
-        _ => None,
-    }
+    let tables = lines.map(Table::new).collect();
+    Ok(Some(TableList { text: body.to_owned(), tables }))
 }
 
 /// The table of a tree, by the name of the tree's directory.
@@ -262,46 +214,35 @@ mod tests {
     }
 
     #[test]
-    fn layout_of_a_table_is_fixed() {
+    fn tables_are_listed_in_the_order_of_their_creation() {
         let dir = tempfile::tempdir().unwrap();
-        let [data, uid] = ["tsdb", "tsdb-uid"].map(Table::new);
-        let open = |tables: &[TableSpec]| Directory::open(dir.path(), tables).map(|_| ());
-        open(&[TableSpec::points(data.clone())]).unwrap();
-        open(&[TableSpec::cells(uid.clone())]).unwrap();
-        open(&[TableSpec::cells(uid), TableSpec::points(data.clone())]).unwrap();
-        let existing = existing_tables(dir.path()).unwrap();
-        assert_eq!(
-            existing,
-            [TableSpec::points(data.clone()), TableSpec::cells(Table::new("tsdb-uid"))]
-        );
-        assert!(
-            open(&[TableSpec::cells(data)]).unwrap_err().to_string().contains("another layout")
-        );
-        fs::write(dir.path().join("TABLES"), "saltern lsm 9\n").unwrap();
+        let [meta, uid] = ["tsdb-meta", "tsdb-uid"].map(Table::new);
+        let open = |tables: &[Table]| Directory::open(dir.path(), tables).map(|_| ());
+        open(std::slice::from_ref(&uid)).unwrap();
+        open(&[meta.clone(), uid.clone()]).unwrap();
+        assert_eq!(existing_tables(dir.path()).unwrap(), [uid, meta]);
+        let mut text = String::from("saltern lsm 9\n");
+        checksum::seal(&mut text);
+        fs::write(dir.path().join("TABLES"), text).unwrap();
         assert!(open(&[]).is_err());
     }
 
     #[test]
     fn a_damaged_list_of_tables_is_made_again() {
         let dir = tempfile::tempdir().unwrap();
-        let specs = [TableSpec::points(Table::new("tsdb")), TableSpec::cells(Table::new("uid"))];
-        drop(Directory::open(dir.path(), &specs).unwrap());
+        let tables = ["meta", "uid"].map(Table::new);
+        drop(Directory::open(dir.path(), &tables).unwrap());
         let path = dir.path().join("TABLES");
         let intact = fs::read(&path).unwrap();
         for at in 0..intact.len() {
             let mut bytes = intact.clone();
             *bytes.get_mut(at).unwrap() ^= 0x10;
             fs::write(&path, bytes).unwrap();
-            drop(Directory::open(dir.path(), &specs).unwrap());
+            drop(Directory::open(dir.path(), &tables).unwrap());
             assert_eq!(fs::read(&path).unwrap(), intact, "{at}");
         }
         fs::write(&path, intact.get(..7).unwrap()).unwrap();
-        drop(Directory::open(dir.path(), &specs).unwrap());
-        assert_eq!(fs::read(&path).unwrap(), intact);
-        // The list of an earlier version.
-        fs::write(&path, "saltern lsm 1\npoints tsdb\ncells uid\n").unwrap();
-        assert_eq!(existing_tables(dir.path()).unwrap(), specs);
-        drop(Directory::open(dir.path(), &specs).unwrap());
+        drop(Directory::open(dir.path(), &tables).unwrap());
         assert_eq!(fs::read(&path).unwrap(), intact);
     }
 

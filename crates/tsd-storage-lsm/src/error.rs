@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tsd_model::PackedRunError;
 use tsd_storage::{StorageError, Table};
 
 /// Classifies an error of a tree; `doing` is the operation, such as "reading".
@@ -32,9 +31,4 @@ pub(crate) fn describe(error: &lsm_tree::Error) -> String {
 /// The error of an entry that cannot be decoded.
 pub(crate) fn damaged(table: &Table, what: impl std::fmt::Display) -> StorageError {
     StorageError::Damaged(Arc::from(format!("an entry of table {table}: {what}")))
-}
-
-/// The error of a packed run that cannot be decoded.
-pub(crate) fn damaged_run(table: &Table) -> impl Fn(PackedRunError) -> StorageError {
-    move |error| damaged(table, error)
 }

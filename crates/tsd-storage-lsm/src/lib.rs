@@ -1,13 +1,11 @@
-//! Storage backend: runs of row cells in a log-structured merge tree.
+//! Storage backend for small tables (UIDs, meta data, trees): cells in log-structured merge trees.
 //!
-//! The cost of a tree is per entry, not per byte, so an entry is a packed run of a row's cells
-//! ([`TableLayout::Points`]). The write-ahead log flushes rows by sorted ingestion; every other
-//! write is a small ingestion of its own. Of time series the crate knows only the format of a point
-//! cell.
+//! An entry is a cell. The write-ahead log flushes rows by sorted ingestion; every other write is a
+//! small ingestion of its own. Tables of points are in parts (`tsd-storage-parts`).
 //!
 //! ```text
 //! <dir>/LOCK             locked while a store is open
-//! <dir>/TABLES           format version, and the tables with their layouts
+//! <dir>/TABLES           format version, and the tables
 //! <dir>/t.<table>/       one tree per table
 //! <dir>/quarantine/      damaged files that were quarantined
 //! ```
@@ -31,16 +29,15 @@ mod quarantine;
 mod read;
 mod reclaim;
 mod repair;
-mod row_merge;
 mod salvage;
 mod scanner;
-mod series;
 mod storage;
 mod table;
 
 #[cfg(test)]
 mod tests;
 
-pub use config::{LsmConfig, TableLayout, TableSpec};
+pub use config::LsmConfig;
+pub use directory::existing_tables;
 pub use metrics::describe_metrics;
-pub use storage::LsmStorage;
+pub use storage::{LsmStorage, LsmTables};

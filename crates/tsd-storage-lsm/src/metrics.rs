@@ -12,8 +12,6 @@ pub(crate) struct TableMetrics {
     pub(crate) rows: Counter,
     /// Bytes of entries written.
     pub(crate) entry_bytes: Counter,
-    /// Row merges: rows whose entries were replaced by one.
-    pub(crate) merged_rows: Counter,
     /// Duration of ingestions.
     pub(crate) ingest_seconds: Histogram,
     /// Failed ingestions.
@@ -36,7 +34,6 @@ impl TableMetrics {
         Self {
             rows: counter!("tsd_lsm_ingested_rows_total", &labels),
             entry_bytes: counter!("tsd_lsm_ingested_bytes_total", &labels),
-            merged_rows: counter!("tsd_lsm_merged_rows_total", &labels),
             ingest_seconds: histogram!("tsd_lsm_ingestion_seconds", &labels),
             ingest_errors: counter!("tsd_lsm_ingestion_errors_total", &labels),
             read_rows: counter!("tsd_lsm_read_rows_total", &labels),
@@ -56,11 +53,6 @@ pub fn describe_metrics() {
             "Steps of LSM compaction that failed or lacked disk space.",
         ),
         ("tsd_lsm_compaction_steps_total", "Completed steps of LSM compaction."),
-        (
-            "tsd_lsm_series_index_built_rows_total",
-            "Rows visited to build the series index: it was missing or damaged.",
-        ),
-        ("tsd_lsm_merged_rows_total", "Row merges: rows whose entries were replaced by one."),
         ("tsd_lsm_ingested_bytes_total", "Bytes of entries written by ingestion."),
         ("tsd_lsm_ingested_rows_total", "Rows written by ingestion."),
         ("tsd_lsm_ingestion_errors_total", "Failed ingestions."),
@@ -92,23 +84,6 @@ pub fn describe_metrics() {
             "tsd_lsm_quarantined_bytes",
             Unit::Bytes,
             "Size of the damaged files that were quarantined.",
-        ),
-        (
-            "tsd_lsm_series_index_series",
-            Unit::Count,
-            "Series of the data table in the series index.",
-        ),
-        ("tsd_lsm_series_index_metrics", Unit::Count, "Metrics in the series index."),
-        ("tsd_lsm_series_index_memory_bytes", Unit::Bytes, "Memory of the series index, about."),
-        (
-            "tsd_lsm_series_index_complete",
-            Unit::Count,
-            "1 if queries use the series index, 0 while it is built.",
-        ),
-        (
-            "tsd_lsm_series_index_load_seconds",
-            Unit::Seconds,
-            "Duration of the load of the series index at the start.",
         ),
     ] {
         describe_gauge!(name, unit, text);

@@ -49,7 +49,11 @@ pub(crate) struct KeyRange {
 impl KeyRange {
     fn rows(&self) -> LostRows {
         let row = |key: &[u8]| Some(key_encoding::decode(key)?.0.into());
-        LostRows { first: row(&self.start), last: self.end.as_deref().and_then(row) }
+        LostRows {
+            first: row(&self.start),
+            last: self.end.as_deref().and_then(row),
+            time_secs: None,
+        }
     }
 
     fn overlaps(&self, start: &[u8], end: Option<&[u8]>) -> bool {

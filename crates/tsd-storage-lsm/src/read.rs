@@ -1,4 +1,4 @@
-//! Reads rows from a tree: decodes keys, merges entries, selects cells.
+//! Reads rows from a tree: decodes keys, selects cells.
 
 use std::ops::Bound;
 
@@ -8,11 +8,10 @@ use tsd_model::{Cell, Family, Row};
 use tsd_storage::{Get, Scan, StorageError, decode_family};
 
 use crate::{
-    TableLayout, entry,
-    error::{damaged, damaged_run, describe},
+    entry,
+    error::{damaged, describe},
     key_encoding,
     repair::is_damage,
-    row_merge::{self, RowContents},
     table::TableStore,
 };
 
@@ -50,13 +49,9 @@ impl<'a> CellSelection<'a> {
         self.selects_column(cell.family, &cell.qualifier)
             && self.time_range_ms.is_none_or(|(from, to)| (from..to).contains(&cell.timestamp_ms))
     }
-
-    fn is_all(&self) -> bool {
-        self.family.is_none() && self.time_range_ms.is_none()
-    }
 }
 
-/// The entries of one row in key order, which for points is from old to new.
+/// The entries of one row in key order.
 #[derive(Debug)]
 pub(crate) struct RowEntries {
     pub(crate) key: Bytes,
@@ -228,9 +223,9 @@ impl TableStore {
         selection: &CellSelection<'_>,
     ) -> Result<Option<Row>, StorageError> {
         let row_key = key_encoding::encoded(key);
-        let entries = match (self.layout, selection.family, selection.qualifiers) {
-            // In this layout a column is one key, so the get uses bloom filters.
-            (TableLayout::Cells, Some(family), [qualifier]) => {
+        let entries = match (selection.family, selection.qualifiers) {
+            // A column is one key, so the get uses bloom filters.
+            (Some(family), [qualifier]) => {
                 let column = column_key(&row_key, family, qualifier);
                 let end = [column.as_slice(), &[0]].concat();
                 let value = self.read_latest(|tree| {
@@ -252,55 +247,20 @@ impl TableStore {
         self.select(row, selection)
     }
 
-    /// Merges the entries of a row and selects cells; `None` if none is selected.
+    /// Selects cells of a row; `None` if none is selected.
     pub(crate) fn select(
         &self,
         row: RowEntries,
         selection: &CellSelection<'_>,
     ) -> Result<Option<Row>, StorageError> {
         self.metrics.read_rows.increment(1);
-        let mut contents = self.merge(&row)?;
-        if !selection.is_all() {
-            self.restrict(&mut contents, selection)?;
+        let mut cells = Vec::with_capacity(row.entries.len());
+        for (key, value) in &row.entries {
+            let cell = cell(key, row.prefix_len, value);
+            cells.push(cell.ok_or_else(|| damaged(&self.name, "not a cell"))?);
         }
-        let RowContents { cells, runs } = contents;
-        Ok((!cells.is_empty() || !runs.is_empty()).then_some(Row { key: row.key, cells, runs }))
-    }
-
-    fn merge(&self, row: &RowEntries) -> Result<RowContents, StorageError> {
-        match self.layout {
-            TableLayout::Points => {
-                row_merge::merge_entries(row.entries.iter().map(|(_, value)| value))
-                    .map_err(damaged_run(&self.name))
-            }
-            TableLayout::Cells => {
-                let cells = row
-                    .entries
-                    .iter()
-                    .map(|(key, value)| single_cell(key, row.prefix_len, value))
-                    .collect::<Option<_>>()
-                    .ok_or_else(|| damaged(&self.name, "not a cell"))?;
-                Ok(RowContents { cells, runs: Vec::new() })
-            }
-        }
-    }
-
-    /// Removes cells that are not selected; expands runs only if a part of them is.
-    fn restrict(
-        &self,
-        contents: &mut RowContents,
-        selection: &CellSelection<'_>,
-    ) -> Result<(), StorageError> {
-        if selection.family.is_some_and(|f| f != Family::T) {
-            contents.runs.clear();
-        } else if !selection.qualifiers.is_empty() {
-            contents.runs.retain(|r| selection.qualifiers.iter().any(|q| r.may_contain_column(q)));
-        }
-        if !selection.qualifiers.is_empty() || selection.time_range_ms.is_some() {
-            contents.expand().map_err(damaged_run(&self.name))?;
-        }
-        contents.cells.retain(|cell| selection.selects(cell));
-        Ok(())
+        cells.retain(|cell| selection.selects(cell));
+        Ok((!cells.is_empty()).then(|| Row::from_cells(row.key, cells)))
     }
 }
 
@@ -324,13 +284,13 @@ fn probe(
     table.range((Bound::Included(lower), upper)).take(entries + 1).try_for_each(|e| e.map(|_| ()))
 }
 
-/// Key of the entry of a cell in the layout `Cells`.
+/// Key of the entry of a cell.
 pub(crate) fn column_key(row_key: &[u8], family: Family, qualifier: &[u8]) -> Vec<u8> {
     [row_key, &[family as u8], qualifier].concat()
 }
 
-fn single_cell(key: &Bytes, prefix_len: usize, value: &Bytes) -> Option<Cell> {
+fn cell(key: &Bytes, prefix_len: usize, value: &Bytes) -> Option<Cell> {
     let family = decode_family(*key.get(prefix_len)?)?;
-    let (timestamp_ms, value) = entry::decode_single(value)?;
+    let (timestamp_ms, value) = entry::decode(value)?;
     Some(Cell { family, qualifier: key.slice(prefix_len + 1..), value, timestamp_ms })
 }

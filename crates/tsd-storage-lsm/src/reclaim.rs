@@ -74,15 +74,15 @@ pub(crate) fn reclaim(table: &TableStore) -> Result<bool, StorageError> {
     let mut result = collected.map(|()| count > 0);
     if count > 0 {
         let replacements = replacements.into_iter().map(|(replacement, _)| replacement).collect();
-        let mut writer = table.writer();
-        if let Err(error) = table.replace(&mut writer, &tree, replacements) {
+        let writer = table.writer();
+        if let Err(error) = table.replace(&writer, &tree, replacements) {
             result = Err(error);
         } else {
             tracing::info!(table = %table.name, files = count, bytes = freed, "deleted entries were removed, as the disk is full");
         }
     }
     if table.has_partial_outputs() {
-        table.remove_partial_outputs(&mut table.writer(), &compacting);
+        table.remove_partial_outputs(&table.writer(), &compacting);
     }
     result
 }
@@ -175,7 +175,7 @@ fn copy_visible(
     let id = tree.get_next_table_id();
     // Until the new file is part of the tree.
     table.note_partial_outputs();
-    let mut writer = file_writer(table.dir().file_path(id), id, table.layout).map_err(failed)?;
+    let mut writer = file_writer(table.dir().file_path(id), id).map_err(failed)?;
     let mut range: Option<(Vec<u8>, Vec<u8>)> = None;
     for entry in VisibleEntries::of(tree, file, is_oldest) {
         let (mut entry, is_visible) = entry.map_err(failed)?;

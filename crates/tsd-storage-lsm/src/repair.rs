@@ -15,7 +15,6 @@ use lsm_tree::{Cache, Checksum};
 use tsd_storage::StorageError;
 
 use crate::{
-    TableLayout,
     manifest::{Manifest, ManifestError, TABLES, TreeFile, is_medium_error, newest_version},
     quarantine::{KeyRange, Quarantine, QuarantineRecord},
     salvage::{self, NewFile, Salvaged},
@@ -25,7 +24,6 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TreeDir<'a> {
     pub(crate) dir: &'a Path,
-    pub(crate) layout: TableLayout,
     pub(crate) quarantine: &'a Quarantine,
 }
 
@@ -137,7 +135,7 @@ impl TreeDir<'_> {
             let range = &self.open(file, false, false).ok()?.metadata.key_range;
             Some((range.min().to_vec(), range.max().to_vec()))
         });
-        let new = NewFile { path: self.file_path(id), id, layout: self.layout };
+        let new = NewFile { path: self.file_path(id), id };
         let Salvaged { what, lost, copy, range } =
             salvage::salvage(&self.file_path(file.id), range.as_ref(), new).map_err(io_error)?;
         let by = copy.map(|checksum| TreeFile { id, checksum, seqno: file.seqno, range });

@@ -21,7 +21,7 @@ use lsm_tree::{
     },
 };
 
-use crate::{TableLayout, manifest::is_medium_error, quarantine::KeyRange, table};
+use crate::{manifest::is_medium_error, quarantine::KeyRange, table};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -46,7 +46,6 @@ pub(crate) struct Salvaged {
 pub(crate) struct NewFile {
     pub(crate) path: PathBuf,
     pub(crate) id: u64,
-    pub(crate) layout: TableLayout,
 }
 
 /// Copies the intact blocks of `source`, whose keys are within `range` if that is known.
@@ -67,7 +66,7 @@ pub(crate) fn salvage(
         }
         Err(error) => return Err(error.into()),
     };
-    let mut writer = table::file_writer(new.path, new.id, new.layout)?;
+    let mut writer = table::file_writer(new.path, new.id)?;
     let mut blocks = Blocks { bytes: &bytes, at: 0 };
     let mut fault: Option<String> = None;
     let mut lost = Vec::new();

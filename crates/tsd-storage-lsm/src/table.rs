@@ -25,31 +25,22 @@ use lsm_tree::{
 use tsd_storage::{DiskSpace, ReadVersion, StorageError, Table};
 
 use crate::{
-    TableLayout, TableSpec,
     compactor::CompactionSignal,
     error::tree_error,
-    ingest::WriterState,
     manifest::{Manifest, file_checksum, is_medium_error},
     metrics::TableMetrics,
     quarantine::Quarantine,
     reclaim::Reclaimed,
     repair::{Replacement, TreeDir, repair_error},
-    series::TableSeries,
 };
 
-/// A block has about fifty runs of compacted hours. Measured on such hours: 4 KiB blocks need 2 %
-/// more space, 64 KiB blocks 0.6 % less, and a get reads a whole block. LZ4 saves 10 %, mostly of
-/// the keys.
-const POINTS_BLOCK_BYTES: u32 = 16 * 1024;
-const CELLS_BLOCK_BYTES: u32 = 8 * 1024;
-/// Bits per key of the bloom filters of cells. A get of a row of points is a range read, for which
-/// filters are of no use.
-const CELLS_FILTER: BloomConstructionPolicy = BloomConstructionPolicy::BitsPerKey(10.0);
+const BLOCK_BYTES: u32 = 8 * 1024;
+/// Bits per key of the bloom filters.
+const FILTER: BloomConstructionPolicy = BloomConstructionPolicy::BitsPerKey(10.0);
 
 /// A table. The tree has no memtable, so each version of it is a snapshot.
 pub(crate) struct TableStore {
     pub(crate) name: Table,
-    pub(crate) layout: TableLayout,
     /// Directory of the tree.
     path: PathBuf,
     tree: RwLock<AnyTree>,
@@ -57,8 +48,8 @@ pub(crate) struct TableStore {
     pub(crate) seqno: SequenceNumberCounter,
     /// Number of writes, counted when they are visible.
     pub(crate) writes: AtomicU64,
-    /// State of the single writer.
-    pub(crate) write: Mutex<WriterState>,
+    /// Owned by the single writer.
+    pub(crate) write: Mutex<()>,
     /// Owned while a compaction writes files.
     pub(crate) compacting: Mutex<()>,
     outputs: Mutex<Outputs>,
@@ -69,8 +60,6 @@ pub(crate) struct TableStore {
     pub(crate) reclaimed: Mutex<Reclaimed>,
     context: TableContext,
     pub(crate) metrics: TableMetrics,
-    /// The index of its series.
-    pub(crate) series: Option<Arc<TableSeries>>,
 }
 
 /// The files that were part of a version of the tree.
@@ -113,40 +102,21 @@ pub(crate) struct TableContext {
     pub(crate) quarantine: Arc<Quarantine>,
 }
 
-/// Opens the index of a table's series, if it has one.
-fn open_series(
-    path: &Path,
-    spec: &TableSpec,
-    is_empty: bool,
-) -> Result<Option<Arc<TableSeries>>, StorageError> {
-    let Some(store) = path.parent() else { return Ok(None) };
-    let tree = spec.tree_name();
-    let Some(schema) = spec.series else {
-        TableSeries::discard(store, &tree)?;
-        return Ok(None);
-    };
-    let series = TableSeries::open(store, (&tree, &spec.table), schema, is_empty)?;
-    Ok(Some(Arc::new(series)))
-}
-
 impl TableStore {
     pub(crate) fn open(
         path: PathBuf,
-        spec: &TableSpec,
+        name: &Table,
         context: TableContext,
     ) -> Result<Self, StorageError> {
-        let dir = TreeDir { dir: &path, layout: spec.layout, quarantine: &context.quarantine };
+        let dir = TreeDir { dir: &path, quarantine: &context.quarantine };
         dir.prepare()?;
         let seqno = SequenceNumberCounter::default();
-        let tree = open_tree(&path, spec.layout, &seqno, &context)
-            .map_err(|e| tree_error("opening", &spec.table, e))?;
-        // Above every stored number, also those in the keys of runs: the number of a run is
-        // assigned before the sequence number of its entry.
+        let tree =
+            open_tree(&path, &seqno, &context).map_err(|e| tree_error("opening", name, e))?;
+        // Above every stored number.
         seqno.set(tree.get_highest_seqno().map_or(1, |highest| highest + 1));
-        let series = open_series(&path, spec, tree.table_count() == 0)?;
         let table = Self {
-            name: spec.table.clone(),
-            layout: spec.layout,
+            name: name.clone(),
             path,
             tree: RwLock::new(tree),
             seqno,
@@ -158,8 +128,7 @@ impl TableStore {
             suspects: Mutex::default(),
             reclaimed: Mutex::default(),
             context,
-            metrics: TableMetrics::new(spec.table.as_str()),
-            series,
+            metrics: TableMetrics::new(name.as_str()),
         };
         table.version_changed();
         Ok(table)
@@ -183,7 +152,7 @@ impl TableStore {
     }
 
     pub(crate) fn dir(&self) -> TreeDir<'_> {
-        TreeDir { dir: &self.path, layout: self.layout, quarantine: &self.context.quarantine }
+        TreeDir { dir: &self.path, quarantine: &self.context.quarantine }
     }
 
     /// Version for a row compaction that is planned from a later read.
@@ -233,7 +202,7 @@ impl TableStore {
     /// Removes the files of failed writes. No other write may be in progress, hence the guards.
     pub(crate) fn remove_partial_outputs(
         &self,
-        _writer: &mut WriterState,
+        _writer: &MutexGuard<'_, ()>,
         _compacting: &MutexGuard<'_, ()>,
     ) {
         self.version_changed();
@@ -307,7 +276,7 @@ impl TableStore {
         let compacting = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
         let repaired = self.repair_suspects(&suspects, &compacting);
         if self.has_partial_outputs() {
-            self.remove_partial_outputs(&mut self.writer(), &compacting);
+            self.remove_partial_outputs(&self.writer(), &compacting);
         }
         drop(compacting);
         let Repaired { replaced, intact } = repaired?;
@@ -354,7 +323,7 @@ impl TableStore {
         }
         let replaced = replacements.len();
         if replaced > 0 {
-            self.replace(&mut self.writer(), &tree, replacements)?;
+            self.replace(&self.writer(), &tree, replacements)?;
         }
         Ok(Repaired { replaced, intact })
     }
@@ -362,7 +331,7 @@ impl TableStore {
     /// Replaces files of the tree. No compaction runs.
     pub(crate) fn replace(
         &self,
-        _writer: &mut WriterState,
+        _writer: &MutexGuard<'_, ()>,
         tree: &AnyTree,
         replacements: Vec<Replacement>,
     ) -> Result<(), StorageError> {
@@ -374,7 +343,7 @@ impl TableStore {
         }
         self.dir().write(&mut manifest).map_err(failed)?;
         let next_id = tree.next_table_id();
-        let opened = open_tree(&self.path, self.layout, &self.seqno, &self.context);
+        let opened = open_tree(&self.path, &self.seqno, &self.context);
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {
@@ -400,33 +369,22 @@ impl TableStore {
 
 fn open_tree(
     path: &Path,
-    layout: TableLayout,
     seqno: &SequenceNumberCounter,
     context: &TableContext,
 ) -> lsm_tree::Result<AnyTree> {
-    let (filter, block_bytes) = match layout {
-        TableLayout::Points => (FilterPolicy::disabled(), POINTS_BLOCK_BYTES),
-        TableLayout::Cells => {
-            (FilterPolicy::all(FilterPolicyEntry::Bloom(CELLS_FILTER)), CELLS_BLOCK_BYTES)
-        }
-    };
     Config::new(path, seqno.clone(), SequenceNumberCounter::default())
         .use_cache(Arc::clone(&context.cache))
         .use_descriptor_table(Some(Arc::clone(&context.files)))
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
-        .filter_policy(filter)
-        .data_block_size_policy(BlockSizePolicy::all(block_bytes))
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(FILTER)))
+        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
         .open()
 }
 
 /// A writer of a data file as the tree writes it.
-pub(crate) fn file_writer(path: PathBuf, id: u64, layout: TableLayout) -> lsm_tree::Result<Writer> {
-    let (filter, block_bytes) = match layout {
-        TableLayout::Points => (BloomConstructionPolicy::BitsPerKey(0.0), POINTS_BLOCK_BYTES),
-        TableLayout::Cells => (CELLS_FILTER, CELLS_BLOCK_BYTES),
-    };
+pub(crate) fn file_writer(path: PathBuf, id: u64) -> lsm_tree::Result<Writer> {
     Ok(Writer::new(path, id, 0)?
         .use_data_block_compression(CompressionType::Lz4)
-        .use_data_block_size(block_bytes)
-        .use_bloom_policy(filter))
+        .use_data_block_size(BLOCK_BYTES)
+        .use_bloom_policy(FILTER))
 }

@@ -20,7 +20,7 @@ pub enum PartError {
         source: Arc<io::Error>,
     },
     /// Bytes of a part differ from those that were written.
-    #[error("part {file} is damaged at byte {offset}: {what}")]
+    #[error("store file {file} is damaged at byte {offset}: {what}")]
     Damaged {
         /// Path of the file.
         file: Arc<str>,
@@ -38,9 +38,14 @@ pub enum PartError {
         what: String,
     },
     /// A part that was quarantined, and whose loss was not accepted.
-    #[error("part {file} is in quarantine: {what}")]
+    #[error(
+        "store file {file} is damaged ({what}); its rows are lost; it is in quarantine, `tsdb quarantine \
+         accept {name}` accepts this"
+    )]
     Quarantined {
-        /// Name of the file.
+        /// Name by which its loss is accepted.
+        name: Arc<str>,
+        /// Path of the file, below the store's directory.
         file: Arc<str>,
         /// What is damaged.
         what: Arc<str>,

@@ -28,7 +28,7 @@ use bytes::Bytes;
 
 use crate::error::Malformed;
 
-pub(crate) use self::file::ManifestFile;
+pub(crate) use self::file::{ManifestFile, stored_layout};
 
 /// A part file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +142,11 @@ impl ManifestState {
             accepted: Vec::new(),
             log_mark: self.log_mark.clone(),
         }
+    }
+
+    /// Number of live sections of a span.
+    pub(crate) fn span_sections(&self, span: u32) -> usize {
+        self.sections.values().filter(|section| section.span == span).count()
     }
 
     /// Live sections of a file.

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tsd_storage::{HealthImpact, HealthProblem, StorePart, spawn_critical};
+use tsd_storage::{HealthImpact, HealthProblem, StorePart, Table, spawn_critical};
 
 use crate::{error::PartError, store::PartStore};
 
@@ -26,6 +26,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 const MAX_RETRY_PAUSE: Duration = Duration::from_mins(5);
 /// Work of a merge between two looks at what else goes on.
 const WORK_SLICE: Duration = Duration::from_millis(5);
+/// Longest time without a look for merges: spans close, and rows become old.
+const IDLE_PAUSE: Duration = Duration::from_mins(10);
 /// Series between two looks at the clock.
 const CLOCK_SERIES: u32 = 16;
 
@@ -46,7 +48,7 @@ struct SignalState {
     /// Flushes that wait.
     stalled: usize,
     /// Tables whose last merge failed.
-    failures: BTreeMap<Arc<str>, MergeFailure>,
+    failures: BTreeMap<Table, MergeFailure>,
 }
 
 #[derive(Clone, Debug)]
@@ -85,7 +87,7 @@ impl PartMerger {
     #[must_use]
     pub fn health(&self) -> Vec<HealthProblem> {
         let state = self.signal.lock();
-        let problem = |(table, failure): (&Arc<str>, &MergeFailure)| {
+        let problem = |(table, failure): (&Table, &MergeFailure)| {
             let reason = format!("merge of table {table}: {}", error_text(&failure.error));
             HealthProblem::new(StorePart::Compaction, HealthImpact::Degraded, reason)
         };
@@ -202,6 +204,7 @@ fn pause_after(worked: Duration, readers: usize, stalled: usize) -> Duration {
 
 fn run(stores: &[Arc<PartStore>], signal: &MergeSignal) {
     loop {
+        let idle_since = Instant::now();
         let mut state = signal.lock();
         while !state.requested && !state.stopped {
             let retry_at = state.failures.values().map(|failure| failure.retry_at).min();
@@ -209,8 +212,11 @@ fn run(stores: &[Arc<PartStore>], signal: &MergeSignal) {
             state = match pause {
                 Some(Duration::ZERO) => break,
                 Some(pause) => signal.wait(state, pause),
-                None => signal.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => signal.wait(state, IDLE_PAUSE),
             };
+            if idle_since.elapsed() >= IDLE_PAUSE {
+                break;
+            }
         }
         if state.stopped {
             return;
@@ -261,9 +267,7 @@ fn step(store: &PartStore, signal: &MergeSignal) -> bool {
                 (_, Some(last)) => (last * 2).min(MAX_RETRY_PAUSE),
             };
             let retry_at = Instant::now() + pause;
-            state
-                .failures
-                .insert(Arc::clone(store.table()), MergeFailure { error, pause, retry_at });
+            state.failures.insert(store.table().clone(), MergeFailure { error, pause, retry_at });
             false
         }
     };

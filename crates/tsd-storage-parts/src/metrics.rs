@@ -52,6 +52,10 @@ pub fn describe_metrics() {
         ("tsd_parts_merge_read_bytes_total", "Bytes of sections that were merged."),
         ("tsd_parts_merged_bytes_total", "Bytes of parts written by merges."),
         ("tsd_parts_opened_files_total", "Part files opened for reads."),
+        (
+            "tsd_parts_series_index_built_rows_total",
+            "Rows added by builds of the series index: it was missing or damaged.",
+        ),
     ] {
         describe_counter!(name, text);
     }
@@ -69,6 +73,23 @@ pub fn describe_metrics() {
         ),
         ("tsd_parts_sections", Unit::Count, "Live sections of all parts."),
         ("tsd_parts_span_sections", Unit::Count, "Sections of the span that has most."),
+        (
+            "tsd_parts_series_index_series",
+            Unit::Count,
+            "Series of the data table in the series index.",
+        ),
+        ("tsd_parts_series_index_metrics", Unit::Count, "Metrics in the series index."),
+        ("tsd_parts_series_index_memory_bytes", Unit::Bytes, "Memory of the series index, about."),
+        (
+            "tsd_parts_series_index_complete",
+            Unit::Count,
+            "1 if queries use the series index, 0 while it is built.",
+        ),
+        (
+            "tsd_parts_series_index_load_seconds",
+            Unit::Seconds,
+            "Duration of the load of the series index at the start.",
+        ),
     ] {
         describe_gauge!(name, unit, text);
     }

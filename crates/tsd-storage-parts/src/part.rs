@@ -26,6 +26,9 @@ use crate::{
     writer::{END_MAGIC, MAGIC, SectionRef, TAIL, VERSION},
 };
 
+/// Error number of a disk that cannot return what it stored.
+const EIO: i32 = 5;
+
 /// An open part. Readers keep it open while they use it; a part that was replaced removes its file
 /// when the last of them is done.
 #[derive(Debug)]
@@ -226,7 +229,10 @@ impl Part {
     fn file(&self) -> Result<Arc<dyn StoreFileReader>, PartError> {
         self.resources.file(self.id, || {
             let opened = self.dir.open_reader(&part_name(self.number));
-            opened.map_err(PartError::io("open", &self.path))
+            opened.map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => self.malformed(0)(Malformed("the file is missing")),
+                _ => PartError::io("open", &self.path)(error),
+            })
         })
     }
 
@@ -240,6 +246,10 @@ impl Part {
         match self.file()?.read_exact_at(block.offset, &mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Err(fail("the file was shortened"));
+            }
+            // The disk cannot return what it stored.
+            Err(error) if error.raw_os_error() == Some(EIO) => {
+                return Err(fail("the disk cannot read a block"));
             }
             result => result.map_err(PartError::io("read", &self.path))?,
         }

@@ -2,9 +2,15 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use tsd_storage::Table;
+
 use crate::{
-    error::PartError, layout::PartLayout, manifest::ManifestState, part::Part,
-    resources::PartResources, store::aside_name,
+    error::PartError,
+    layout::PartLayout,
+    manifest::ManifestState,
+    part::Part,
+    resources::PartResources,
+    store::{loss_name, shown_name},
 };
 
 /// A section of a part in a snapshot.
@@ -33,7 +39,9 @@ impl SnapshotSection {
 /// A section of a quarantined part: reads of its span fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostSection {
-    /// Name of the file in quarantine.
+    /// Name by which the loss is accepted.
+    pub name: Arc<str>,
+    /// Path of the file, below the store's directory.
     pub file: Arc<str>,
     /// What is damaged.
     pub what: Arc<str>,
@@ -54,6 +62,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// The sections that the manifest lists. `parts` has the files by number.
     pub(crate) fn new(
+        table: &Table,
         layout: PartLayout,
         resources: &Arc<PartResources>,
         state: &ManifestState,
@@ -76,12 +85,16 @@ impl Snapshot {
         }
         let mut lost: BTreeMap<u32, Vec<LostSection>> = BTreeMap::new();
         for record in state.quarantined.values() {
-            let file: Arc<str> = aside_name(record.file).into();
+            let name: Arc<str> = loss_name(table, record.file).into();
+            let file: Arc<str> = shown_name(table, record.file).into();
             let what: Arc<str> = record.what.as_str().into();
             for section in &record.sections {
-                let (file, what) = (Arc::clone(&file), Arc::clone(&what));
-                let sequences = section.sequences;
-                lost.entry(section.span).or_default().push(LostSection { file, what, sequences });
+                lost.entry(section.span).or_default().push(LostSection {
+                    name: Arc::clone(&name),
+                    file: Arc::clone(&file),
+                    what: Arc::clone(&what),
+                    sequences: section.sequences,
+                });
             }
         }
         Self { layout, resources: Arc::clone(resources), spans, lost }
@@ -119,9 +132,11 @@ impl Snapshot {
     pub(crate) fn check_losses(&self, first_span: u32, last_span: u32) -> Result<(), PartError> {
         let mut lost = self.lost.range(first_span..=last_span.max(first_span));
         match lost.next().and_then(|(_, sections)| sections.first()) {
-            Some(LostSection { file, what, .. }) => {
-                Err(PartError::Quarantined { file: Arc::clone(file), what: Arc::clone(what) })
-            }
+            Some(lost) => Err(PartError::Quarantined {
+                name: Arc::clone(&lost.name),
+                file: Arc::clone(&lost.file),
+                what: Arc::clone(&lost.what),
+            }),
             None => Ok(()),
         }
     }

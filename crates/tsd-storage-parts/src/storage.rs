@@ -3,6 +3,7 @@
 //! Rows are read in order of their keys, which parts do not have: a scan costs a merge. The write-ahead log
 //! flushes rows; every other write is a small part of its own, for tools and tests.
 
+mod quarantine;
 mod row_scan;
 mod scan_job;
 mod selected;
@@ -11,38 +12,38 @@ mod table;
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use bytes::Bytes;
-use tsd_model::Row;
+use tsd_model::TableSchema;
 use tsd_storage::{
-    BlockingPool, CellBatch, ClockMs, Column, Delete, DiskDir, DiskSpace, FlushRows, FlushTarget,
-    Get, HealthProblem, LockError, LogMark, LostRows, PoolHandle, PooledScanner, Quarantine,
-    QuarantinedFile, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner, Storage,
-    StorageError, StorageFuture, StoreDir, Table, direct_write, system_clock_ms,
+    ClockMs, DirectBackend, DirectStore, DirectTable, DiskDir, DiskSpace, HealthProblem, HeldRows,
+    LockError, LogMark, Quarantine, StorageError, StoreDir, Table, system_clock_ms,
 };
 
+use self::quarantine::PartQuarantine;
 #[cfg(test)]
 pub(crate) use self::row_scan::{RowScan, ScanStep};
 pub(crate) use self::table::PartTable;
-use self::{scan_job::ScanJob, series_job::SeriesJob};
 use crate::{
     error::PartError,
     layout::PartLayout,
+    manifest::stored_layout,
     merger::PartMerger,
     resources::PartResources,
+    series::{TableSeries, build::Build},
     store::{PartConfig, PartStore},
 };
 
 /// Limit on reported problems; the metric of files in quarantine counts all.
 const MAX_PROBLEMS: usize = 32;
-/// Threads for writes: flushes of two tables may run concurrently.
-const WRITE_THREADS: usize = 2;
+/// Directory of the files of series indexes.
+const SERIES_DIRECTORY: &str = "series";
+/// Begins the name of the directory of a table.
+const TABLE_PREFIX: &str = "t.";
 
 /// A table of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +52,11 @@ pub struct PartTableSpec {
     pub table: Table,
     /// Layout of its keys and spans. Fixed at the creation of the table.
     pub layout: PartLayout,
+    /// Widths of its row keys, if there is an index of its series. A table that is opened once
+    /// without it loses the index, which is built again the next time.
+    pub series: Option<TableSchema>,
+    /// True if merges compact its rows when they are old enough and no log in front holds them.
+    pub compacts_rows: bool,
 }
 
 /// Configuration of a store.
@@ -70,6 +76,14 @@ pub struct PartStorageConfig {
     pub space: Arc<DiskSpace>,
     /// Clock for cells without a timestamp.
     pub clock: ClockMs,
+}
+
+impl PartTableSpec {
+    /// A table without an index of its series, whose rows are not compacted.
+    #[must_use]
+    pub const fn new(table: Table, layout: PartLayout) -> Self {
+        Self { table, layout, series: None, compacts_rows: false }
+    }
 }
 
 impl PartStorageConfig {
@@ -93,270 +107,152 @@ impl PartStorageConfig {
     }
 }
 
-/// A store of parts. Dropping it waits for running writes and unlocks the directory.
+/// Tables of points as a store of its own.
+pub type PartStorage = DirectStore<PartTables>;
+
+/// Tables of points, each with its parts. Damaged parts are quarantined, also by the start.
 #[derive(Debug)]
-pub struct PartStorage {
+pub struct PartTables {
     tables: BTreeMap<Table, Arc<PartTable>>,
     resources: Arc<PartResources>,
-    clock: ClockMs,
-    closed: AtomicBool,
-    reads: PoolHandle,
-    writes: PoolHandle,
-    // Dropped in this order: thread pools, merge thread, directory lock.
-    _pools: [BlockingPool; 2],
+    // Dropped in this order.
+    builds: Mutex<Vec<Build>>,
     merger: Mutex<Option<PartMerger>>,
-    directory: Arc<DiskDir>,
+    directory: DiskDir,
 }
 
-impl PartStorage {
-    /// Opens the store and creates it if missing. Blocks on disk I/O.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::Unavailable`] if another process has the directory open, an error of the disk, or
-    /// [`StorageError::Damaged`] if a manifest cannot be read. Damaged parts are quarantined.
-    pub fn open(config: &PartStorageConfig) -> Result<Self, StorageError> {
-        let shown = config.dir.display();
-        let directory = DiskDir::lock(&config.dir).map_err(|error| match error {
-            LockError::InUse { pid } => {
-                let by = pid.map_or_else(String::new, |pid| format!(" by process {pid}"));
-                StorageError::Unavailable(format!("store {shown} is in use{by}").into())
-            }
-            LockError::Io(source) => StorageError::io(format!("locking store {shown}"), source),
-        })?;
+/// The tables of the store in a directory, with their layouts; empty if there is no store.
+///
+/// # Errors
+///
+/// An error of the disk, or that of a manifest that cannot be read.
+pub fn existing_tables(dir: &Path) -> Result<Vec<(Table, PartLayout)>, StorageError> {
+    let failed = |source| StorageError::io(format!("reading {}", dir.display()), source);
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut tables = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        let Some(table) = name.to_str().and_then(|name| name.strip_prefix(TABLE_PREFIX)) else {
+            continue;
+        };
+        let path = dir.join(&name);
+        let opened = DiskDir::unlocked(&path).map_err(failed)?;
+        tables.extend(stored_layout(&opened)?.map(|layout| (Table::new(table), layout)));
+    }
+    tables.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(tables)
+}
+
+impl PartTables {
+    /// The parts of a table; `None` if there is no such table.
+    #[must_use]
+    pub fn parts(&self, table: &Table) -> Option<&Arc<PartStore>> {
+        Some(self.tables.get(table)?.store())
+    }
+
+    /// Has the thread look for merges, for example because the log in front holds fewer rows.
+    pub fn request_merges(&self) {
+        self.tables.values().for_each(|table| table.store().request_merges());
+    }
+
+    /// The table whose manifest has the mark of the log.
+    fn marked_table(&self) -> Option<&Arc<PartTable>> {
+        self.tables.values().next()
+    }
+}
+
+/// Locks the directory of a store.
+fn lock_directory(path: &Path) -> Result<DiskDir, StorageError> {
+    let shown = path.display();
+    DiskDir::lock(path).map_err(|error| match error {
+        LockError::InUse { pid } => {
+            let by = pid.map_or_else(String::new, |pid| format!(" by process {pid}"));
+            StorageError::Unavailable(format!("store {shown} is in use{by}").into())
+        }
+        LockError::Io(source) => StorageError::io(format!("locking store {shown}"), source),
+    })
+}
+
+/// Opens the index of a table's series, if it has one.
+fn open_series(
+    dir: &Arc<dyn StoreDir>,
+    spec: &PartTableSpec,
+    store: &PartStore,
+) -> Result<Option<Arc<TableSeries>>, StorageError> {
+    let Some(schema) = spec.series else {
+        TableSeries::discard(&**dir, &spec.table)?;
+        return Ok(None);
+    };
+    let snapshot = store.snapshot();
+    let is_empty = snapshot.spans().is_empty() && snapshot.lost().is_empty();
+    let series = TableSeries::open(Arc::clone(dir), &spec.table, schema, is_empty)?;
+    Ok(Some(Arc::new(series)))
+}
+
+impl DirectBackend for PartTables {
+    type Config = PartStorageConfig;
+
+    fn open(config: &PartStorageConfig) -> Result<Self, StorageError> {
+        let directory = lock_directory(&config.dir)?;
         let resources = Arc::new(PartResources::new(
             config.cache_bytes,
             config.open_files,
             Arc::clone(&config.space),
         ));
-        let mut tables = BTreeMap::new();
-        for PartTableSpec { table, layout } in &config.tables {
-            let path = config.dir.join(format!("t.{table}"));
+        let subdirectory = |name: &str| {
+            let path = config.dir.join(name);
             let dir =
                 DiskDir::unlocked(&path).and_then(|dir| directory.sync().map(|()| dir)).map_err(
                     |source| StorageError::io(format!("creating {}", path.display()), source),
                 )?;
-            let config = PartConfig {
-                table: table.as_str().into(),
-                layout: *layout,
+            Ok::<_, StorageError>(Arc::new(dir) as Arc<dyn StoreDir>)
+        };
+        let series_dir = subdirectory(SERIES_DIRECTORY)?;
+        let mut tables = BTreeMap::new();
+        let mut builds = Vec::new();
+        let no_thread = |source| StorageError::io("starting the store's threads", source);
+        for spec in &config.tables {
+            let part_config = PartConfig {
+                table: spec.table.clone(),
+                layout: spec.layout,
                 resources: Arc::clone(&resources),
                 clock: config.clock,
+                compacts_rows: spec.compacts_rows,
             };
-            let store = Arc::new(PartStore::open(Arc::new(dir), config)?);
-            tables.insert(table.clone(), Arc::new(PartTable::new(store)));
-        }
-        let no_thread = |source| StorageError::io("starting the store's threads", source);
-        let pools = [
-            BlockingPool::new("parts-read", config.read_threads).map_err(no_thread)?,
-            BlockingPool::new("parts-write", WRITE_THREADS).map_err(no_thread)?,
-        ];
-        let [reads, writes] = pools.each_ref().map(BlockingPool::handle);
-        let stores = tables.values().map(|table| Arc::clone(table.store())).collect();
-        let merger = PartMerger::start(stores).map_err(no_thread)?;
-        Ok(Self {
-            tables,
-            resources,
-            clock: config.clock,
-            closed: AtomicBool::new(false),
-            reads,
-            writes,
-            _pools: pools,
-            merger: Mutex::new(Some(merger)),
-            directory: Arc::new(directory),
-        })
-    }
-
-    /// The parts of a table.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::Closed`] or [`StorageError::NoSuchTable`].
-    pub fn parts(&self, table: &Table) -> Result<Arc<PartStore>, StorageError> {
-        Ok(Arc::clone(self.table(table)?.store()))
-    }
-
-    fn table(&self, table: &Table) -> Result<Arc<PartTable>, StorageError> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(StorageError::Closed);
-        }
-        self.tables.get(table).cloned().ok_or_else(|| StorageError::NoSuchTable(table.clone()))
-    }
-
-    /// The table whose manifest has the mark of the log.
-    fn marked_table(&self) -> Option<Arc<PartTable>> {
-        self.tables.values().next().cloned()
-    }
-
-    /// Runs a write on the thread pool.
-    fn write<'a, T: Send + 'static>(
-        &'a self,
-        table: &'a Table,
-        write: impl FnOnce(&PartTable, i64) -> Result<T, StorageError> + Send + 'static,
-    ) -> StorageFuture<'a, T> {
-        Box::pin(async move {
-            let table = self.table(table)?;
-            let clock = self.clock;
-            self.writes.call(move || write(&table, clock())).await
-        })
-    }
-}
-
-impl Storage for PartStorage {
-    fn get<'a>(&'a self, table: &'a Table, get: Get) -> StorageFuture<'a, Option<Row>> {
-        Box::pin(async move {
-            let table = self.table(table)?;
-            self.reads.call(move || table.read_row(&get)).await
-        })
-    }
-
-    fn multi_get<'a>(
-        &'a self,
-        table: &'a Table,
-        gets: Vec<Get>,
-    ) -> StorageFuture<'a, Vec<Option<Row>>> {
-        Box::pin(async move {
-            let table = self.table(table)?;
-            self.reads.call(move || table.read_rows(&gets)).await
-        })
-    }
-
-    fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
-        let pool = self.reads.clone();
-        Box::new(match self.table(table) {
-            Ok(table) => PooledScanner::new(Box::new(ScanJob::new(table, scan)), pool),
-            Err(error) => PooledScanner::failed(error, pool),
-        })
-    }
-
-    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
-        let pool = self.reads.clone();
-        Some(Box::new(match self.table(table) {
-            Ok(table) => PooledScanner::new(Box::new(SeriesJob::try_new(table, read)?), pool),
-            Err(error) => PooledScanner::failed(error, pool),
-        }))
-    }
-
-    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, now_ms| {
-            direct_write::put(&mut table.locked(), &batch, now_ms)
-        })
-    }
-
-    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, now_ms| {
-            direct_write::append(&mut table.locked(), &batch, now_ms)
-        })
-    }
-
-    fn increment<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> StorageFuture<'a, i64> {
-        self.write(table, move |table, now_ms| {
-            direct_write::increment(&mut table.locked(), &column, amount, now_ms)
-        })
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.write(table, move |table, now_ms| {
-            let mut table = table.locked();
-            direct_write::compare_and_write(
-                &mut table,
-                &column,
-                expected.as_ref(),
-                Some(value),
-                now_ms,
-            )
-        })
-    }
-
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
-    ) -> StorageFuture<'a, bool> {
-        self.write(table, move |table, _| {
-            let mut table = table.locked();
-            direct_write::compare_and_write(
-                &mut table,
-                &column,
-                expected.as_ref(),
-                Some(value),
-                timestamp_ms,
-            )
-        })
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.write(table, move |table, now_ms| {
-            let mut table = table.locked();
-            direct_write::compare_and_write(&mut table, &column, Some(&expected), None, now_ms)
-        })
-    }
-
-    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, _| direct_write::delete(&mut table.locked(), delete))
-    }
-
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, _| direct_write::rewrite(&mut table.locked(), rewrite))
-    }
-
-    fn read_version(&self, table: &Table) -> ReadVersion {
-        self.table(table).map_or_else(|_| ReadVersion::default(), |table| table.read_version())
-    }
-
-    fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {
-        Box::pin(async move {
-            match self.table(table) {
-                Ok(_) => Ok(true),
-                Err(StorageError::NoSuchTable(_)) => Ok(false),
-                Err(error) => Err(error),
+            let dir = subdirectory(&format!("{TABLE_PREFIX}{}", spec.table))?;
+            let store = Arc::new(PartStore::open(dir, part_config)?);
+            let series = open_series(&series_dir, spec, &store)?;
+            if let Some(series) = series.as_ref().filter(|series| !series.index.is_complete()) {
+                let build = Build::start(Arc::clone(&store), Arc::clone(series));
+                builds.push(build.map_err(no_thread)?);
             }
-        })
+            tables.insert(spec.table.clone(), Arc::new(PartTable::new(store, series)));
+        }
+        let stores = tables.values().map(|table| Arc::clone(table.store())).collect();
+        let merger = Mutex::new(Some(PartMerger::start(stores).map_err(no_thread)?));
+        Ok(Self { tables, resources, builds: Mutex::new(builds), merger, directory })
     }
 
-    /// Only checks that the store is open: every write is in a part when it returns.
-    fn flush(&self) -> StorageFuture<'_, ()> {
-        let closed = self.closed.load(Ordering::Acquire);
-        Box::pin(async move { if closed { Err(StorageError::Closed) } else { Ok(()) } })
+    fn options(config: &PartStorageConfig) -> (usize, ClockMs) {
+        (config.read_threads, config.clock)
     }
 
-    fn close(&self) -> StorageFuture<'_, ()> {
-        Box::pin(async move {
-            self.closed.store(true, Ordering::Release);
-            let merger = self.merger.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let tables: Vec<_> = self.tables.values().cloned().collect();
-            let directory = Arc::clone(&self.directory);
-            // Queued after the pending writes, on a thread that may block.
-            self.writes
-                .call(move || {
-                    drop(merger);
-                    for table in tables {
-                        drop(table.locked());
-                    }
-                    // Another process can open the directory even if this store is not dropped yet.
-                    directory.release();
-                    Ok(())
-                })
-                .await
-        })
+    fn tables(&self) -> BTreeMap<Table, Arc<dyn DirectTable>> {
+        let shared = |table: &Arc<PartTable>| Arc::clone(table) as Arc<dyn DirectTable>;
+        self.tables.iter().map(|(name, table)| (name.clone(), shared(table))).collect()
+    }
+
+    fn stop(&self) {
+        drop(self.merger.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(std::mem::take(&mut *self.builds.lock().unwrap_or_else(PoisonError::into_inner)));
+    }
+
+    fn release(&self) -> Result<(), StorageError> {
+        self.directory.release();
+        Ok(())
     }
 
     fn health(&self) -> Vec<HealthProblem> {
@@ -369,97 +265,35 @@ impl Storage for PartStorage {
         problems
     }
 
-    fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
-        Some(Arc::new(PartQuarantine { tables: self.tables.clone() }))
+    fn quarantine(&self) -> Arc<dyn Quarantine> {
+        Arc::new(PartQuarantine::new(self.tables.clone()))
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         let mut sums: BTreeMap<&'static str, f64> = BTreeMap::new();
         for table in self.tables.values() {
-            for (name, value) in table.store().gauges() {
+            for (name, value) in table.gauges() {
                 *sums.entry(name).or_default() += value;
             }
         }
         sums.into_iter().chain(self.resources.gauges()).collect()
     }
-}
 
-impl FlushTarget for PartStorage {
-    fn log_mark(&self) -> StorageFuture<'_, LogMark> {
-        Box::pin(async move {
-            let Some(table) = self.marked_table() else { return Ok(LogMark::Unsupported) };
-            Ok(table.store().log_mark().map_or(LogMark::Absent, LogMark::Recorded))
-        })
+    fn log_mark(&self) -> Result<LogMark, StorageError> {
+        let Some(table) = self.marked_table() else { return Ok(LogMark::Unsupported) };
+        Ok(table.store().log_mark().map_or(LogMark::Absent, LogMark::Recorded))
     }
 
-    fn set_log_mark(&self, mark: Bytes) -> StorageFuture<'_, ()> {
-        Box::pin(async move {
-            let Some(table) = self.marked_table() else { return Ok(()) };
-            self.writes.call(move || Ok(table.store().set_log_mark(mark)?)).await
-        })
+    fn set_log_mark(&self, mark: Bytes) -> Result<(), StorageError> {
+        self.request_merges();
+        let Some(table) = self.marked_table() else { return Ok(()) };
+        Ok(table.store().set_log_mark(mark)?)
     }
 
-    fn flush_rows<'a>(
-        &'a self,
-        table: &'a Table,
-        mut rows: Box<dyn FlushRows>,
-    ) -> StorageFuture<'a, ()> {
-        self.write(table, move |table, _| {
-            direct_write::LockedTable::apply(&mut table.locked(), &mut *rows)
-        })
-    }
-}
-
-/// The quarantined parts of all tables, named by table and file.
-#[derive(Debug)]
-struct PartQuarantine {
-    tables: BTreeMap<Table, Arc<PartTable>>,
-}
-
-impl Quarantine for PartQuarantine {
-    fn files(&self) -> Vec<QuarantinedFile> {
-        let of_table = |(table, parts): (&Table, &Arc<PartTable>)| {
-            let quarantined = parts.store().quarantined();
-            let table = table.clone();
-            quarantined.into_iter().map(move |part| {
-                let file = format!("t.{table}/{}", part.name);
-                QuarantinedFile {
-                    name: file.clone(),
-                    file,
-                    table: table.clone(),
-                    what: part.what,
-                    bytes: part.bytes,
-                    since_ms: part.since_ms,
-                    // Rows of a span are not adjacent in the order of keys.
-                    lost: vec![LostRows::default()],
-                }
-            })
-        };
-        self.tables.iter().flat_map(of_table).collect()
-    }
-
-    fn accept(&self, name: &str) -> Result<bool, StorageError> {
-        for (table, parts) in &self.tables {
-            if let Some(file) = name.strip_prefix(&format!("t.{table}/"))
-                && parts.store().accept_loss(file)?
-            {
-                return Ok(true);
-            }
+    fn set_held_rows(&self, held: &Arc<dyn HeldRows>) {
+        for table in self.tables.values() {
+            table.store().set_held_rows(Arc::clone(held));
         }
-        Ok(false)
-    }
-
-    /// Nothing is derived from the cells of tables of points.
-    fn has_unchecked_loss(&self, _: &Table) -> bool {
-        false
-    }
-
-    fn loss_checked(&self, _: &Table) -> Result<(), StorageError> {
-        Ok(())
-    }
-
-    fn note_loss(&self) -> Result<(), StorageError> {
-        Ok(())
     }
 }
 

@@ -3,26 +3,29 @@
 //! A change is durable in this order: the part and its name, the edit of the manifest, and only then
 //! inputs are removed. What is not in the manifest was never there.
 
+mod compaction_limit;
 mod merging;
 mod recovery;
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Instant,
 };
 
 use bytes::Bytes;
-use tsd_storage::{ClockMs, FlushRows, HealthImpact, HealthProblem, StoreDir, StorePart};
+use tsd_storage::{
+    ClockMs, FlushRows, HealthImpact, HealthProblem, HeldRows, StoreDir, StorePart, Table,
+};
 
+use self::compaction_limit::CompactionLimit;
 use crate::{
     batch::FlushBatch,
     error::PartError,
     layout::PartLayout,
-    manifest::{FileRecord, ManifestEdit, ManifestFile, QuarantineRecord, SectionRecord},
+    manifest::{
+        FileRecord, ManifestEdit, ManifestFile, ManifestState, QuarantineRecord, SectionRecord,
+    },
     merger::MergeSignal,
     metrics::PartMetrics,
     part::Part,
@@ -50,8 +53,10 @@ pub struct StoreStats {
 /// A damaged part in quarantine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedPart {
-    /// Name of the file, by which its loss is accepted.
+    /// Name by which its loss is accepted.
     pub name: String,
+    /// Path of the file, below the store's directory.
+    pub file: String,
     /// Size of the file, bytes; 0 if it was missing.
     pub bytes: u64,
     /// When it was quarantined, epoch milliseconds.
@@ -65,29 +70,30 @@ pub struct QuarantinedPart {
 /// Configuration of the store of one table.
 #[derive(Clone, Debug)]
 pub struct PartConfig {
-    /// Name of the table, for metrics and messages.
-    pub table: Arc<str>,
+    /// Name of the table.
+    pub table: Table,
     /// Layout of its keys and spans. Fixed at the creation of the store.
     pub layout: PartLayout,
     /// Shared with other stores.
     pub resources: Arc<PartResources>,
-    /// Dates quarantined files.
+    /// Dates quarantined files, and says which rows are old.
     pub clock: ClockMs,
+    /// True if merges compact rows that are old enough and that no log in front holds.
+    pub compacts_rows: bool,
 }
 
 /// The parts of one table.
 #[derive(Debug)]
 pub struct PartStore {
     dir: Arc<dyn StoreDir>,
-    table: Arc<str>,
+    table: Table,
     layout: PartLayout,
     resources: Arc<PartResources>,
     clock: ClockMs,
     metrics: PartMetrics,
     /// Of the thread that merges, if there is one.
     signal: OnceLock<Arc<MergeSignal>>,
-    /// Rows with earlier base times may be compacted by the thread, epoch seconds.
-    compact_before: AtomicU32,
+    compaction: CompactionLimit,
     /// Owned while a flush runs.
     flushing: Mutex<()>,
     /// Owned while a merge runs.
@@ -119,6 +125,16 @@ pub(crate) fn part_name(number: u64) -> String {
 /// Name of a damaged part file in quarantine.
 pub(crate) fn aside_name(number: u64) -> String {
     format!("{number:010}{ASIDE_SUFFIX}")
+}
+
+/// Path of a part file for operators, below the store's directory.
+pub(crate) fn shown_name(table: &Table, number: u64) -> String {
+    format!("t.{table}/{}", part_name(number))
+}
+
+/// Name by which the loss of a part is accepted.
+pub(crate) fn loss_name(table: &Table, number: u64) -> String {
+    format!("t.{table}-{number}")
 }
 
 /// Number of a part file; `None` for other names.
@@ -169,7 +185,7 @@ impl PartStore {
 
     /// Name of the table.
     #[must_use]
-    pub const fn table(&self) -> &Arc<str> {
+    pub const fn table(&self) -> &Table {
         &self.table
     }
 
@@ -187,13 +203,29 @@ impl PartStore {
         let _ = self.signal.set(Arc::clone(signal));
     }
 
-    /// Lets the thread compact rows with a base time before this one, epoch seconds. No memtable in
-    /// front may have such a row.
+    /// Lets the thread compact rows with a base time before this one, epoch seconds. For a store without
+    /// a log in front.
     pub fn allow_compaction(&self, before_secs: u32) {
-        self.compact_before.store(before_secs, Ordering::Relaxed);
+        self.compaction.allow(before_secs);
+        self.request_merges();
+    }
+
+    /// Has the thread look for merges.
+    pub(crate) fn request_merges(&self) {
         if let Some(signal) = self.signal.get() {
             signal.request();
         }
+    }
+
+    /// Names the rows that the log in front holds: from now on no row is compacted that it has.
+    pub(crate) fn set_held_rows(&self, held: Arc<dyn HeldRows>) {
+        self.compaction.set_held_rows(held);
+        self.request_merges();
+    }
+
+    /// True if merges compact rows.
+    pub(crate) const fn compacts_rows(&self) -> bool {
+        self.compaction.compacts_rows()
     }
 
     /// Sections of the span that has most.
@@ -225,10 +257,10 @@ impl PartStore {
     #[must_use]
     pub fn health(&self) -> Vec<HealthProblem> {
         let problem = |part: QuarantinedPart| {
-            let QuarantinedPart { name, what, spans, .. } = part;
+            let QuarantinedPart { name, file, what, spans, .. } = part;
             let reason = format!(
-                "part {name} of table {} is in quarantine ({what}); reads of {} spans fail",
-                self.table,
+                "store file {file} is damaged ({what}); reads of {} spans fail; it is in quarantine, \
+                 `tsdb quarantine accept {name}` accepts this",
                 spans.len()
             );
             HealthProblem::new(StorePart::Data, HealthImpact::SomeReadsFail, reason)
@@ -260,16 +292,28 @@ impl PartStore {
     /// that free space may use three quarters; [`PartError::Behind`] after a long stall. Rows of a failed
     /// flush may be there after the store was opened again.
     pub fn flush(&self, rows: &mut dyn FlushRows) -> Result<(), PartError> {
+        self.flush_after(rows, || Ok(()))
+    }
+
+    /// As [`Self::flush`]; before the part is written, but after the last row was taken, calls `prepare`,
+    /// whose error ends the flush.
+    pub(crate) fn flush_after<E: From<PartError>>(
+        &self,
+        rows: &mut dyn FlushRows,
+        prepare: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
         let started = Instant::now();
-        self.flush_rows(rows).inspect_err(|_| self.metrics.flush_errors.increment(1))?;
+        self.flush_rows(rows, prepare).inspect_err(|_| self.metrics.flush_errors.increment(1))?;
         self.metrics.flush_seconds.record(started.elapsed());
-        if let Some(signal) = self.signal.get() {
-            signal.request();
-        }
+        self.request_merges();
         Ok(())
     }
 
-    fn flush_rows(&self, rows: &mut dyn FlushRows) -> Result<(), PartError> {
+    fn flush_rows<E: From<PartError>>(
+        &self,
+        rows: &mut dyn FlushRows,
+        prepare: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
         if let Some(signal) = self.signal.get() {
             signal.stall(self)?;
         }
@@ -279,6 +323,7 @@ impl PartStore {
         if batch.is_empty() {
             return Ok(());
         }
+        prepare()?;
         // Held until the part is written.
         let _permit = self.resources.promise(batch.size_bound(), frees_space)?;
         let sequence = lock(&self.manifest).state().next_sequence;
@@ -304,7 +349,8 @@ impl PartStore {
         self.commit(&edit, Some(part), |stats| {
             stats.flushes += 1;
             stats.flushed_bytes += bytes;
-        })
+        })?;
+        Ok(())
     }
 
     /// Writes a part and its name durably, and opens it. After an error its file is removed.
@@ -334,7 +380,21 @@ impl PartStore {
         output: Option<Arc<Part>>,
         count: impl FnOnce(&mut StoreStats),
     ) -> Result<(), PartError> {
+        self.commit_if(|_| true, edit, output, count).map(|_| ())
+    }
+
+    /// As [`Self::commit`], if the state of the manifest is as expected; else returns false.
+    fn commit_if(
+        &self,
+        is_expected: impl FnOnce(&ManifestState) -> bool,
+        edit: &ManifestEdit,
+        output: Option<Arc<Part>>,
+        count: impl FnOnce(&mut StoreStats),
+    ) -> Result<bool, PartError> {
         let mut manifest = lock(&self.manifest);
+        if !is_expected(manifest.state()) {
+            return Ok(false);
+        }
         if let Err(error) = manifest.commit(edit) {
             lock(&self.state).in_doubt.extend(edit.files.iter().map(|file| file.number));
             return Err(error);
@@ -355,14 +415,19 @@ impl PartStore {
                 part.retire();
             }
         }
-        state.snapshot =
-            Arc::new(Snapshot::new(self.layout, &self.resources, listed, &state.parts));
+        state.snapshot = Arc::new(Snapshot::new(
+            &self.table,
+            self.layout,
+            &self.resources,
+            listed,
+            &state.parts,
+        ));
         count(&mut state.stats);
         drop(state);
         for number in abandoned {
             let _ = self.dir.remove(&part_name(number));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Quarantines the part that an error names, so that it does not stop merges: it is moved aside, and
@@ -376,7 +441,6 @@ impl PartStore {
         let part = lock(&self.state).parts.values().find(|part| part.name() == &**file).cloned();
         let Some(part) = part else { return Ok(false) };
         let what = format!("{what} at byte {offset}");
-        tracing::error!(table = %self.table, part = part.name(), what, "part quarantined");
         self.quarantine_files(&[(part.record(), what)])?;
         Ok(true)
     }
@@ -395,7 +459,14 @@ impl PartStore {
             damaged.iter().map(record).collect()
         };
         self.commit(&ManifestEdit { quarantined, ..ManifestEdit::default() }, None, |_| {})?;
-        for (file, _) in damaged {
+        for (file, what) in damaged {
+            let name = loss_name(&self.table, file.number);
+            tracing::error!(
+                file = shown_name(&self.table, file.number),
+                what,
+                name,
+                "a damaged store file is in quarantine; `tsdb quarantine accept` accepts its loss"
+            );
             // One that cannot be moved now is moved at the next start.
             let _ = self.dir.rename(&part_name(file.number), &aside_name(file.number));
         }
@@ -407,7 +478,8 @@ impl PartStore {
     pub fn quarantined(&self) -> Vec<QuarantinedPart> {
         let manifest = lock(&self.manifest);
         let part = |record: &QuarantineRecord| QuarantinedPart {
-            name: aside_name(record.file),
+            name: loss_name(&self.table, record.file),
+            file: shown_name(&self.table, record.file),
             bytes: record.bytes,
             since_ms: record.since_ms,
             what: record.what.clone(),
@@ -423,13 +495,14 @@ impl PartStore {
     ///
     /// An error of the disk; the loss may or may not be accepted then.
     pub fn accept_loss(&self, name: &str) -> Result<bool, PartError> {
-        let Some(number) = number_of(name, ASIDE_SUFFIX) else { return Ok(false) };
-        if !lock(&self.manifest).state().quarantined.contains_key(&number) {
-            return Ok(false);
-        }
+        let quarantined: Vec<u64> =
+            lock(&self.manifest).state().quarantined.keys().copied().collect();
+        let number = quarantined.into_iter().find(|&number| loss_name(&self.table, number) == name);
+        let Some(number) = number else { return Ok(false) };
         let edit = ManifestEdit { accepted: vec![number], ..ManifestEdit::default() };
         self.commit(&edit, None, |_| {})?;
-        let _ = self.dir.remove(name);
+        tracing::warn!(table = %self.table, name, "the loss was accepted");
+        let _ = self.dir.remove(&aside_name(number));
         Ok(true)
     }
 }

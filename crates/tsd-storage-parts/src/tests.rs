@@ -3,8 +3,11 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod bounds;
+mod compaction;
 mod crash;
 mod damage;
 mod model;
 mod scenario;
+mod series;
+mod size;
 mod storage;

@@ -7,7 +7,7 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc,
+        Arc, PoisonError,
         atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, TryRecvError},
     },
@@ -330,17 +330,19 @@ impl Committer {
     fn apply(&mut self) {
         let view = self.state.memtables.view();
         let Some(memtable) = view.active() else { return };
+        let applying = self.state.applying.lock().unwrap_or_else(PoisonError::into_inner);
         let sequence = self.state.commit_sequence.load(Ordering::Relaxed) + 1;
         let mut cells = 0;
         for staged in &self.staged {
             if let Some((change, commit_ms)) = &staged.change {
                 cells += change.cell_count();
                 memtable.apply(staged.id, change, *commit_ms, sequence);
-                if let Some(index) = self.state.tables.series_index(staged.id) {
-                    memtable.index_new_rows(staged.id, &index);
+                if let Some(new_rows) = self.state.tables.new_rows(staged.id) {
+                    memtable.note_new_rows(staged.id, &new_rows);
                 }
             }
         }
+        drop(applying);
         // A reader that finds this number sees the whole group.
         self.state.commit_sequence.store(sequence, Ordering::Release);
         self.active.start_aging();

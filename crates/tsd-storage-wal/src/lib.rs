@@ -33,6 +33,7 @@ mod files;
 mod flush_failures;
 mod flush_queue;
 mod flushed_segments;
+mod held_rows;
 mod log;
 mod log_space;
 mod log_tie;

@@ -7,6 +7,7 @@ mod arena;
 mod buffer_pool;
 mod copied_rows;
 mod flush_rows;
+mod new_rows;
 mod row_op;
 mod row_order;
 mod row_state;
@@ -19,7 +20,6 @@ use std::sync::{
 
 use bytes::Bytes;
 use tsd_model::Family;
-use tsd_series_index::SeriesIndex;
 use tsd_storage::RowFilter;
 
 #[cfg(test)]
@@ -27,6 +27,7 @@ pub(crate) use self::row_op::encode_op;
 pub(crate) use self::{
     buffer_pool::BufferPool,
     flush_rows::MemtableRows,
+    new_rows::NewRows,
     row_op::{RowOp, RowOpIter},
     row_state::{ColumnState, MAX_ADDED_MS, RowState},
 };
@@ -169,13 +170,18 @@ impl Memtable {
         self.cells.store(sum(TableRows::cell_count), Ordering::Relaxed);
     }
 
-    /// Adds the rows that were created since the last call to the index of a table's series. Called
-    /// after each change and before it is acknowledged, so that the index lacks no row.
-    pub(crate) fn index_new_rows(&self, table: TableId, index: &SeriesIndex) {
+    /// Tells the backend of the rows that were created since the last call. Called after each change
+    /// and before it is acknowledged, so that the backend misses none.
+    pub(crate) fn note_new_rows(&self, table: TableId, new_rows: &NewRows) {
         let tables = self.read();
         if let Some(rows) = tables.get(table.0) {
-            index.add_rows(rows.take_new_rows().map(|row| rows.row(row).0));
+            rows.note_new(new_rows);
         }
+    }
+
+    /// Base time of the oldest row of a table, epoch seconds; `u32::MAX` without any.
+    pub(crate) fn oldest_base(&self, table: TableId) -> u32 {
+        self.read().get(table.0).map_or(u32::MAX, TableRows::oldest_base)
     }
 
     /// A copy of a row's operations.

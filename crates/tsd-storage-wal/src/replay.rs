@@ -22,7 +22,7 @@ use crate::{
         LogPosition, SegmentItem, SegmentReader, StateFile, VerifiedLog, check, segment_name,
         verify,
     },
-    memtable::{CellPrecedence, ColumnLookup, MAX_ADDED_MS, Memtable, TableId},
+    memtable::{CellPrecedence, ColumnLookup, MAX_ADDED_MS, Memtable, NewRows, TableId},
     replay_target::ReplayTarget,
     sharing::SharingPolicy,
     state::WalState,
@@ -253,8 +253,8 @@ impl<B: FlushTarget> Replay<'_, B> {
             .memtable
             .get_or_insert_with(|| Memtable::new(next_id, commit_ms, Arc::clone(pool)));
         memtable.apply(id, change, commit_ms, 0);
-        if let Some(index) = self.target.state.tables.series_index(id) {
-            memtable.index_new_rows(id, &index);
+        if let Some(new_rows) = self.target.state.tables.new_rows(id) {
+            memtable.note_new_rows(id, &new_rows);
         }
         self.next_memtable_id = memtable.id() + 1;
         let is_full = memtable.bytes() >= self.memtable_limit;
@@ -300,8 +300,7 @@ impl<B: FlushTarget> Replay<'_, B> {
             return Ok(id);
         }
         self.policy.replay_table(&mut self.target, &table)?;
-        let index = self.target.backend.series_index(&table);
-        Ok(tables.add(&table, index))
+        Ok(tables.add(&table, NewRows::of(self.target.backend, &table)))
     }
 }
 

@@ -9,7 +9,6 @@ use std::{
 };
 
 use tokio::sync::watch;
-use tsd_series_index::SeriesIndex;
 use tsd_storage::{ErrorLogLimit, HealthImpact, HealthProblem, StorageError, StorePart, Table};
 
 use crate::{
@@ -18,7 +17,7 @@ use crate::{
     flush_failures::FlushFailures,
     flush_queue::{FlushJob, FlushQueue},
     log_tie::LogTie,
-    memtable::{BufferPool, Memtable, TableId},
+    memtable::{BufferPool, Memtable, NewRows, TableId},
     memtable_list::MemtableList,
     metrics::Metrics,
 };
@@ -35,6 +34,8 @@ pub(crate) struct WalState {
     pub(crate) memtables: MemtableList,
     pub(crate) buffer_pool: Arc<BufferPool>,
     pub(crate) tables: TableIds,
+    /// Owned while a memtable gets rows.
+    pub(crate) applying: Mutex<()>,
     pub(crate) flush_queue: FlushQueue,
     pub(crate) closed: AtomicBool,
     /// Number of segments that wait for a flush.
@@ -67,6 +68,7 @@ impl WalState {
             metrics: Arc::new(Metrics::new()),
             memtables: MemtableList::new(Vec::new()),
             tables: TableIds::default(),
+            applying: Mutex::new(()),
             flush_queue: FlushQueue::default(),
             closed: AtomicBool::new(false),
             closed_segments: AtomicU64::new(0),
@@ -187,8 +189,8 @@ fn with_source(error: &StorageError) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct TableIds(RwLock<Vec<LoggedTable>>);
 
-/// A table with the index of its series, if the backend has one.
-type LoggedTable = (Table, Option<Arc<SeriesIndex>>);
+/// A table, and what the backend wants to know of its new rows.
+type LoggedTable = (Table, NewRows);
 
 impl TableIds {
     pub(crate) fn id(&self, table: &Table) -> Option<TableId> {
@@ -197,11 +199,10 @@ impl TableIds {
     }
 
     /// Returns the number of a table, assigned now if necessary.
-    /// `index` is told of its rows.
-    pub(crate) fn add(&self, table: &Table, index: Option<Arc<SeriesIndex>>) -> TableId {
+    pub(crate) fn add(&self, table: &Table, new_rows: NewRows) -> TableId {
         let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let at = tables.iter().position(|(t, _)| t == table).unwrap_or_else(|| {
-            tables.push((table.clone(), index));
+            tables.push((table.clone(), new_rows));
             tables.len() - 1
         });
         TableId(at)
@@ -213,9 +214,9 @@ impl TableIds {
         tables.iter().map(|(table, _)| table.clone()).collect()
     }
 
-    /// The index of the series of a table.
-    pub(crate) fn series_index(&self, id: TableId) -> Option<Arc<SeriesIndex>> {
+    /// What to do with new rows of a table; `None` if nothing.
+    pub(crate) fn new_rows(&self, id: TableId) -> Option<NewRows> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        tables.get(id.0)?.1.clone()
+        tables.get(id.0).map(|(_, new_rows)| new_rows.clone()).filter(|rows| !rows.is_ignored())
     }
 }

@@ -30,7 +30,7 @@ use crate::{
     executor::Executor,
     files::{self, LogDir},
     log::{LogWriter, segment_of_name},
-    memtable::{CellPrecedence, Memtable, TableId},
+    memtable::{CellPrecedence, Memtable, NewRows, TableId},
     memtable_list::MemtableList,
     replay::{ReplayedLog, log_report, replay},
     request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
@@ -132,6 +132,7 @@ impl<B: FlushTarget> WalStorage<B> {
         );
         let limits = policy.rotation_limits(&state.config);
         let active = ActiveMemtable::new(Arc::clone(&state), log, limits, next_memtable_id + 1);
+        backend.set_held_rows(Arc::<WalState>::clone(&state));
         let committer = Committer::new(active, policy.commit_policy(), messages);
         let committer = spawn_worker("wal-committer", || committer.run())?;
         let (flush_state, flush_backend) = (Arc::clone(&state), Arc::clone(&backend));
@@ -179,7 +180,7 @@ impl<B: FlushTarget> WalStorage<B> {
             return Ok(Some(id));
         }
         if self.policy.accepts_table(&*self.backend, table).await? {
-            Ok(Some(self.state.tables.add(table, self.backend.series_index(table))))
+            Ok(Some(self.state.tables.add(table, NewRows::of(&*self.backend, table))))
         } else {
             Err(StorageError::NoSuchTable(table.clone()))
         }
@@ -524,6 +525,10 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
 
     fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
         self.backend.series_index(table)
+    }
+
+    fn compacts_rows(&self, table: &Table) -> bool {
+        self.backend.compacts_rows(table)
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

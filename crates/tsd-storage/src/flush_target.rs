@@ -3,6 +3,8 @@
 //! Whole sorted rows (ingestion into an LSM tree, one compacted column per row in HBase) cost a
 //! backend several times less than single cells. Backends without such a path use [`flush_by_put`].
 
+use std::{fmt, sync::Arc};
+
 use bytes::Bytes;
 use tsd_model::Family;
 
@@ -69,6 +71,20 @@ pub enum LogMark {
     Recorded(Bytes),
 }
 
+/// The rows that a log in front holds in its memtables, for a store that compacts rows by itself. A row
+/// of which a memtable has newer points must stay as it is: of a compacted column they would no longer
+/// replace the points that they correct.
+pub trait HeldRows: fmt::Debug + Send + Sync {
+    /// Base time of the oldest row of the table that a memtable has, epoch seconds; `u32::MAX` if
+    /// there is none.
+    fn oldest_base(&self, table: &Table) -> u32;
+
+    /// Runs `commit`, during which no memtable gets a row, and returns true; or returns false if a
+    /// memtable has a row of the table with a base time before `before_secs`.
+    fn commit_unless_held(&self, table: &Table, before_secs: u32, commit: &mut dyn FnMut())
+    -> bool;
+}
+
 /// A store that memtable rows can be flushed to.
 pub trait FlushTarget: Storage {
     /// What the log in front has recorded here: which log it is, and how much of it the store
@@ -83,6 +99,15 @@ pub trait FlushTarget: Storage {
     fn set_log_mark(&self, _mark: Bytes) -> StorageFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
+
+    /// Where the base time begins in the row keys of a table, if the store asks for the oldest row that
+    /// the log in front holds of it.
+    fn base_time_at(&self, _table: &Table) -> Option<usize> {
+        None
+    }
+
+    /// Names the rows that the log in front holds; called once, after the replay.
+    fn set_held_rows(&self, _held: Arc<dyn HeldRows>) {}
 
     /// Applies the rows and returns when all of them are durable. Idempotent: repeating it, in
     /// whole or in part, changes nothing. A concurrent reader may see some rows changed and others
@@ -163,8 +188,6 @@ fn column_delete(row: &FlushRow<'_>) -> Delete {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
-
-    use std::sync::Arc;
 
     use bytes::Bytes;
 

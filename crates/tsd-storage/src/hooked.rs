@@ -9,9 +9,9 @@ use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 
 use crate::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, LogMark,
-    Operation, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead,
-    SeriesScanner, Storage, StorageError, Table,
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, HeldRows,
+    LogMark, Operation, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock,
+    SeriesRead, SeriesScanner, Storage, StorageError, Table,
 };
 
 /// Runs around every call of a [`HookedStorage`].
@@ -213,6 +213,10 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
         self.inner.series_index(table)
     }
 
+    fn compacts_rows(&self, table: &Table) -> bool {
+        self.inner.compacts_rows(table)
+    }
+
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         self.inner.gauges()
     }
@@ -225,6 +229,14 @@ impl<S: FlushTarget + ?Sized, H: OperationHook> FlushTarget for HookedStorage<S,
 
     fn set_log_mark(&self, mark: Bytes) -> BoxFuture<'_, Result<(), StorageError>> {
         Box::pin(self.hook.around(Operation::SetLogMark, self.inner.set_log_mark(mark)))
+    }
+
+    fn base_time_at(&self, table: &Table) -> Option<usize> {
+        self.inner.base_time_at(table)
+    }
+
+    fn set_held_rows(&self, held: Arc<dyn HeldRows>) {
+        self.inner.set_held_rows(held);
     }
 
     fn flush_rows<'a>(

@@ -9,6 +9,7 @@ mod clock;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod critical_thread;
+mod direct_store;
 pub mod direct_write;
 mod disk_space;
 mod error;
@@ -36,6 +37,7 @@ pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef, decode_fa
 pub use blocking_pool::{BlockingPool, JobPriority, PoolHandle};
 pub use clock::{ClockMs, system_clock_ms};
 pub use critical_thread::{panic_text, spawn_critical};
+pub use direct_store::{DirectBackend, DirectStore, DirectTable};
 pub use disk_space::{DiskSpace, SpacePermit};
 pub use error::{Recovery, StorageError};
 #[cfg(any(test, feature = "testing"))]
@@ -44,7 +46,9 @@ pub use files::{DiskDir, LockError, StoreDir, StoreFile, StoreFileReader};
 #[cfg(any(test, feature = "testing"))]
 pub use files::{FaultyDisk, TestRng};
 pub use filter::{RowFilter, SeriesSet, TagCondition, TagPattern};
-pub use flush_target::{FlushCell, FlushRow, FlushRows, FlushTarget, LogMark, flush_by_put};
+pub use flush_target::{
+    FlushCell, FlushRow, FlushRows, FlushTarget, HeldRows, LogMark, flush_by_put,
+};
 pub use hash::widen_hash;
 pub use health::{HealthImpact, HealthProblem, StorePart};
 pub use hooked::{HookedStorage, OperationHook};

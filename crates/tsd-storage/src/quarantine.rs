@@ -32,6 +32,8 @@ pub struct LostRows {
     pub first: Option<Bytes>,
     /// Key of the last row; `None` for all up to the end of the table.
     pub last: Option<Bytes>,
+    /// Epoch seconds between which the rows begin, the second excluded; `None` if at any time.
+    pub time_secs: Option<(u64, u64)>,
 }
 
 /// The quarantine of a store. Its calls read or change a few small files.

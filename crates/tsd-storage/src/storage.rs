@@ -293,6 +293,12 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// True if the store compacts old rows of the table by itself, by the merges of its files: nobody
+    /// else needs to.
+    fn compacts_rows(&self, _table: &Table) -> bool {
+        false
+    }
+
     /// Metrics without labels, as (name, value). Names end in their unit, those of counters in
     /// `_total`.
     fn gauges(&self) -> Vec<(&'static str, f64)> {

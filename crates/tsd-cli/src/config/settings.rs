@@ -284,7 +284,7 @@ fn storage(config: &Config) -> Result<StorageSettings, ConfigError> {
         segment_bytes: config.int("tsd.storage.log.segment_size"),
         cache_bytes: 0,
         reserve_bytes: config.int("tsd.storage.reserve"),
-        open_files: tsd_storage_lsm::LsmConfig::DEFAULT_OPEN_FILES,
+        open_files: tsd_storage_embedded::EmbeddedConfig::DEFAULT_OPEN_FILES,
         accept_damage: config.bool("tsd.storage.accept_damage"),
     })
 }

@@ -1,4 +1,4 @@
-//! Histories on the embedded store, on parts and on the memory store.
+//! Histories on the embedded store and on the memory store.
 
 use std::{
     fs,
@@ -12,8 +12,7 @@ use std::{
 use tempfile::TempDir;
 use tsd_model::TableSchema;
 use tsd_storage::{FlushTarget, MemoryStorage, Storage};
-use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
-use tsd_storage_parts::{PartLayout, PartStorage, PartStorageConfig, PartTableSpec};
+use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable};
 use tsd_storage_wal::{WalConfig, WalStorage};
 
 use super::{Ending, Mode, TestStores, check_seeds, history::Rng, run::table};
@@ -142,22 +141,13 @@ fn memory(_: &TempDir) -> Arc<MemoryStorage> {
     Arc::new(MemoryStorage::new([table()]).with_clock(clock))
 }
 
-fn tree(directory: &TempDir) -> Arc<LsmStorage> {
+fn embedded(directory: &TempDir) -> Arc<EmbeddedStorage> {
     let path = directory.path().join("store");
-    let mut config = LsmConfig::new(path, vec![TableSpec::points(table())]);
+    let tables = vec![EmbeddedTable::data(table())];
+    let mut config = EmbeddedConfig::new(path, TableSchema::opentsdb_default(), tables);
     (config.cache_bytes, config.read_threads) = (1 << 20, 1);
     config.clock = clock;
-    Arc::new(LsmStorage::open(&config).unwrap())
-}
-
-fn parts(directory: &TempDir) -> Arc<PartStorage> {
-    let path = directory.path().join("store");
-    let schema = TableSchema::opentsdb_default();
-    let layout = PartLayout::try_new(&schema, PartLayout::DAY_SECS).unwrap();
-    let mut config = PartStorageConfig::new(path, vec![PartTableSpec { table: table(), layout }]);
-    (config.cache_bytes, config.read_threads) = (1 << 20, 1);
-    config.clock = clock;
-    Arc::new(PartStorage::open(&config).unwrap())
+    Arc::new(EmbeddedStorage::open(&config).unwrap())
 }
 
 const MODES: [Mode; 5] = [Mode::Newest, Mode::Refuse, Mode::Largest, Mode::Smallest, Mode::Appends];
@@ -174,15 +164,7 @@ async fn an_acknowledged_correction_is_read_from_the_log_over_the_memory_store()
 async fn an_acknowledged_correction_is_read_from_the_embedded_store() {
     let _one = ONE_AT_A_TIME.lock().await;
     for mode in MODES {
-        check_seeds(mode, 8, async |rng| LoggedStores::new(rng, tree, false).await).await;
-    }
-}
-
-#[tokio::test]
-async fn an_acknowledged_correction_is_read_from_parts() {
-    let _one = ONE_AT_A_TIME.lock().await;
-    for mode in MODES {
-        check_seeds(mode, 8, async |rng| LoggedStores::new(rng, parts, false).await).await;
+        check_seeds(mode, 8, async |rng| LoggedStores::new(rng, embedded, false).await).await;
     }
 }
 

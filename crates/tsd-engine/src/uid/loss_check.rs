@@ -178,7 +178,7 @@ mod tests {
     use std::{path::Path, sync::Arc, time::Duration};
 
     use tsd_storage::{Delete, Storage};
-    use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
+    use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable};
 
     use super::*;
     use crate::{
@@ -186,14 +186,15 @@ mod tests {
         testing::{config, put_one},
     };
 
-    fn open(dir: &Path) -> (Arc<LsmStorage>, EngineHandle) {
+    fn open(dir: &Path) -> (Arc<EmbeddedStorage>, EngineHandle) {
         let tables = EngineConfig::default().tables;
         let names = [tables.uid, tables.meta, tables.tree];
-        let mut specs = vec![TableSpec::points(tables.data)];
-        specs.extend(names.map(TableSpec::cells));
-        let storage = Arc::new(LsmStorage::open(&LsmConfig::new(dir, specs)).unwrap());
-        let shared: Arc<dyn Storage> = Arc::<LsmStorage>::clone(&storage);
+        let mut specs = vec![EmbeddedTable::data(tables.data)];
+        specs.extend(names.map(EmbeddedTable::cells));
         let mut config = config();
+        let store = EmbeddedConfig::new(dir, config.schema, specs);
+        let storage = Arc::new(EmbeddedStorage::open(&store).unwrap());
+        let shared: Arc<dyn Storage> = Arc::<EmbeddedStorage>::clone(&storage);
         config.uids.auto_create_tagks = true;
         (storage, Engine::start(config, shared).unwrap())
     }

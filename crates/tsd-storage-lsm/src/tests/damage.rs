@@ -14,7 +14,7 @@ use tsd_storage::{
 };
 
 use super::fixture::{self, Dir, data, new_dir};
-use crate::{LsmStorage, TableSpec};
+use crate::LsmStorage;
 
 const SERIES: u32 = 1_500;
 
@@ -23,7 +23,7 @@ fn uid() -> Table {
 }
 
 fn open(dir: &Dir) -> LsmStorage {
-    fixture::open(dir, vec![TableSpec::points(data()), TableSpec::cells(uid())])
+    fixture::open(dir, vec![data(), uid()])
 }
 
 /// Keys of `prefix`, which sorts the rows of a generation.
@@ -160,7 +160,7 @@ async fn check_damaged(store: &LsmStorage, table: &Table, file: &str, lossy: boo
     // Reads of what the file has fail by name or succeed; nothing is missing silently.
     let (mut found, mut errors) = read_all(store, table, 100).await;
     wait_until("the damaged file is replaced", || {
-        store.table(table).unwrap().damaged_files().is_empty()
+        store.backend().table(table).damaged_files().is_empty()
     });
     if !errors.is_empty() {
         for error in &errors {
@@ -199,7 +199,7 @@ async fn check_damaged(store: &LsmStorage, table: &Table, file: &str, lossy: boo
         flush(store, table, 210 + i, 5).await;
     }
     fixture::wait_for_compaction(store);
-    let tree = store.table(table).unwrap();
+    let tree = store.backend().table(table);
     assert!(tree.tree().l0_run_count() < 9, "{context}");
 }
 
@@ -246,7 +246,7 @@ async fn check_fault(table: &Table, fault: Fault, lossy: bool, running: bool) {
     }
     drop(store);
     let store = open(&dir);
-    let tree = store.table(table).unwrap();
+    let tree = store.backend().table(table);
     assert_eq!(files(&tables_dir(dir.path(), table)).len(), tree.tree().table_count());
     check_damaged(&store, table, &file, lossy).await;
     if gauge(&store, "tsd_lsm_quarantined_files") == 0 {
@@ -273,20 +273,6 @@ async fn check_fault(table: &Table, fault: Fault, lossy: bool, running: bool) {
     let rows = fixture::scan(&store, table, Scan { start, ..Scan::default() }).await;
     assert_eq!(rows.len() > SERIES as usize, !lossy, "{fault:?}: {}", rows.len());
     assert!(files(&dir.path().join("quarantine")).is_empty());
-}
-
-#[tokio::test]
-async fn damaged_file_of_points_is_quarantined_while_the_store_runs() {
-    for (fault, lossy) in faults(&data()) {
-        check_fault(&data(), fault, lossy, true).await;
-    }
-}
-
-#[tokio::test]
-async fn damaged_file_of_points_is_quarantined_at_start() {
-    for (fault, lossy) in faults(&data()) {
-        check_fault(&data(), fault, lossy, false).await;
-    }
 }
 
 #[tokio::test]
@@ -323,7 +309,7 @@ async fn compaction_that_meets_damage_leaves_no_files_and_goes_on_without_it() {
     fixture::wait_for_compaction(&store);
     let problems = store.health();
     assert_eq!(problems.len(), 1, "{problems:?}");
-    let table = store.table(&data()).unwrap();
+    let table = store.backend().table(&data());
     wait_until("no partial outputs", || table.partial_outputs().is_empty());
     assert!(table.tree().l0_run_count() < 8);
     let mut lost = 0;

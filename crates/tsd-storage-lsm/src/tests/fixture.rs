@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tsd_model::{Cell, Row};
 use tsd_storage::{Scan, Storage, Table};
 
-use crate::{LsmConfig, LsmStorage, TableSpec};
+use crate::{LsmConfig, LsmStorage};
 
 pub(super) type Dir = tempfile::TempDir;
 
@@ -14,7 +14,7 @@ pub(super) fn new_dir() -> Dir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-pub(super) fn open(dir: &Dir, tables: Vec<TableSpec>) -> LsmStorage {
+pub(super) fn open(dir: &Dir, tables: Vec<Table>) -> LsmStorage {
     LsmStorage::open(&LsmConfig::new(dir.path(), tables)).unwrap()
 }
 
@@ -23,7 +23,7 @@ pub(super) fn data() -> Table {
 }
 
 pub(super) fn open_data(dir: &Dir) -> LsmStorage {
-    open(dir, vec![TableSpec::points(data())])
+    open(dir, vec![data()])
 }
 
 pub(super) async fn scan(store: &dyn Storage, table: &Table, scan: Scan) -> Vec<Row> {

@@ -9,7 +9,7 @@ use tsd_storage::{
 };
 
 use super::fixture::{self, all_cells, data, new_dir, open};
-use crate::{LsmConfig, LsmStorage, TableSpec};
+use crate::{LsmConfig, LsmStorage};
 
 const fn clock() -> i64 {
     1_400_000_000_000
@@ -223,12 +223,12 @@ async fn execute(store: &dyn FlushTarget, table: &Table, step: &ModelStep) -> St
     result.unwrap_or_else(|error| error.to_string())
 }
 
-fn check(steps: &[ModelStep], layout: fn(Table) -> TableSpec) {
+fn check(steps: &[ModelStep]) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let table = data();
         let dir = new_dir();
-        let mut config = LsmConfig::new(dir.path(), vec![layout(table.clone())]);
+        let mut config = LsmConfig::new(dir.path(), vec![table.clone()]);
         config.clock = clock;
         let memory = MemoryStorage::new([table.clone()]).with_clock(clock);
         let mut store = LsmStorage::open(&config).unwrap();
@@ -247,7 +247,7 @@ fn check(steps: &[ModelStep], layout: fn(Table) -> TableSpec) {
         }
         compare_reads(&store, &memory, &table).await;
         drop(store);
-        let store = open(&dir, vec![layout(table.clone())]);
+        let store = open(&dir, vec![table.clone()]);
         assert_eq!(all_cells(&store, &table).await, all_cells(&memory, &table).await);
     });
 }
@@ -283,12 +283,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn points_layout_equals_the_memory_store(steps in prop::collection::vec(step(), 1..24)) {
-        check(&steps, TableSpec::points);
-    }
-
-    #[test]
-    fn cells_layout_equals_the_memory_store(steps in prop::collection::vec(step(), 1..24)) {
-        check(&steps, TableSpec::cells);
+    fn equals_the_memory_store(steps in prop::collection::vec(step(), 1..24)) {
+        check(&steps);
     }
 }

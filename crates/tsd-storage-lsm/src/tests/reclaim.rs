@@ -15,7 +15,7 @@ use tsd_model::Family;
 use tsd_storage::{DiskSpace, FlushTarget, Get, OwnedFlushRow, Storage, StorageError, Table};
 
 use super::fixture::{self, Dir, data, new_dir};
-use crate::{LsmConfig, LsmStorage, TableSpec};
+use crate::{LsmConfig, LsmStorage};
 
 const RESERVE: u64 = 8 << 20;
 const FULL: u64 = RESERVE + (1 << 20);
@@ -29,7 +29,7 @@ fn open(dir: &Dir, free: &Arc<AtomicU64>) -> LsmStorage {
     let free = Arc::clone(free);
     let probe = move || Ok(free.load(Ordering::Relaxed));
     let space = Arc::new(DiskSpace::with_probe(dir.path(), RESERVE, probe));
-    let specs = vec![TableSpec::points(data()), TableSpec::cells(uid())];
+    let specs = vec![data(), uid()];
     LsmStorage::open(&LsmConfig { space, ..LsmConfig::new(dir.path(), specs) }).unwrap()
 }
 
@@ -145,7 +145,7 @@ async fn deletes_free_space_on_a_full_disk() {
         };
         check(&store, expected).await;
         for table in [data(), uid()] {
-            let table = store.table(&table).unwrap();
+            let table = store.backend().table(&table);
             wait_until("no partial outputs", || table.partial_outputs().is_empty());
         }
         drop(store);
@@ -157,7 +157,7 @@ async fn deletes_free_space_on_a_full_disk() {
             flush(&store, 0..50, seed).await;
         }
         for table in [data(), uid()] {
-            let table = store.table(&table).unwrap();
+            let table = store.backend().table(&table);
             wait_until("compaction", || table.tree().l0_run_count() < 8);
         }
         check(&store, |i| if i < 50 { Some(15) } else { expected(i) }).await;
@@ -183,7 +183,7 @@ async fn a_damaged_file_on_a_full_disk_leaves_no_files_and_deletes_still_free_sp
         failed += usize::from(store.get(&data(), Get::row(key(i).into())).await.is_err());
     }
     assert!(failed > 0);
-    let table = store.table(&data()).unwrap();
+    let table = store.backend().table(&data());
     wait_until("repair fails", || !store.health().is_empty());
     for _ in 0..3 {
         table.signal().request();

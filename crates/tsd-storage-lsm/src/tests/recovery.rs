@@ -8,7 +8,7 @@ use tsd_storage::{
 };
 
 use super::fixture::{all_cells, data, new_dir, open_data, wait_for_compaction};
-use crate::{LsmConfig, LsmStorage, TableSpec};
+use crate::{LsmConfig, LsmStorage};
 
 fn points(key: &[u8], offsets: std::ops::Range<u16>, value: u8) -> OwnedFlushRow {
     let cells = offsets
@@ -118,7 +118,7 @@ async fn copy_during_an_ingestion_has_the_previous_state() {
         from: dir.path(),
         to: copied.path(),
     };
-    let table = store.table(&data()).unwrap();
+    let table = store.backend().table(&data());
     table.ingest(&mut table.writer(), &mut rows).unwrap();
     assert_eq!(all_cells(&store, &data()).await.len(), 10_001);
 
@@ -144,7 +144,7 @@ async fn full_disk_rejects_writes_and_serves_reads() {
             .await
             .unwrap();
     }
-    let mut config = LsmConfig::new(dir.path(), vec![TableSpec::points(table.clone())]);
+    let mut config = LsmConfig::new(dir.path(), vec![table.clone()]);
     config.space = Arc::new(DiskSpace::new(dir.path(), u64::MAX / 2));
     let store = LsmStorage::open(&config).unwrap();
     let error = store
@@ -182,7 +182,5 @@ async fn closed_store_unlocks_its_directory() {
     let next = open_data(&dir);
     assert_eq!(all_cells(&next, &data()).await.len(), 1);
     drop((scanner, store));
-    assert!(
-        LsmStorage::open(&LsmConfig::new(dir.path(), vec![TableSpec::points(data())])).is_err()
-    );
+    assert!(LsmStorage::open(&LsmConfig::new(dir.path(), vec![data()])).is_err());
 }

@@ -14,8 +14,10 @@ use crate::{
 };
 
 const NAME: &str = "manifest";
-/// Renamed to [`NAME`] when it is durable.
-const NEW_NAME: &str = "manifest.new";
+/// Has the same records. A flipped bit of one file, also of its last record, does not lose parts.
+const COPY_NAME: &str = "manifest.copy";
+/// Added to a name until the file is durable.
+const NEW_SUFFIX: &str = ".new";
 const MAGIC: &[u8; 8] = b"SLTMANI\x01";
 /// Edits are kept at least up to this size.
 const EDIT_BYTES: u64 = 64 << 10;
@@ -28,10 +30,18 @@ pub(crate) struct ManifestFile {
     state: ManifestState,
     /// Number of the next record.
     number: u64,
-    /// The file, its length, and the length of the state in it. `None` if it must be written anew:
-    /// after an error nobody knows what of it is durable.
-    file: Option<(Box<dyn StoreFile>, u64, u64)>,
+    /// `None` if the files must be written anew: after an error nobody knows what of them is durable.
+    files: Option<OpenFiles>,
     written_bytes: u64,
+}
+
+/// The file and its copy.
+#[derive(Debug)]
+struct OpenFiles {
+    files: [Box<dyn StoreFile>; 2],
+    /// Their length, and the length of the state in them.
+    len: u64,
+    state_len: u64,
 }
 
 /// What was read of a manifest.
@@ -42,38 +52,60 @@ struct Contents {
     next_number: u64,
 }
 
+/// The layout of the store in a directory; `None` if there is none.
+pub(crate) fn stored_layout(dir: &dyn StoreDir) -> Result<Option<PartLayout>, PartError> {
+    Ok(read_newest(dir)?.map(|contents| contents.layout))
+}
+
+/// Reads the manifest, or its copy if that has more; `None` in a directory without parts. Fails if
+/// neither can be read.
+fn read_newest(dir: &dyn StoreDir) -> Result<Option<Contents>, PartError> {
+    let names = dir.list().map_err(PartError::io("list", dir.path()))?;
+    let read = [NAME, COPY_NAME].map(|name| match names.iter().any(|n| n == name) {
+        true => Some(Contents::read_file(dir, name)),
+        false => None,
+    });
+    match read {
+        [None, None] => {
+            if names.iter().any(|name| crate::store::part_number(name).is_some()) {
+                let file = dir.path().join(NAME).display().to_string().into();
+                let what = "it is missing; restore it from a copy";
+                return Err(PartError::Damaged { file, offset: 0, what });
+            }
+            Ok(None)
+        }
+        [Some(Ok(first)), Some(Ok(second))] => {
+            Ok(Some(if second.next_number > first.next_number { second } else { first }))
+        }
+        [Some(Ok(contents)), other] | [other, Some(Ok(contents))] => {
+            if let Some(Err(error)) = other {
+                let error = crate::merger::error_text(&error);
+                tracing::error!(error, "a manifest is damaged; its copy is used");
+            }
+            Ok(Some(contents))
+        }
+        [Some(Err(error)), _] | [_, Some(Err(error))] => Err(error),
+    }
+}
+
 impl ManifestFile {
     /// Opens the manifest and makes what it says durable; creates one in a directory without parts.
     ///
     /// An edit whose write was cut short is as if it had never been.
     pub(crate) fn open(dir: Arc<dyn StoreDir>, layout: PartLayout) -> Result<Self, PartError> {
-        let path = dir.path().join(NAME);
-        let names = dir.list().map_err(PartError::io("list", dir.path()))?;
-        let name: Arc<str> = path.display().to_string().into();
-        if !names.iter().any(|name| name == NAME) {
-            if names.iter().any(|name| crate::store::part_number(name).is_some()) {
-                let what = "the manifest is missing";
-                return Err(PartError::Damaged { file: name, offset: 0, what });
-            }
+        let Some(contents) = read_newest(&*dir)? else {
             let state = ManifestState { next_sequence: 1, ..ManifestState::default() };
-            let mut created = Self { dir, layout, state, number: 1, file: None, written_bytes: 0 };
+            let mut created = Self { dir, layout, state, number: 1, files: None, written_bytes: 0 };
             created.commit(&ManifestEdit::default())?;
             return Ok(created);
-        }
-        let bytes = dir.read(NAME, 0, usize::MAX).map_err(PartError::io("read", &path))?;
-        if bytes.get(..7) == MAGIC.get(..7) && bytes.get(7) != MAGIC.get(7) {
-            let what = format!("version {}", bytes.get(7).copied().unwrap_or_default());
-            return Err(PartError::Unsupported { file: name, what });
-        }
-        let contents = Contents::read(&bytes).map_err(|(offset, Malformed(what))| {
-            PartError::Damaged { file: Arc::clone(&name), offset: offset as u64, what }
-        })?;
+        };
         if contents.layout != layout {
+            let file = dir.path().join(NAME).display().to_string().into();
             let what = format!("the layout {:?}", contents.layout);
-            return Err(PartError::Unsupported { file: name, what });
+            return Err(PartError::Unsupported { file, what });
         }
         let (state, number) = (contents.state, contents.next_number);
-        let mut opened = Self { dir, layout, state, number, file: None, written_bytes: 0 };
+        let mut opened = Self { dir, layout, state, number, files: None, written_bytes: 0 };
         // The last edits may be in memory only, even if they were read just now: a sync that failed
         // before the process was killed proves nothing when it is repeated.
         let state = opened.state.clone();
@@ -87,7 +119,7 @@ impl ManifestFile {
 
     /// True if the state is durable. After an error it is not before the next commit.
     pub(crate) const fn is_durable(&self) -> bool {
-        self.file.is_some()
+        self.files.is_some()
     }
 
     pub(crate) const fn state(&self) -> &ManifestState {
@@ -109,9 +141,9 @@ impl ManifestFile {
             offset: 0,
             what,
         })?;
-        match self.file.take() {
-            Some((file, len, state_len)) if len - state_len <= state_len.max(EDIT_BYTES) => {
-                self.append(file, (len, state_len), edit)?;
+        match self.files.take() {
+            Some(open) if open.len - open.state_len <= open.state_len.max(EDIT_BYTES) => {
+                self.append(open, edit)?;
             }
             _ => self.rewrite(&next)?,
         }
@@ -119,39 +151,44 @@ impl ManifestFile {
         Ok(())
     }
 
-    fn append(
-        &mut self,
-        mut file: Box<dyn StoreFile>,
-        (len, state_len): (u64, u64),
-        edit: &ManifestEdit,
-    ) -> Result<(), PartError> {
+    fn append(&mut self, mut open: OpenFiles, edit: &ManifestEdit) -> Result<(), PartError> {
         let mut bytes = Vec::new();
         record::put(self.number, None, edit, &mut bytes);
-        let path = self.dir.path().join(NAME);
-        file.write_at(len, &bytes).map_err(PartError::io("write", &path))?;
-        file.sync_data().map_err(PartError::io("sync", &path))?;
+        for (file, name) in open.files.iter_mut().zip([NAME, COPY_NAME]) {
+            let path = self.dir.path().join(name);
+            file.write_at(open.len, &bytes).map_err(PartError::io("write", &path))?;
+            file.sync_data().map_err(PartError::io("sync", &path))?;
+            self.written_bytes += bytes.len() as u64;
+        }
         self.number += 1;
-        self.written_bytes += bytes.len() as u64;
-        self.file = Some((file, len + bytes.len() as u64, state_len));
+        open.len += bytes.len() as u64;
+        self.files = Some(open);
         Ok(())
     }
 
     fn rewrite(&mut self, state: &ManifestState) -> Result<(), PartError> {
+        self.files = None;
         let mut bytes = MAGIC.to_vec();
         record::put(self.number, Some(self.layout), &state.as_edit(), &mut bytes);
-        let len = bytes.len() as u64;
-        let path = self.dir.path().join(NEW_NAME);
-        // One that was not completed; if it cannot be removed, the next call says why.
-        let _ = self.dir.remove(NEW_NAME);
-        let mut file = self.dir.create(NEW_NAME).map_err(PartError::io("create", &path))?;
-        file.write_at(0, &bytes).map_err(PartError::io("write", &path))?;
-        file.sync_data().map_err(PartError::io("sync", &path))?;
-        self.dir.rename(NEW_NAME, NAME).map_err(PartError::io("rename", &path))?;
-        self.dir.sync().map_err(PartError::io("sync", self.dir.path()))?;
+        let files = [self.replace(NAME, &bytes)?, self.replace(COPY_NAME, &bytes)?];
         self.number += 1;
-        self.written_bytes += len;
-        self.file = Some((file, len, len));
+        let len = bytes.len() as u64;
+        self.files = Some(OpenFiles { files, len, state_len: len });
         Ok(())
+    }
+
+    /// Replaces a file, durably.
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<Box<dyn StoreFile>, PartError> {
+        let new = format!("{name}{NEW_SUFFIX}");
+        let path = self.dir.path().join(&new);
+        let _ = self.dir.remove(&new);
+        let mut file = self.dir.create(&new).map_err(PartError::io("create", &path))?;
+        file.write_at(0, bytes).map_err(PartError::io("write", &path))?;
+        file.sync_data().map_err(PartError::io("sync", &path))?;
+        self.dir.rename(&new, name).map_err(PartError::io("rename", &path))?;
+        self.dir.sync().map_err(PartError::io("sync", self.dir.path()))?;
+        self.written_bytes += bytes.len() as u64;
+        Ok(file)
     }
 }
 
@@ -160,6 +197,21 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 impl Contents {
+    fn read_file(dir: &dyn StoreDir, name: &str) -> Result<Self, PartError> {
+        let path = dir.path().join(name);
+        let bytes = dir.read(name, 0, usize::MAX).map_err(PartError::io("read", &path))?;
+        let file: Arc<str> = path.display().to_string().into();
+        if bytes.get(..7) == MAGIC.get(..7) && bytes.get(7) != MAGIC.get(7) {
+            let version = bytes.get(7).copied().unwrap_or_default();
+            return Err(PartError::Unsupported { file, what: format!("version {version}") });
+        }
+        Self::read(&bytes).map_err(|(offset, Malformed(what))| PartError::Damaged {
+            file,
+            offset: offset as u64,
+            what,
+        })
+    }
+
     /// Reads a state and the edits after it, up to the first record that is not intact. Fails if
     /// another one follows it, which a write that was cut short does not leave.
     fn read(bytes: &[u8]) -> Result<Self, (usize, Malformed)> {

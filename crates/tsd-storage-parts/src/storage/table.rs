@@ -10,25 +10,32 @@ use std::{
 
 use bytes::Bytes;
 use tsd_model::Row;
-use tsd_storage::{Column, FlushRows, Get, ReadVersion, StorageError, direct_write::LockedTable};
+use tsd_series_index::SeriesIndex;
+use tsd_storage::{
+    BatchReader, Column, DirectTable, FlushRow, FlushRows, Get, ReadVersion, Scan, SeriesBlock,
+    SeriesRead, StorageError, direct_write::LockedTable,
+};
 
 use super::{
     row_scan::{KeyKind, RowsCursor},
+    scan_job::ScanJob,
     selected::select_cells,
+    series_job::SeriesJob,
 };
-use crate::{error::PartError, read::SeriesSelection, store::PartStore};
+use crate::{error::PartError, read::SeriesSelection, series::TableSeries, store::PartStore};
 
 /// A table of the store.
 #[derive(Debug)]
 pub(crate) struct PartTable {
     store: Arc<PartStore>,
+    series: Option<Arc<TableSeries>>,
     writer: Mutex<()>,
     /// Writes since the store was opened, including failed ones.
     writes: AtomicU64,
 }
 
 /// A table and its writer.
-pub(crate) struct LockedParts<'a> {
+struct LockedParts<'a> {
     table: &'a PartTable,
     _writer: MutexGuard<'a, ()>,
 }
@@ -37,23 +44,19 @@ pub(crate) struct LockedParts<'a> {
 type WantedSeries = (Vec<u8>, usize);
 
 impl PartTable {
-    pub(crate) const fn new(store: Arc<PartStore>) -> Self {
-        Self { store, writer: Mutex::new(()), writes: AtomicU64::new(0) }
+    pub(crate) const fn new(store: Arc<PartStore>, series: Option<Arc<TableSeries>>) -> Self {
+        Self { store, series, writer: Mutex::new(()), writes: AtomicU64::new(0) }
+    }
+
+    /// Metrics without labels, as (name, value).
+    pub(crate) fn gauges(&self) -> Vec<(&'static str, f64)> {
+        let mut gauges = self.store.gauges();
+        gauges.extend(self.series.iter().flat_map(|series| series.gauges()));
+        gauges
     }
 
     pub(crate) const fn store(&self) -> &Arc<PartStore> {
         &self.store
-    }
-
-    /// Locks the table for a single write.
-    // A writer that panicked did not commit its part.
-    pub(crate) fn locked(&self) -> LockedParts<'_> {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        LockedParts { table: self, _writer: writer }
-    }
-
-    pub(crate) fn read_version(&self) -> ReadVersion {
-        ReadVersion(Some(self.writes.load(Ordering::Acquire)))
     }
 
     /// The error of a read; a part that it finds damaged is quarantined.
@@ -66,12 +69,21 @@ impl PartTable {
         error.into()
     }
 
-    pub(crate) fn read_row(&self, get: &Get) -> Result<Option<Row>, StorageError> {
-        Ok(self.read_rows(std::slice::from_ref(get))?.pop().flatten())
+    fn read_row(&self, get: &Get) -> Result<Option<Row>, StorageError> {
+        Ok(self.rows_of(std::slice::from_ref(get))?.pop().flatten())
+    }
+
+    /// Writes rows as one part. The index of the series has them, durably, before the part exists.
+    fn flush(&self, rows: &mut dyn FlushRows) -> Result<(), StorageError> {
+        let Some(series) = &self.series else {
+            return self.store.flush_after(rows, || Ok(()));
+        };
+        let mut rows = IndexedRows { rows, index: &series.index };
+        self.store.flush_after(&mut rows, || series.persist())
     }
 
     /// Reads the rows of one base time in one pass.
-    pub(crate) fn read_rows(&self, gets: &[Get]) -> Result<Vec<Option<Row>>, StorageError> {
+    fn rows_of(&self, gets: &[Get]) -> Result<Vec<Option<Row>>, StorageError> {
         let snapshot = self.store.snapshot();
         let _reading = snapshot.resources().reading();
         let layout = self.store.layout();
@@ -118,12 +130,71 @@ impl LockedTable for LockedParts<'_> {
     }
 
     fn apply(&mut self, rows: &mut dyn FlushRows) -> Result<(), StorageError> {
-        let result = self.table.store.flush(rows);
+        let result = self.table.flush(rows);
         self.table.writes.fetch_add(1, Ordering::AcqRel);
-        Ok(result?)
+        result
     }
 
     fn read_version(&self) -> ReadVersion {
-        self.table.read_version()
+        DirectTable::read_version(self.table)
+    }
+}
+
+impl DirectTable for PartTable {
+    fn read_rows(&self, gets: &[Get]) -> Result<Vec<Option<Row>>, StorageError> {
+        self.rows_of(gets)
+    }
+
+    fn scan(self: Arc<Self>, scan: Scan) -> Box<dyn BatchReader> {
+        Box::new(ScanJob::new(self, scan))
+    }
+
+    fn read_series(
+        self: Arc<Self>,
+        read: &SeriesRead,
+    ) -> Option<Box<dyn BatchReader<SeriesBlock>>> {
+        Some(Box::new(SeriesJob::try_new(self, read)?))
+    }
+
+    // A writer that panicked did not commit its part.
+    fn lock(&self) -> Box<dyn LockedTable + '_> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        Box::new(LockedParts { table: self, _writer: writer })
+    }
+
+    fn read_version(&self) -> ReadVersion {
+        ReadVersion(Some(self.writes.load(Ordering::Acquire)))
+    }
+
+    fn series_index(&self) -> Option<Arc<SeriesIndex>> {
+        self.series.as_ref().map(|series| Arc::clone(&series.index))
+    }
+
+    fn compacts_rows(&self) -> bool {
+        self.store.compacts_rows()
+    }
+
+    fn base_time_at(&self) -> Option<usize> {
+        Some(self.store.layout().prefix_len())
+    }
+}
+
+/// Adds the rows of a flush to the index of the series. Those that came through a log are in it already.
+struct IndexedRows<'a> {
+    rows: &'a mut dyn FlushRows,
+    index: &'a SeriesIndex,
+}
+
+impl FlushRows for IndexedRows<'_> {
+    fn next_row(&mut self) -> Option<FlushRow<'_>> {
+        let row = self.rows.next_row()?;
+        if !row.cells.is_empty() {
+            self.index.add_rows([row.key]);
+        }
+        Some(row)
+    }
+
+    fn frees_space(&self) -> bool {
+        self.rows.frees_space()
     }
 }

@@ -1,15 +1,11 @@
 //! Merges by size, and of closed spans.
 
-use std::{
-    collections::BTreeSet,
-    ops::Range,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
-use super::{PartStore, lock, part_name};
+use super::{PartStore, StoreStats, compaction_limit::MergeLimits, lock, part_name};
 use crate::{
     error::PartError,
-    manifest::{ManifestEdit, SectionRecord},
+    manifest::{ManifestEdit, ManifestState, SectionRecord},
     merge::{MergeOptions, SpanMerge, merge_sections},
     merger::MergeCheckpoint,
     snapshot::{Snapshot, SnapshotSection},
@@ -66,28 +62,30 @@ impl PartStore {
     ///
     /// As [`Self::merge_due`].
     pub fn merge_closed(&self, closed_before: u32) -> Result<bool, PartError> {
-        self.merge_closed_spans(closed_before, &mut || Ok(()))
+        let limits = MergeLimits { compact_before: closed_before, closed_before };
+        self.merge_closed_spans(limits, &mut || Ok(()))
     }
 
     fn merge_closed_spans(
         &self,
-        closed_before: u32,
+        limits: MergeLimits,
         checkpoint: MergeCheckpoint<'_>,
     ) -> Result<bool, PartError> {
         let layout = self.layout;
         let choose = |span: u32, sections: &[SnapshotSection]| {
             let end = span.saturating_add(layout.span_secs());
-            let is_final = sections.len() == 1 && sections.iter().all(|s| s.is_merged(end));
-            (end <= closed_before && !is_final).then_some(0..sections.len())
+            let compacted = end.min(limits.compact_before);
+            let is_final = sections.len() == 1 && sections.iter().all(|s| s.is_merged(compacted));
+            (end <= limits.closed_before && !is_final).then_some(0..sections.len())
         };
-        self.merge_where(closed_before, choose, checkpoint)
+        self.merge_where(limits.compact_before, choose, checkpoint)
     }
 
     /// Runs the merge that is due first; returns false if none is.
     pub(crate) fn merge_step(&self, checkpoint: MergeCheckpoint<'_>) -> Result<bool, PartError> {
-        let compact_before = self.compact_before.load(Ordering::Relaxed);
-        Ok(self.merge_where(compact_before, due_sections, checkpoint)?
-            || self.merge_closed_spans(compact_before, checkpoint)?)
+        let limits = self.compaction.now();
+        Ok(self.merge_where(limits.compact_before, due_sections, checkpoint)?
+            || self.merge_closed_spans(limits, checkpoint)?)
     }
 
     /// Merges each span into one section.
@@ -177,27 +175,38 @@ impl PartStore {
                 compacted_before: Some(before_of(input)),
             }));
         }
-        let is_live =
-            |section: &(u64, u32)| lock(&self.manifest).state().sections.contains_key(section);
-        if edit.sections.is_empty() || !edit.removed.iter().all(is_live) {
-            part.retire();
-        }
-        if !edit.removed.iter().all(is_live) {
-            // An input was quarantined meanwhile.
-            return Ok(());
-        }
         let output = (!edit.sections.is_empty()).then(|| Arc::clone(&part));
         edit.files.extend(output.as_ref().map(|part| part.record()));
         let (read, written) = (round.bytes, part.file_bytes());
         self.metrics.merge_read_bytes.increment(read);
         self.metrics.merged_bytes.increment(written);
         let points = infos.iter().map(|info| info.points).sum::<u64>();
-        self.commit(&edit, output, |stats| {
+        let count = |stats: &mut StoreStats| {
             stats.merges += 1;
             stats.merge_input_bytes += read;
             stats.merged_bytes += written;
             stats.merged_points += points;
-        })
+        };
+        let compacted = round.inputs.iter().map(before_of).max().unwrap_or_default();
+        let mut committed = Ok(false);
+        self.compaction.commit(compacted, &mut || {
+            // An input may have been quarantined meanwhile. A row that was compacted may be in a newer
+            // section now.
+            let is_expected = |state: &ManifestState| {
+                let is_live = |section| state.sections.contains_key(section);
+                edit.removed.iter().all(is_live)
+                    && round.inputs.iter().all(|input| {
+                        before_of(input) == 0
+                            || state.span_sections(input.span) == input.sections.len()
+                    })
+            };
+            committed = self.commit_if(is_expected, &edit, output.clone(), count);
+        });
+        let committed = committed?;
+        if !committed || output.is_none() {
+            part.retire();
+        }
+        Ok(())
     }
 }
 

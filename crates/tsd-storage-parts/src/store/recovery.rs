@@ -3,14 +3,14 @@
 use std::{
     collections::BTreeMap,
     io,
-    sync::{Arc, Mutex, OnceLock, atomic::AtomicU32},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use tsd_storage::StoreDir;
 
 use super::{
-    ASIDE_SUFFIX, PartConfig, PartStore, StoreState, StoreStats, aside_name, lock, number_of,
-    part_name, part_number,
+    ASIDE_SUFFIX, PartConfig, PartStore, StoreState, StoreStats, aside_name,
+    compaction_limit::CompactionLimit, lock, number_of, part_name, part_number,
 };
 use crate::{
     error::PartError,
@@ -34,7 +34,7 @@ impl PartStore {
     /// another version or layout, or an error of the disk.
     pub fn open(dir: Arc<dyn StoreDir>, config: PartConfig) -> Result<Self, PartError> {
         describe_metrics();
-        let PartConfig { table, layout, resources, clock } = config;
+        let PartConfig { table, layout, resources, clock, compacts_rows } = config;
         let manifest = ManifestFile::open(Arc::clone(&dir), layout)?;
         let mut parts = BTreeMap::new();
         let mut damaged = Vec::new();
@@ -47,18 +47,19 @@ impl PartStore {
                 Err(error) => damaged.push((FileRecord { ..*file }, reason(error)?)),
             }
         }
-        let snapshot = Arc::new(Snapshot::new(layout, &resources, manifest.state(), &parts));
+        let snapshot =
+            Arc::new(Snapshot::new(&table, layout, &resources, manifest.state(), &parts));
         let stats = StoreStats::default();
         let state = StoreState { snapshot, parts, next_file: 1, in_doubt: Vec::new(), stats };
         let store = Self {
             dir,
-            metrics: PartMetrics::new(&table),
+            metrics: PartMetrics::new(table.as_str()),
+            compaction: CompactionLimit::new(table.clone(), compacts_rows, clock),
             table,
             layout,
             resources,
             clock,
             signal: OnceLock::new(),
-            compact_before: AtomicU32::new(0),
             flushing: Mutex::new(()),
             merging: Mutex::new(()),
             manifest: Mutex::new(manifest),
@@ -70,8 +71,6 @@ impl PartStore {
                 if what == MISSING {
                     file.bytes = 0;
                 }
-                let part = part_name(file.number);
-                tracing::error!(table = %store.table, part, what, "part quarantined");
             }
             store.quarantine_files(&damaged)?;
         }

@@ -163,7 +163,7 @@ fn a_quarantined_part_is_reported() {
     store.merge_all(0).unwrap();
     let health = store.health();
     assert_eq!((health[0].part, health[0].impact), (StorePart::Data, HealthImpact::SomeReadsFail));
-    assert!(health[0].reason.contains("0000000001.part.damaged"), "{}", health[0].reason);
+    assert!(health[0].reason.contains("/0000000001.part"), "{}", health[0].reason);
     let gauges = store.gauges();
     assert!(gauges.contains(&("tsd_parts_quarantined_files", 1.0)), "{gauges:?}");
 }
@@ -173,7 +173,7 @@ fn a_flush_adds_few_bytes_to_the_manifest_which_is_written_anew_when_it_has_grow
     let (disk, store) = new_store();
     let before = store.manifest_bytes();
     store.flush(&mut TestRows::new(&[row(1, false)])).unwrap();
-    assert!(store.manifest_bytes() - before < 64, "{}", store.manifest_bytes() - before);
+    assert!(store.manifest_bytes() - before < 128, "{}", store.manifest_bytes() - before);
     for second in 0..300 {
         let day = |day: u32| TestRow { key: key(1, BASE + day * 86_400), ..row(second, false) };
         let rows: Vec<TestRow> = (0..50).map(day).collect();

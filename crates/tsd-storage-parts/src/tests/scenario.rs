@@ -87,7 +87,13 @@ pub(super) fn resources(space: DiskSpace) -> Arc<PartResources> {
 }
 
 pub(super) fn config(space: DiskSpace) -> PartConfig {
-    PartConfig { table: "tsdb".into(), layout: layout(), resources: resources(space), clock: || 5 }
+    PartConfig {
+        table: tsd_storage::Table::new("tsdb"),
+        layout: layout(),
+        resources: resources(space),
+        clock: || 5,
+        compacts_rows: true,
+    }
 }
 
 /// A store on a new disk.
@@ -99,7 +105,7 @@ pub(super) fn new_store() -> (FaultyDisk, PartStore) {
 
 /// Names of the files beside the manifest.
 pub(super) fn part_files(disk: &FaultyDisk) -> Vec<String> {
-    disk.contents_without("manifest").into_keys().collect()
+    disk.all_contents().into_keys().filter(|name| !name.starts_with("manifest")).collect()
 }
 
 pub(super) fn key(series: u8, base: u32) -> Vec<u8> {

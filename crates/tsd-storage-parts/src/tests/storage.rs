@@ -28,12 +28,12 @@ use crate::{
 
 /// On a memory file system if there is one: on a busy disk each of the many small parts would wait for
 /// its syncs.
-fn new_dir() -> tempfile::TempDir {
+pub(super) fn new_dir() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 fn storage_config(dir: &std::path::Path) -> PartStorageConfig {
-    let spec = |table| PartTableSpec { table, layout: layout() };
+    let spec = |table| PartTableSpec::new(table, layout());
     PartStorageConfig {
         read_threads: 1,
         open_files: 8,
@@ -78,7 +78,7 @@ async fn a_directory_is_opened_once_and_keeps_rows_and_the_mark_of_the_log() {
     assert!(second.to_string().contains("in use"), "{second}");
     assert_eq!(store.log_mark().await.unwrap(), LogMark::Absent);
     store.set_log_mark(Bytes::from_static(b"mark")).await.unwrap();
-    store.parts(&data).unwrap().flush(&mut TestRows::new(&[row(1, 0)])).unwrap();
+    store.backend().parts(&data).unwrap().flush(&mut TestRows::new(&[row(1, 0)])).unwrap();
     store.close().await.unwrap();
     // Closed, but not dropped.
     let again = open(dir.path());
@@ -194,7 +194,7 @@ async fn a_read_quarantines_the_part_that_it_finds_damaged() {
     let [data, _] = conformance::tables();
     let store = open(dir.path());
     for hour in [0, 48] {
-        store.parts(&data).unwrap().flush(&mut TestRows::new(&[row(1, hour)])).unwrap();
+        store.backend().parts(&data).unwrap().flush(&mut TestRows::new(&[row(1, hour)])).unwrap();
     }
     let part = dir.path().join("t.tsdb").join("0000000001.part");
     let mut bytes = std::fs::read(&part).unwrap();
@@ -211,9 +211,12 @@ async fn a_read_quarantines_the_part_that_it_finds_damaged() {
     assert_eq!(store.health()[0].impact, HealthImpact::SomeReadsFail);
     let quarantine = store.quarantine().unwrap();
     let files = quarantine.files();
-    assert_eq!(files[0].name, "t.tsdb/0000000001.part.damaged");
+    assert_eq!(
+        (files[0].name.as_str(), files[0].file.as_str()),
+        ("t.tsdb-1", "t.tsdb/0000000001.part")
+    );
     assert_eq!(files[0].table, data);
-    assert!(!quarantine.accept("t.tsdb/0000000009.part.damaged").unwrap());
+    assert!(!quarantine.accept("t.tsdb-9").unwrap());
     assert!(quarantine.accept(&files[0].name).unwrap());
     assert!(store.get(&data, get(0)).await.unwrap().is_none());
     assert!(store.health().is_empty());
@@ -224,10 +227,10 @@ async fn gauges_are_sums_over_the_tables() {
     let dir = new_dir();
     let store = open(dir.path());
     for table in conformance::tables() {
-        store.parts(&table).unwrap().flush(&mut TestRows::new(&[row(1, 0)])).unwrap();
+        store.backend().parts(&table).unwrap().flush(&mut TestRows::new(&[row(1, 0)])).unwrap();
     }
     assert!(store.gauges().contains(&("tsd_parts_files", 2.0)));
-    assert!(store.parts(&Table::new("other")).is_err());
+    assert!(store.backend().parts(&Table::new("other")).is_none());
 }
 
 type PlainRow = (Vec<u8>, Vec<PlainCell>);
@@ -302,11 +305,11 @@ proptest! {
             rows.iter().filter(|(key, _)| filter.matches(key)).cloned().collect();
         let scanned = scan_rows(&store, (&start, &stop), Some(filter), collected_bytes);
         prop_assert_eq!(scanned, some);
-        let table = crate::storage::PartTable::new(Arc::new(store));
+        let table = crate::storage::PartTable::new(Arc::new(store), None);
         let mut gets: Vec<Get> =
             rows.iter().map(|(key, _)| Get::row(Bytes::copy_from_slice(key))).collect();
         gets.push(Get::row(Bytes::from_static(b"absent")));
-        let found = table.read_rows(&gets).unwrap();
+        let found = tsd_storage::DirectTable::read_rows(&table, &gets).unwrap();
         prop_assert!(found.last().unwrap().is_none());
         for ((key, cells), row) in rows.iter().zip(&found) {
             let row = row.clone().unwrap();

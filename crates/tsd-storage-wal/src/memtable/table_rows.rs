@@ -2,7 +2,6 @@
 
 use std::{
     hash::{BuildHasher, Hasher},
-    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -16,6 +15,7 @@ use tsd_storage::{CellBatch, CellRef, RowRef, widen_hash};
 use super::{
     arena::{Arena, Chunk},
     buffer_pool::BufferPool,
+    new_rows::NewRows,
     row_op::{RowOp, RowOpIter, encode_op},
     row_order::{RangeStep, RowOrder},
     row_state::{ColumnState, RowState},
@@ -50,7 +50,9 @@ pub(super) struct TableRows {
     /// True if the rows of the last batch were in the order of their numbers.
     is_in_order: bool,
     /// Rows that are in the index of the table's series: those with lower numbers.
-    indexed_rows: AtomicU32,
+    noted_rows: AtomicU32,
+    /// Base time of the oldest row that was noted.
+    oldest_base: AtomicU32,
 }
 
 /// Entry of the index. The hash saves an access to the row when the index grows or misses.
@@ -90,7 +92,8 @@ impl TableRows {
             sequence: 0,
             next_row: 0,
             is_in_order: false,
-            indexed_rows: AtomicU32::new(0),
+            noted_rows: AtomicU32::new(0),
+            oldest_base: AtomicU32::new(u32::MAX),
         }
     }
 
@@ -222,10 +225,17 @@ impl TableRows {
         (self.key_of(entry), self.ops_of(entry))
     }
 
-    /// Numbers of the rows that were created since the last call.
-    pub(super) fn take_new_rows(&self) -> Range<u32> {
+    /// Tells the backend of the rows that were created since the last call.
+    pub(super) fn note_new(&self, new_rows: &NewRows) {
         let end = self.rows.len() as u32;
-        self.indexed_rows.swap(end, Ordering::Relaxed)..end
+        let numbers = self.noted_rows.swap(end, Ordering::Relaxed)..end;
+        let oldest = new_rows.note(numbers.map(|row| self.row(row).0));
+        self.oldest_base.fetch_min(oldest, Ordering::Relaxed);
+    }
+
+    /// Base time of the oldest row, epoch seconds; `u32::MAX` if it is not known.
+    pub(super) fn oldest_base(&self) -> u32 {
+        self.oldest_base.load(Ordering::Relaxed)
     }
 
     /// Visits the rows from `start` on in key order. Returns those that `visit` takes.

@@ -433,7 +433,10 @@ mod tests {
     use tsd_storage::{CellBatch, CellRef, MemoryStorage, Table};
 
     use super::*;
-    use crate::{WalConfig, change::Change, files::faulty::FaultyDisk, memtable::BufferPool};
+    use crate::{
+        WalConfig, change::Change, files::faulty::FaultyDisk, memtable::BufferPool,
+        memtable::NewRows,
+    };
 
     const ROWS: u32 = 2_000;
     const OK: Result<(), StorageError> = Ok(());
@@ -460,7 +463,7 @@ mod tests {
     fn flusher() -> (PacedFlusher<MemoryStorage>, FaultyDisk) {
         let (disk, table) = (FaultyDisk::new(1), Table::new("tsdb"));
         let state = WalState::new(WalConfig::new("faulty"), Arc::new(disk.clone()));
-        state.tables.add(&table, None);
+        state.tables.add(&table, NewRows::default());
         let backend = Arc::new(MemoryStorage::new([table]));
         let progress = Arc::default();
         (PacedFlusher::new(Arc::new(state), backend, Executor::OneCall, progress), disk)

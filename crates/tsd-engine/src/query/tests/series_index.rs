@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tsd_model::{TableSchema, to_hex};
 use tsd_query::{Query, SeriesSource};
 use tsd_storage::Storage;
-use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
+use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable};
 use tsd_storage_wal::{WalConfig, WalStorage};
 
 use super::{HOUR, query};
@@ -48,8 +48,8 @@ struct Daemon {
 }
 
 struct OpenStore {
-    backend: Arc<LsmStorage>,
-    store: Arc<WalStorage<LsmStorage>>,
+    backend: Arc<EmbeddedStorage>,
+    store: Arc<WalStorage<EmbeddedStorage>>,
     indexed: EngineHandle,
     scanning: EngineHandle,
 }
@@ -57,14 +57,14 @@ struct OpenStore {
 async fn open_store(dir: &Path, schema: TableSchema, memtable_bytes: usize) -> OpenStore {
     let tables = EngineConfig::default().tables;
     let specs = vec![
-        TableSpec::indexed_points(tables.data, schema),
-        TableSpec::cells(tables.uid),
-        TableSpec::cells(tables.meta),
-        TableSpec::cells(tables.tree),
+        EmbeddedTable::data(tables.data),
+        EmbeddedTable::cells(tables.uid),
+        EmbeddedTable::cells(tables.meta),
+        EmbeddedTable::cells(tables.tree),
     ];
-    let mut lsm = LsmConfig::new(dir.join("store"), specs);
-    (lsm.cache_bytes, lsm.read_threads) = (1 << 20, 2);
-    let backend = Arc::new(LsmStorage::open(&lsm).unwrap());
+    let mut store_config = EmbeddedConfig::new(dir.join("store"), schema, specs);
+    (store_config.cache_bytes, store_config.read_threads) = (1 << 20, 2);
+    let backend = Arc::new(EmbeddedStorage::open(&store_config).unwrap());
     let wal = WalConfig { memtable_bytes, ..WalConfig::new(dir.join("log")) };
     let store = Arc::new(WalStorage::open(wal, Arc::clone(&backend)).await.unwrap().0);
     let engine = |index| {
@@ -73,7 +73,7 @@ async fn open_store(dir: &Path, schema: TableSchema, memtable_bytes: usize) -> O
         settings.query.threads = 2;
         settings.query.series_index = index;
         settings.compaction.on_read = false;
-        Engine::start(settings, Arc::<WalStorage<LsmStorage>>::clone(&store)).unwrap()
+        Engine::start(settings, Arc::<WalStorage<EmbeddedStorage>>::clone(&store)).unwrap()
     };
     let (indexed, scanning) = (engine(SeriesIndexUse::Always), engine(SeriesIndexUse::Never));
     OpenStore { backend, store, indexed, scanning }
@@ -96,7 +96,7 @@ impl Daemon {
         }
         self.open.store.stop().await;
         self.open.backend.close().await.unwrap();
-        let files = self.directory.path().join("store").join("series");
+        let files = self.directory.path().join("store/points/series");
         match rng.below(6) {
             0 => fs::remove_dir_all(&files).unwrap(),
             1 => {

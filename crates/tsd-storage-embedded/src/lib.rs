@@ -1,0 +1,27 @@
+//! The embedded store: tables of points in parts, small tables in trees, as one backend of one log.
+//!
+//! A crate of its own, because both the daemon and the tests of the engine open it.
+//!
+//! ```text
+//! <dir>/points/    data, rollup and pre-aggregate tables (`tsd-storage-parts`)
+//! <dir>/cells/     UID, meta and tree tables (`tsd-storage-lsm`), and the mark of the log
+//! ```
+//!
+//! The mark of the log is one file of the trees. The log advances it when the rows of all tables are
+//! durable, which each table promises before its flush returns.
+
+mod config;
+mod quarantine;
+mod storage;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{EmbeddedConfig, EmbeddedTable, TableKind};
+pub use storage::{EmbeddedStorage, EmbeddedTables};
+
+/// Describes every metric of the store. Idempotent.
+pub fn describe_metrics() {
+    tsd_storage_lsm::describe_metrics();
+    tsd_storage_parts::describe_metrics();
+}

@@ -1,0 +1,175 @@
+//! The tables of both kinds behind the storage traits.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use tsd_storage::{
+    ClockMs, DirectBackend, DirectStore, DirectTable, HealthProblem, HeldRows, LogMark, Quarantine,
+    StorageError, Table,
+};
+use tsd_storage_lsm::{LsmConfig, LsmTables};
+use tsd_storage_parts::{PartLayout, PartStorageConfig, PartTableSpec, PartTables};
+
+use crate::{EmbeddedConfig, TableKind, quarantine::BothQuarantines};
+
+/// The embedded store. The rows of its tables are flushed by one log.
+pub type EmbeddedStorage = DirectStore<EmbeddedTables>;
+
+/// Directories of the two kinds of tables.
+const POINTS: &str = "points";
+const CELLS: &str = "cells";
+/// Rows of rollups cover a year at most.
+const MAX_SPAN_DAYS: u64 = 366;
+/// One in so many bytes of cache, and so many open files, is for the small tables: the engine has caches of
+/// UIDs of its own, and all their files together are a few dozen.
+const CELLS_CACHE_PART: u64 = 8;
+const CELLS_FILES_PART: usize = 4;
+
+/// Tables of points and small tables.
+#[derive(Debug)]
+pub struct EmbeddedTables {
+    points: PartTables,
+    cells: LsmTables,
+}
+
+/// The tables to open: those of the configuration, and others that the directory has.
+struct Tables {
+    points: Vec<PartTableSpec>,
+    cells: Vec<Table>,
+}
+
+impl Tables {
+    fn new(config: &EmbeddedConfig) -> Result<Self, StorageError> {
+        let EmbeddedConfig { dir, schema, tables, .. } = config;
+        let stored_points = tsd_storage_parts::existing_tables(&dir.join(POINTS))?;
+        let stored_cells = tsd_storage_lsm::existing_tables(&dir.join(CELLS))?;
+        let mut all = Self { points: Vec::new(), cells: Vec::new() };
+        for spec in tables {
+            let stored = stored_points.iter().find(|(table, _)| *table == spec.table);
+            let is_points = spec.kind != TableKind::Cells;
+            if (is_points && stored_cells.contains(&spec.table)) || (!is_points && stored.is_some())
+            {
+                let text = format!("table {} of {} has another layout", spec.table, dir.display());
+                return Err(StorageError::Damaged(text.into()));
+            }
+            let table = spec.table.clone();
+            if !is_points {
+                all.cells.push(table);
+                continue;
+            }
+            // Rows of other lengths may have been configured when it was created.
+            let layout = match stored {
+                Some((_, layout)) => *layout,
+                None => PartLayout::try_new(schema, span_secs(spec.kind))?,
+            };
+            let is_data = spec.kind == TableKind::Data;
+            all.points.push(PartTableSpec {
+                series: is_data.then_some(*schema),
+                compacts_rows: is_data && config.compacts_rows,
+                ..PartTableSpec::new(table, layout)
+            });
+        }
+        for (table, layout) in stored_points {
+            if !all.points.iter().any(|spec| spec.table == table) {
+                all.points.push(PartTableSpec::new(table, layout));
+            }
+        }
+        for table in stored_cells {
+            if !all.cells.contains(&table) {
+                all.cells.push(table);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Seconds of a span of a new table: a UTC day, or more if rows are longer, so that a row is in one span.
+fn span_secs(kind: TableKind) -> u32 {
+    let days = match kind {
+        TableKind::Data | TableKind::Cells => 1,
+        TableKind::Rollups { row_secs } => row_secs.div_ceil(u64::from(PartLayout::DAY_SECS)),
+    };
+    u32::try_from(days.clamp(1, MAX_SPAN_DAYS))
+        .map_or(PartLayout::DAY_SECS, |days| days * PartLayout::DAY_SECS)
+}
+
+impl DirectBackend for EmbeddedTables {
+    type Config = EmbeddedConfig;
+
+    fn open(config: &EmbeddedConfig) -> Result<Self, StorageError> {
+        let tables = Tables::new(config)?;
+        let (read_threads, clock) = Self::options(config);
+        let cells_cache = config.cache_bytes / CELLS_CACHE_PART;
+        let cells_files = config.open_files / CELLS_FILES_PART;
+        let cells = LsmTables::open(&LsmConfig {
+            dir: config.dir.join(CELLS),
+            tables: tables.cells,
+            cache_bytes: cells_cache,
+            open_files: cells_files,
+            read_threads,
+            space: Arc::clone(&config.space),
+            clock,
+        })?;
+        let points = PartTables::open(&PartStorageConfig {
+            dir: config.dir.join(POINTS),
+            tables: tables.points,
+            cache_bytes: config.cache_bytes - cells_cache,
+            open_files: config.open_files - cells_files,
+            read_threads,
+            space: Arc::clone(&config.space),
+            clock,
+        })?;
+        Ok(Self { points, cells })
+    }
+
+    fn options(config: &EmbeddedConfig) -> (usize, ClockMs) {
+        (config.read_threads, config.clock)
+    }
+
+    fn tables(&self) -> BTreeMap<Table, Arc<dyn DirectTable>> {
+        let mut tables = self.points.tables();
+        tables.extend(self.cells.tables());
+        tables
+    }
+
+    fn stop(&self) {
+        self.points.stop();
+        self.cells.stop();
+    }
+
+    fn release(&self) -> Result<(), StorageError> {
+        self.points.release()?;
+        self.cells.release()
+    }
+
+    fn health(&self) -> Vec<HealthProblem> {
+        let mut problems = self.points.health();
+        problems.extend(self.cells.health());
+        problems
+    }
+
+    fn quarantine(&self) -> Arc<dyn Quarantine> {
+        let (points, cells) = (self.points.quarantine(), self.cells.quarantine());
+        Arc::new(BothQuarantines { points, cells })
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        let mut gauges = self.points.gauges();
+        gauges.extend(self.cells.gauges());
+        gauges
+    }
+
+    fn log_mark(&self) -> Result<LogMark, StorageError> {
+        self.cells.log_mark()
+    }
+
+    fn set_log_mark(&self, mark: Bytes) -> Result<(), StorageError> {
+        // The log does not hold the flushed rows any more.
+        self.points.request_merges();
+        self.cells.set_log_mark(mark)
+    }
+
+    fn set_held_rows(&self, held: &Arc<dyn HeldRows>) {
+        self.points.set_held_rows(held);
+    }
+}

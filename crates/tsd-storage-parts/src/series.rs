@@ -1,0 +1,348 @@
+//! The series index of a table, and its file.
+//!
+//! The index has every series and day of which the table has rows: rows are added to it when a log in
+//! front takes them, and again when they are flushed. What is new is written to the file before the part of
+//! a flush, so before the log removes the rows; after a kill the replay adds the rest.
+//!
+//! ```text
+//! series/<table>          text with checksum: widths of the keys, number and length of the file
+//! series/<table>.<number> frames: length u32, CRC-32C u32 (little-endian), section of the index
+//! ```
+//!
+//! Bytes beyond the recorded length were not part of a complete write; they are cut off. Without the
+//! files, or if they are damaged, the index is built from the sections ([`build`]). Until it is
+//! complete, queries scan.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tsd_model::TableSchema;
+use tsd_series_index::{Delta, SeriesIndex};
+use tsd_storage::{StorageError, StoreDir, StoreFile, Table};
+
+pub(crate) mod build;
+
+const VERSION_LINE: &str = "saltern series 1";
+/// Growth of a file, beside its first length, after which it is written anew.
+const MAX_GROWTH_BYTES: u64 = 64 << 20;
+/// Length and checksum of a frame.
+const FRAME_HEADER_BYTES: usize = 8;
+
+/// The index of a table with its file.
+#[derive(Debug)]
+pub(crate) struct TableSeries {
+    pub(crate) index: Arc<SeriesIndex>,
+    table: Table,
+    file: Mutex<IndexFile>,
+    /// Duration of the load.
+    load: Duration,
+    /// Rows that the build has visited.
+    built_rows: AtomicU64,
+}
+
+/// Where the index is written.
+#[derive(Debug)]
+struct IndexFile {
+    dir: Arc<dyn StoreDir>,
+    /// Name of the file that names the other one.
+    name: String,
+    state: FileState,
+}
+
+/// The contents of the file that names the other one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct FileState {
+    number: u64,
+    bytes: u64,
+    /// Length when the file was written anew.
+    first_bytes: u64,
+}
+
+/// Why a file cannot be used.
+#[derive(Debug)]
+enum Unusable {
+    Missing,
+    /// Written for keys of other widths.
+    OtherSchema,
+    Damaged(String),
+    Io(io::Error),
+}
+
+impl TableSeries {
+    /// Opens the index of a table. `is_empty` says that the table has no rows.
+    pub(crate) fn open(
+        dir: Arc<dyn StoreDir>,
+        table: &Table,
+        schema: TableSchema,
+        is_empty: bool,
+    ) -> Result<Self, StorageError> {
+        let failed = |source| StorageError::io(format!("the series index of {table}"), source);
+        let started = Instant::now();
+        let name = file_name(table);
+        let mut file = IndexFile { dir, name, state: FileState::default() };
+        let mut index = SeriesIndex::new(schema);
+        match file.load(&index) {
+            Ok(()) => {
+                index.set_complete(true);
+                let (size, millis) = (index.size(), started.elapsed().as_millis() as u64);
+                let (series, bytes) = (size.series, file.state.bytes);
+                tracing::info!(%table, series, bytes, millis, "series index loaded");
+            }
+            Err(Unusable::Missing) if is_empty => index.set_complete(true),
+            Err(why) => {
+                index = SeriesIndex::new(schema);
+                let file = file.name_of(file.state.number);
+                match why {
+                    Unusable::Missing => {
+                        tracing::info!(%table, "the table has no series index; it is built");
+                    }
+                    Unusable::OtherSchema => {
+                        tracing::warn!(%table, %file, "the series index has other widths; it is built again");
+                    }
+                    Unusable::Damaged(what) => {
+                        tracing::error!(%table, %file, what, "the series index is damaged; it is built again");
+                    }
+                    Unusable::Io(error) => {
+                        tracing::error!(%table, %file, %error, "the series index cannot be read; it is built again");
+                    }
+                }
+            }
+        }
+        file.remove_others().map_err(failed)?;
+        Ok(Self {
+            index: Arc::new(index),
+            table: table.clone(),
+            file: Mutex::new(file),
+            load: started.elapsed(),
+            built_rows: AtomicU64::new(0),
+        })
+    }
+
+    /// Removes the files of a table that is opened without its index: they would lack what is
+    /// written now.
+    pub(crate) fn discard(dir: &dyn StoreDir, table: &Table) -> Result<(), StorageError> {
+        match dir.remove(&file_name(table)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StorageError::io("removing a series index that is not used", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what is new in the index, durably. Does nothing while the index is not complete: its
+    /// first write has everything.
+    pub(crate) fn persist(&self) -> Result<(), StorageError> {
+        let mut file = self.file();
+        if !self.index.is_complete() {
+            return Ok(());
+        }
+        let FileState { number, bytes, first_bytes } = file.state;
+        let all = number == 0 || bytes > 2 * first_bytes + MAX_GROWTH_BYTES;
+        self.write(&mut file, all)
+    }
+
+    /// Writes the whole index and declares it complete.
+    fn complete(&self) -> Result<(), StorageError> {
+        let mut file = self.file();
+        self.write(&mut file, true)?;
+        self.index.set_complete(true);
+        Ok(())
+    }
+
+    fn write(&self, file: &mut IndexFile, all: bool) -> Result<(), StorageError> {
+        let failed = |source| {
+            StorageError::io(format!("writing the series index of {}", self.table), source)
+        };
+        let Some(delta) = self.index.delta(all) else { return Ok(()) };
+        let schema = *self.index.schema();
+        if all { file.replace(&delta, schema) } else { file.append(&delta, schema) }
+            .map_err(failed)?;
+        self.index.commit(delta);
+        Ok(())
+    }
+
+    fn file(&self) -> MutexGuard<'_, IndexFile> {
+        // The state is set after a write has succeeded, so it is right behind a poisoned lock too.
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Metrics of the index.
+    pub(crate) fn gauges(&self) -> [(&'static str, f64); 6] {
+        let size = self.index.size();
+        [
+            ("tsd_parts_series_index_series", size.series as f64),
+            ("tsd_parts_series_index_metrics", size.metrics as f64),
+            ("tsd_parts_series_index_memory_bytes", size.memory_bytes as f64),
+            ("tsd_parts_series_index_complete", f64::from(u8::from(self.index.is_complete()))),
+            ("tsd_parts_series_index_load_seconds", self.load.as_secs_f64()),
+            (
+                "tsd_parts_series_index_built_rows_total",
+                self.built_rows.load(Ordering::Relaxed) as f64,
+            ),
+        ]
+    }
+}
+
+impl IndexFile {
+    fn name_of(&self, number: u64) -> String {
+        format!("{}.{number}", self.name)
+    }
+
+    /// Loads the index and cuts off an incomplete write.
+    fn load(&mut self, index: &SeriesIndex) -> Result<(), Unusable> {
+        let text = match self.dir.read(&self.name, 0, usize::MAX) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Unusable::Missing),
+            Err(error) => return Err(Unusable::Io(error)),
+        };
+        let state = String::from_utf8(text).ok();
+        let state = state.as_deref().and_then(unseal).and_then(parse_state);
+        let Some((schema, state)) = state else {
+            return Err(Unusable::Damaged(format!("{} is damaged", self.name)));
+        };
+        self.state = state;
+        if schema != schema_line(*index.schema()) {
+            return Err(Unusable::OtherSchema);
+        }
+        let damaged = |what: &str, at: usize| Unusable::Damaged(format!("{what} at byte {at}"));
+        let name = self.name_of(state.number);
+        let bytes = self.dir.read(&name, 0, usize::MAX).map_err(Unusable::Io)?;
+        let Some(mut rest) = bytes.get(..state.bytes as usize) else {
+            return Err(damaged("the file ends", bytes.len()));
+        };
+        while !rest.is_empty() {
+            let at = state.bytes as usize - rest.len();
+            let (frame, after) = split_frame(rest).ok_or_else(|| damaged("wrong checksum", at))?;
+            index.load(frame).map_err(|error| damaged(&error.to_string(), at))?;
+            rest = after;
+        }
+        if bytes.len() as u64 > state.bytes {
+            self.dir.truncate(&name, state.bytes).map_err(Unusable::Io)?;
+        }
+        Ok(())
+    }
+
+    /// Appends a delta.
+    fn append(&mut self, delta: &Delta, schema: TableSchema) -> io::Result<()> {
+        let mut file = self.dir.open(&self.name_of(self.state.number))?;
+        // After a failed write the file is longer.
+        file.set_len(self.state.bytes)?;
+        let bytes = write_frames(&mut *file, self.state.bytes, delta)?;
+        self.record(FileState { bytes, ..self.state }, schema)
+    }
+
+    /// Writes a new file with a delta of everything.
+    fn replace(&mut self, delta: &Delta, schema: TableSchema) -> io::Result<()> {
+        let number = self.state.number + 1;
+        let mut file = self.create(&self.name_of(number))?;
+        let bytes = write_frames(&mut *file, 0, delta)?;
+        self.record(FileState { number, bytes, first_bytes: bytes }, schema)?;
+        // The next start removes it otherwise.
+        let _ = self.remove_others();
+        Ok(())
+    }
+
+    /// Creates a file in place of one that a failed write has left.
+    fn create(&self, name: &str) -> io::Result<Box<dyn StoreFile>> {
+        match self.dir.remove(name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.dir.create(name)
+    }
+
+    /// Makes a write part of the index.
+    fn record(&mut self, state: FileState, schema: TableSchema) -> io::Result<()> {
+        let FileState { number, bytes, first_bytes } = state;
+        let schema = schema_line(schema);
+        let mut text = format!(
+            "{VERSION_LINE}\nkeys {schema}\nfile {number}\nbytes {bytes}\nfirst {first_bytes}\n"
+        );
+        seal(&mut text);
+        let new = format!("{}.new", self.name);
+        let mut file = self.create(&new)?;
+        file.write_at(0, text.as_bytes())?;
+        file.sync_data()?;
+        self.dir.rename(&new, &self.name)?;
+        self.dir.sync()?;
+        self.state = state;
+        Ok(())
+    }
+
+    /// Removes files of the table that are not used.
+    fn remove_others(&self) -> io::Result<()> {
+        for name in self.dir.list()? {
+            let number = name.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix('.'));
+            let number = number.and_then(|number| number.parse::<u64>().ok());
+            if number.is_some_and(|number| number != self.state.number) {
+                self.dir.remove(&name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Name of the file of a table that names the other one.
+fn file_name(table: &Table) -> String {
+    format!("t.{table}")
+}
+
+/// Writes frames with their checksums from `at` and syncs the file. Returns its length.
+fn write_frames(file: &mut dyn StoreFile, mut at: u64, delta: &Delta) -> io::Result<u64> {
+    for frame in &delta.frames {
+        let mut header = (frame.len() as u32).to_le_bytes().to_vec();
+        header.extend_from_slice(&crc32c::crc32c(frame).to_le_bytes());
+        file.write_at(at, &header)?;
+        file.write_at(at + FRAME_HEADER_BYTES as u64, frame)?;
+        at += (FRAME_HEADER_BYTES + frame.len()) as u64;
+    }
+    file.sync_data()?;
+    Ok(at)
+}
+
+/// Appends a line with the checksum of the text before it.
+fn seal(text: &mut String) {
+    let sum = crc32c::crc32c(text.as_bytes());
+    text.push_str(&format!("sum {sum:08x}\n"));
+}
+
+/// The text before the line of the checksum; `None` if that is missing or wrong.
+fn unseal(text: &str) -> Option<&str> {
+    let (body, line) = text.split_at_checked(text.len().checked_sub("sum 00000000\n".len())?)?;
+    let mut sealed = body.to_owned();
+    seal(&mut sealed);
+    sealed.ends_with(line).then_some(body)
+}
+
+/// The first frame and what follows it; `None` if it is damaged.
+fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    let (sum, rest) = rest.split_first_chunk()?;
+    let (frame, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    (crc32c::crc32c(frame) == u32::from_le_bytes(*sum)).then_some((frame, rest))
+}
+
+fn schema_line(schema: TableSchema) -> String {
+    let (metric, tagk, tagv) = (schema.metric_width(), schema.tagk_width(), schema.tagv_width());
+    format!("{metric} {tagk} {tagv} {}", schema.salt_width())
+}
+
+/// Widths of the keys and state of the file.
+fn parse_state(text: &str) -> Option<(&str, FileState)> {
+    let mut lines = text.lines();
+    lines.next().filter(|line| *line == VERSION_LINE)?;
+    let schema = lines.next()?.strip_prefix("keys ")?;
+    let mut number = |name: &str| lines.next()?.strip_prefix(name)?.parse().ok();
+    let state = FileState {
+        number: number("file ")?,
+        bytes: number("bytes ")?,
+        first_bytes: number("first ")?,
+    };
+    Some((schema, state))
+}

@@ -1,0 +1,192 @@
+//! Builds a series index from the sections of a table, in the background.
+//!
+//! Only series and the base times of chunks are read. Packed points say between which hours a series has
+//! rows, so the index may get an hour that has none: it is a superset.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use tsd_model::BaseTime;
+
+use super::TableSeries;
+use crate::{
+    chunk::{ChunkKind, ChunkView},
+    cursor::SectionCursor,
+    error::{Malformed, PartError},
+    layout::PartLayout,
+    part::BlockUse,
+    read::SeriesSelection,
+    store::PartStore,
+};
+
+/// Rows that are added to the index together.
+const BATCH_ROWS: usize = 4_096;
+/// Pause between two batches: queries and writes come first.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Time between two messages about the progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+/// Pause after a failure: the damage that caused it may be repaired, or its loss accepted.
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
+/// How often a pause looks whether the store is closed.
+const STOP_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A build in progress. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Build {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Build {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Build {
+    /// Starts to build the index of a table.
+    pub(crate) fn start(table: Arc<PartStore>, series: Arc<TableSeries>) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("series-index".to_owned())
+            .spawn(move || run(&table, &series, &stopped))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+fn run(table: &PartStore, series: &TableSeries, stop: &AtomicBool) {
+    let started = Instant::now();
+    loop {
+        match read_all(table, series, stop) {
+            Ok(true) => match series.complete() {
+                Ok(()) => {
+                    let (rows, millis) = (series.rows(), started.elapsed().as_millis() as u64);
+                    let count = series.index.size().series;
+                    tracing::info!(table = %table.table(), series = count, rows, millis, "series index built");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(table = %table.table(), %error, "the series index cannot be written now; queries scan");
+                }
+            },
+            Ok(false) => return,
+            Err(error) => {
+                let error = crate::merger::error_text(&error);
+                tracing::warn!(table = %table.table(), error, "the series index cannot be built now; queries scan");
+            }
+        }
+        let paused = Instant::now();
+        while paused.elapsed() < RETRY_PAUSE {
+            if stop.load(Ordering::Acquire) {
+                return;
+            }
+            std::thread::sleep(STOP_INTERVAL);
+        }
+    }
+}
+
+/// Adds all rows of all sections. Returns false if it was stopped.
+fn read_all(table: &PartStore, series: &TableSeries, stop: &AtomicBool) -> Result<bool, PartError> {
+    let mut reported = Instant::now();
+    let mut next_span = Some(0);
+    let mut batch = Vec::with_capacity(BATCH_ROWS);
+    while let Some(first) = next_span {
+        // A new snapshot for each span, so that replaced parts are not kept. What comes later was added
+        // by its flush.
+        let snapshot = table.snapshot();
+        snapshot.check_losses(0, u32::MAX)?;
+        let Some((&span, sections)) = snapshot.spans().range(first..).next() else { break };
+        next_span = span.checked_add(1);
+        for section in sections {
+            let (part, all) = (Arc::clone(&section.part), SeriesSelection::All);
+            let bases = (0, u32::MAX);
+            let cursor = SectionCursor::open(part, section.section, &all, bases, BlockUse::Once);
+            let mut cursor = match cursor {
+                Err(error) => return Err(quarantined(table, error)),
+                Ok(cursor) => cursor,
+            };
+            while cursor.advance().map_err(|error| quarantined(table, error))? {
+                for chunk in &cursor.chunks {
+                    add_rows(table.layout(), &cursor.series, cursor.span(), chunk, &mut batch)
+                        .map_err(cursor.part().malformed(chunk.block))
+                        .map_err(|error| quarantined(table, error))?;
+                }
+                if batch.len() < BATCH_ROWS {
+                    continue;
+                }
+                if stop.load(Ordering::Acquire) {
+                    return Ok(false);
+                }
+                series.add(&mut batch);
+                if reported.elapsed() >= PROGRESS_INTERVAL {
+                    reported = Instant::now();
+                    let rows = series.rows();
+                    tracing::info!(table = %table.table(), rows, "the series index is being built");
+                }
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+    series.add(&mut batch);
+    Ok(!stop.load(Ordering::Acquire))
+}
+
+/// The error of a read; a part that it finds damaged is quarantined.
+fn quarantined(table: &PartStore, error: PartError) -> PartError {
+    if let Err(failed) = table.quarantine(&error) {
+        tracing::warn!(error = %failed, "a damaged part stays live");
+    }
+    error
+}
+
+/// Appends the keys of the rows that a chunk may have.
+fn add_rows(
+    layout: PartLayout,
+    series: &[u8],
+    span: u32,
+    chunk: &ChunkView,
+    keys: &mut Vec<Vec<u8>>,
+) -> Result<(), Malformed> {
+    match chunk.kind {
+        // Rows with other base times do not pack.
+        ChunkKind::Points => {
+            let hours =
+                (chunk.first_base..=chunk.last_base).step_by(BaseTime::SPAN_SECONDS as usize);
+            keys.extend(hours.map(|base| layout.join_key(series, base)));
+        }
+        ChunkKind::Cells => {
+            let mut last = None;
+            chunk.cells(span, |base, _| {
+                if last.replace(base) != Some(base) {
+                    keys.push(layout.join_key(series, base));
+                }
+            })?;
+        }
+        ChunkKind::Tombstones => {}
+    }
+    Ok(())
+}
+
+impl TableSeries {
+    fn rows(&self) -> u64 {
+        self.built_rows.load(Ordering::Relaxed)
+    }
+
+    /// Adds rows by their keys, and empties the list.
+    fn add(&self, keys: &mut Vec<Vec<u8>>) {
+        self.index.add_rows(keys.iter().map(Vec::as_slice));
+        self.built_rows.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        keys.clear();
+    }
+}
