@@ -163,12 +163,11 @@ fn populated(data: &Path) -> (Daemon, PathBuf) {
     }
     let mut before = Vec::new();
     let merged = || {
-        let idle = metric_value(running.address(), "tsd_wal_memtable_rows") == 0
-            && metric_value(running.address(), "tsd_parts_span_sections") == 1;
+        let idle = metric_value(running.address(), "tsd_wal_memtable_rows") == 0;
         let files = part_files(data);
         let is_settled = idle && !files.is_empty() && before == files;
         before.clone_from(&files);
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(700));
         is_settled.then_some(files)
     };
     let files = wait_for(PATIENCE, merged).expect("a flush");

@@ -4,6 +4,7 @@
 //! inputs are removed. What is not in the manifest was never there.
 
 mod compaction_limit;
+mod late_spans;
 mod merging;
 mod recovery;
 
@@ -18,7 +19,7 @@ use tsd_storage::{
     ClockMs, FlushRows, HealthImpact, HealthProblem, HeldRows, StoreDir, StorePart, Table,
 };
 
-use self::compaction_limit::CompactionLimit;
+use self::{compaction_limit::CompactionLimit, late_spans::LateSpans};
 use crate::{
     batch::FlushBatch,
     error::PartError,
@@ -94,6 +95,8 @@ pub struct PartStore {
     /// Of the thread that merges, if there is one.
     signal: OnceLock<Arc<MergeSignal>>,
     compaction: CompactionLimit,
+    /// Spans that got rows lately.
+    late_spans: LateSpans,
     /// Owned while a flush runs.
     flushing: Mutex<()>,
     /// Owned while a merge runs.
@@ -344,6 +347,7 @@ impl PartStore {
             sections: (0..).zip(sections.iter().map(|info| info.span)).map(section).collect(),
             ..ManifestEdit::default()
         };
+        self.late_spans.note(sections.iter().map(|info| info.span));
         let bytes = part.file_bytes();
         self.metrics.flushed_bytes.increment(bytes);
         self.commit(&edit, Some(part), |stats| {

@@ -282,6 +282,7 @@ pub static KEYS: &[Key] = &[
     one_of("tsd.storage.ack", "storage", &["storage", "log"]),
     // Block cache of the embedded store, bytes.
     int("tsd.storage.cache.size", "67108864", 0, BYTES_MAX),
+    // Row compaction; without effect on the embedded store, whose merges compact.
     int("tsd.storage.compaction.flush_interval", "10", 1, INT_MAX),
     int("tsd.storage.compaction.flush_speed", "2", 1, INT_MAX),
     int("tsd.storage.compaction.max_concurrent_flushes", "10000", 1, INT_MAX),

@@ -76,7 +76,10 @@ impl PartStore {
             let end = span.saturating_add(layout.span_secs());
             let compacted = end.min(limits.compact_before);
             let is_final = sections.len() == 1 && sections.iter().all(|s| s.is_merged(compacted));
-            (end <= limits.closed_before && !is_final).then_some(0..sections.len())
+            let is_due = end <= limits.closed_before
+                && !is_final
+                && !self.late_spans.postpones(span, sections);
+            is_due.then_some(0..sections.len())
         };
         self.merge_where(limits.compact_before, choose, checkpoint)
     }

@@ -10,7 +10,8 @@ use tsd_storage::StoreDir;
 
 use super::{
     ASIDE_SUFFIX, PartConfig, PartStore, StoreState, StoreStats, aside_name,
-    compaction_limit::CompactionLimit, lock, number_of, part_name, part_number,
+    compaction_limit::CompactionLimit, late_spans::LateSpans, lock, number_of, part_name,
+    part_number,
 };
 use crate::{
     error::PartError,
@@ -59,6 +60,7 @@ impl PartStore {
             layout,
             resources,
             clock,
+            late_spans: LateSpans::default(),
             signal: OnceLock::new(),
             flushing: Mutex::new(()),
             merging: Mutex::new(()),

@@ -129,3 +129,20 @@ fn rows_stay_as_they_are_without_row_compaction() {
     assert_eq!(merge(&store), 1);
     assert_eq!((store.snapshot().section_count(), cells(&store)), (1, 2));
 }
+
+#[test]
+fn few_late_rows_do_not_have_a_closed_span_merged_at_once() {
+    let (_, store, _) = open(true);
+    let points = |series: std::ops::Range<u8>| -> Vec<TestRow> {
+        series.map(|series| TestRow { key: key(series, BASE), ..row(1) }).collect()
+    };
+    store.flush(&mut TestRows::new(&points(2..250))).unwrap();
+    assert_eq!(merge(&store), 1);
+    assert_eq!(store.snapshot().section_count(), 1);
+    store.flush(&mut TestRows::new(&points(1..2))).unwrap();
+    assert_eq!(merge(&store), 0);
+    // Many of them do.
+    store.flush(&mut TestRows::new(&points(2..250))).unwrap();
+    assert_eq!(merge(&store), 1);
+    assert_eq!(store.snapshot().section_count(), 1);
+}
