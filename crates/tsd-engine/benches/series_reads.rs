@@ -1,10 +1,10 @@
-//! CPU of queries by reads of series, beside scans of rows, on parts and on the tree, behind the log.
+//! CPU of queries by reads of series, beside scans of rows, on the embedded store behind the log.
 //!
 //! ```text
 //! cargo bench -p tsd-engine --bench series_reads
 //! ```
 //!
-//! The answers of all designs must be equal to the last bit. Without `--bench`, as in `cargo test
+//! The answers of both must be equal to the last bit. Without `--bench`, as in `cargo test
 //! --benches`, it writes few points to check that it runs.
 
 use std::{
@@ -22,8 +22,7 @@ use tsd_engine::{
 use tsd_model::{PointValue, TableSchema};
 use tsd_query::{Clock, Query, RawQuery, parse_m_parameter};
 use tsd_storage::Storage;
-use tsd_storage_lsm::{LsmConfig, LsmStorage, TableSpec};
-use tsd_storage_parts::{PartLayout, PartStorage, PartStorageConfig, PartTableSpec};
+use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable};
 use tsd_storage_wal::{WalConfig, WalStorage};
 
 /// 2013-01-01, a UTC day begins.
@@ -88,25 +87,13 @@ fn settings(schema: TableSchema) -> EngineConfig {
     settings
 }
 
-async fn open(
-    dir: &Path,
-    schema: TableSchema,
-    is_parts: bool,
-) -> Result<Arc<dyn Storage>, AnyError> {
+async fn open(dir: &Path, schema: TableSchema) -> Result<Arc<dyn Storage>, AnyError> {
     let tables = EngineConfig::default().tables;
     let wal = WalConfig { memtable_bytes: 64 << 20, ..WalConfig::new(dir.join("log")) };
-    Ok(if is_parts {
-        let layout = PartLayout::try_new(&schema, PartLayout::DAY_SECS)?;
-        let specs = [tables.data, tables.uid, tables.meta, tables.tree]
-            .map(|table| PartTableSpec { table, layout });
-        let config = PartStorageConfig::new(dir.join("store"), specs.to_vec());
-        Arc::new(WalStorage::open(wal, Arc::new(PartStorage::open(&config)?)).await?.0)
-    } else {
-        let cells = [tables.uid, tables.meta, tables.tree].map(TableSpec::cells);
-        let specs = [TableSpec::indexed_points(tables.data, schema)].into_iter().chain(cells);
-        let config = LsmConfig::new(dir.join("store"), specs.collect());
-        Arc::new(WalStorage::open(wal, Arc::new(LsmStorage::open(&config)?)).await?.0)
-    })
+    let mut specs = vec![EmbeddedTable::data(tables.data)];
+    specs.extend([tables.uid, tables.meta, tables.tree].map(EmbeddedTable::cells));
+    let config = EmbeddedConfig::new(dir.join("store"), schema, specs);
+    Ok(Arc::new(WalStorage::open(wal, Arc::new(EmbeddedStorage::open(&config)?)).await?.0))
 }
 
 async fn load(engine: &EngineHandle, shape: &Shape, steps: i64) -> Result<(), AnyError> {
@@ -192,44 +179,32 @@ async fn main() -> Result<(), AnyError> {
         let steps = if is_bench { shape.steps } else { 400 };
         println!("{}", shape.name);
         let mut answers: Vec<String> = Vec::new();
-        for is_parts in [false, true] {
-            let directory = tempfile::tempdir()?;
-            let schema = TableSchema::opentsdb_default();
-            let store = open(directory.path(), schema, is_parts).await?;
-            let by_series = Engine::start(settings(schema), Arc::clone(&store))?;
-            let mut by_rows = settings(schema);
-            by_rows.query.series_reads = false;
-            by_rows.query.series_index = SeriesIndexUse::Auto;
-            let by_rows = Engine::start(by_rows, Arc::clone(&store))?;
-            load(&by_rows, shape, steps).await?;
-            store.flush().await?;
-            settle().await;
-            let designs = if is_parts {
-                vec![("parts, rows", &by_rows), ("parts, series", &by_series)]
-            } else {
-                vec![("tree, rows", &by_rows)]
-            };
-            for (design, engine) in designs {
-                for (index, m) in shape.queries.iter().enumerate() {
-                    let query = query(shape, steps, m)?;
-                    if !is_parts && is_bench {
-                        // Queries set off the row compaction of the tree.
-                        engine.query(query.clone(), QueryControl::default()).await?;
-                        settle().await;
+        let directory = tempfile::tempdir()?;
+        let schema = TableSchema::opentsdb_default();
+        let store = open(directory.path(), schema).await?;
+        let by_series = Engine::start(settings(schema), Arc::clone(&store))?;
+        let mut by_rows = settings(schema);
+        by_rows.query.series_reads = false;
+        by_rows.query.series_index = SeriesIndexUse::Auto;
+        let by_rows = Engine::start(by_rows, Arc::clone(&store))?;
+        load(&by_rows, shape, steps).await?;
+        store.flush().await?;
+        settle().await;
+        for (design, engine) in [("rows", &by_rows), ("series", &by_series)] {
+            for (index, m) in shape.queries.iter().enumerate() {
+                let query = query(shape, steps, m)?;
+                let (answer, cpu, wall) = measure(engine, &query).await?;
+                println!("{design:8} {m:32} {cpu:9.2} ms CPU {wall:9.2} ms");
+                match answers.get(index) {
+                    Some(expected) if *expected != answer => {
+                        return Err(format!("{design}: another answer to {m}").into());
                     }
-                    let (answer, cpu, wall) = measure(engine, &query).await?;
-                    println!("{design:14} {m:32} {cpu:9.2} ms CPU {wall:9.2} ms");
-                    match answers.get(index) {
-                        Some(expected) if *expected != answer => {
-                            return Err(format!("{design}: another answer to {m}").into());
-                        }
-                        Some(_) => {}
-                        None => answers.push(answer),
-                    }
+                    Some(_) => {}
+                    None => answers.push(answer),
                 }
             }
-            store.close().await?;
         }
+        store.close().await?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tsd_model::{Family, PointValue, TableSchema, to_hex};
 use tsd_query::{Query, SeriesSource};
 use tsd_storage::{CellBatch, CellRef, Delete, Scan, Storage};
-use tsd_storage_parts::{PartLayout, PartStorage, PartStorageConfig, PartTableSpec};
+use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable};
 use tsd_storage_wal::{WalConfig, WalStorage};
 
 use super::{HOUR, query, series_index::Rng};
@@ -23,7 +23,7 @@ const ROW: i64 = 3_600;
 /// Hours of the data: more than two days.
 const HOURS: u64 = 60;
 
-type Store = WalStorage<PartStorage>;
+type Store = WalStorage<EmbeddedStorage>;
 
 /// A store with an engine that reads series, and one that scans rows.
 struct Daemon {
@@ -36,20 +36,19 @@ struct Daemon {
 }
 
 struct OpenStore {
-    backend: Arc<PartStorage>,
+    backend: Arc<EmbeddedStorage>,
     store: Arc<Store>,
     by_series: EngineHandle,
     scanning: EngineHandle,
 }
 
-fn open_parts(dir: &Path, schema: TableSchema) -> Arc<PartStorage> {
+fn open_backend(dir: &Path, schema: TableSchema) -> Arc<EmbeddedStorage> {
     let tables = EngineConfig::default().tables;
-    let layout = PartLayout::try_new(&schema, PartLayout::DAY_SECS).unwrap();
-    let specs = [tables.data, tables.uid, tables.meta, tables.tree]
-        .map(|table| PartTableSpec { table, layout });
-    let mut parts = PartStorageConfig::new(dir.join("store"), specs.to_vec());
-    (parts.cache_bytes, parts.read_threads) = (1 << 20, 2);
-    Arc::new(PartStorage::open(&parts).unwrap())
+    let mut specs = vec![EmbeddedTable::data(tables.data)];
+    specs.extend([tables.uid, tables.meta, tables.tree].map(EmbeddedTable::cells));
+    let mut store = EmbeddedConfig::new(dir.join("store"), schema, specs);
+    (store.cache_bytes, store.read_threads) = (1 << 20, 2);
+    Arc::new(EmbeddedStorage::open(&store).unwrap())
 }
 
 impl Daemon {
@@ -70,7 +69,7 @@ impl Daemon {
         threads: usize,
         fix_duplicates: bool,
     ) -> OpenStore {
-        let backend = open_parts(dir, schema);
+        let backend = open_backend(dir, schema);
         let wal = WalConfig { memtable_bytes, ..WalConfig::new(dir.join("log")) };
         let store = Arc::new(WalStorage::open(wal, Arc::clone(&backend)).await.unwrap().0);
         let engine = |series_reads| {
