@@ -12,6 +12,8 @@ use tsd_storage::{DiskSpace, SpacePermit, StorageError, StoreFileReader};
 
 use crate::{error::PartError, section::SectionHead};
 
+/// Available space below which it is low.
+const LOW_SPACE_BYTES: u64 = 16 << 20;
 /// Memory of an entry of the cache beside its bytes.
 const ENTRY_BYTES: u64 = 128;
 /// Size of an average entry.
@@ -180,6 +182,11 @@ impl PartResources {
     /// Reads in progress.
     pub(crate) fn readers(&self) -> usize {
         self.readers.load(Ordering::Relaxed)
+    }
+
+    /// True if merges should free what was deleted.
+    pub(crate) fn is_space_low(&self) -> bool {
+        self.space.available_bytes().is_ok_and(|available| available < LOW_SPACE_BYTES)
     }
 
     /// Promises space of the disk to an output; one that frees space may use the reserve.

@@ -328,7 +328,11 @@ impl PartStore {
         }
         prepare()?;
         // Held until the part is written.
-        let _permit = self.resources.promise(batch.size_bound(), frees_space)?;
+        // On a full disk the thread may find something to free that it did not look for before.
+        let _permit = self
+            .resources
+            .promise(batch.size_bound(), frees_space)
+            .inspect_err(|_| self.request_merges())?;
         let sequence = lock(&self.manifest).state().next_sequence;
         let part = self.write_part(|number| {
             batch.write(&*self.dir, &part_name(number), (sequence, sequence))

@@ -72,13 +72,15 @@ impl PartStore {
         checkpoint: MergeCheckpoint<'_>,
     ) -> Result<bool, PartError> {
         let layout = self.layout;
+        // Few rows may have deleted many.
+        let is_space_low = self.resources.is_space_low();
         let choose = |span: u32, sections: &[SnapshotSection]| {
             let end = span.saturating_add(layout.span_secs());
             let compacted = end.min(limits.compact_before);
             let is_final = sections.len() == 1 && sections.iter().all(|s| s.is_merged(compacted));
             let is_due = end <= limits.closed_before
                 && !is_final
-                && !self.late_spans.postpones(span, sections);
+                && (is_space_low || !self.late_spans.postpones(span, sections));
             is_due.then_some(0..sections.len())
         };
         self.merge_where(limits.compact_before, choose, checkpoint)
