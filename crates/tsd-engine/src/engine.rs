@@ -92,6 +92,8 @@ impl Engine {
         if storage.compacts_rows(&config.tables.data) && !config.rows.repair_appends {
             config.compaction.enabled = false;
         }
+        // Only reads of rows find those that the row compactor has to compact or repair.
+        config.query.series_reads &= !(config.compaction.enabled && config.compaction.on_read);
         let filter = Arc::new(NameFilter::new(config.uids.filter.as_ref())?);
         let (started, outcome) = mpsc::sync_channel(1);
         thread::Builder::new()
