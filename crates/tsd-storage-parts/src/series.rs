@@ -14,6 +14,7 @@
 //! complete, queries scan.
 
 use std::{
+    fmt::Write as _,
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -309,7 +310,7 @@ fn write_frames(file: &mut dyn StoreFile, mut at: u64, delta: &Delta) -> io::Res
 /// Appends a line with the checksum of the text before it.
 fn seal(text: &mut String) {
     let sum = crc32c::crc32c(text.as_bytes());
-    text.push_str(&format!("sum {sum:08x}\n"));
+    let _ = writeln!(text, "sum {sum:08x}");
 }
 
 /// The text before the line of the checksum; `None` if that is missing or wrong.

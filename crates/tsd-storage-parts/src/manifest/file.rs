@@ -61,10 +61,8 @@ pub(crate) fn stored_layout(dir: &dyn StoreDir) -> Result<Option<PartLayout>, Pa
 /// neither can be read.
 fn read_newest(dir: &dyn StoreDir) -> Result<Option<Contents>, PartError> {
     let names = dir.list().map_err(PartError::io("list", dir.path()))?;
-    let read = [NAME, COPY_NAME].map(|name| match names.iter().any(|n| n == name) {
-        true => Some(Contents::read_file(dir, name)),
-        false => None,
-    });
+    let read = [NAME, COPY_NAME]
+        .map(|name| names.iter().any(|n| n == name).then(|| Contents::read_file(dir, name)));
     match read {
         [None, None] => {
             if names.iter().any(|name| crate::store::part_number(name).is_some()) {

@@ -68,12 +68,10 @@ impl CompactionLimit {
     /// Runs the commit of a merge that has compacted rows before this base time; returns false if the log
     /// in front has such a row.
     pub(super) fn commit(&self, compact_before: u32, commit: &mut dyn FnMut()) -> bool {
-        match self.held.get().filter(|_| compact_before > 0) {
-            Some(held) => held.commit_unless_held(&self.table, compact_before, commit),
-            None => {
-                commit();
-                true
-            }
+        if let Some(held) = self.held.get().filter(|_| compact_before > 0) {
+            return held.commit_unless_held(&self.table, compact_before, commit);
         }
+        commit();
+        true
     }
 }

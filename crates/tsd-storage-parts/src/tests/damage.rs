@@ -225,7 +225,9 @@ fn a_damaged_or_missing_manifest_is_read_from_its_copy_or_named() {
             assert_eq!(try_open(&changed).unwrap().snapshot().section_count(), 3, "{name} {at}");
         }
         let changed = disk.after_kill();
-        names.iter().for_each(|name| changed.flip(name, at, 0x10));
+        for name in names {
+            changed.flip(name, at, 0x10);
+        }
         match try_open(&changed) {
             Err(error) => {
                 assert!(error.to_string().contains("manifest"), "{error}");
@@ -240,7 +242,9 @@ fn a_damaged_or_missing_manifest_is_read_from_its_copy_or_named() {
         changed.lose(name);
         assert_eq!(try_open(&changed).unwrap().snapshot().section_count(), 3);
     }
-    names.iter().for_each(|name| disk.lose(name));
+    for name in names {
+        disk.lose(name);
+    }
     assert!(try_open(&disk).unwrap_err().is_damage());
     assert_eq!(part_files(&disk).len(), 3);
 }
