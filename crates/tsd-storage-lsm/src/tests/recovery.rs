@@ -119,7 +119,7 @@ async fn copy_during_an_ingestion_has_the_previous_state() {
         to: copied.path(),
     };
     let table = store.backend().table(&data());
-    table.ingest(&mut table.writer(), &mut rows).unwrap();
+    table.ingest(&table.writer(), &mut rows).unwrap();
     assert_eq!(all_cells(&store, &data()).await.len(), 10_001);
 
     let store = open_data(&copied);
