@@ -285,9 +285,8 @@ impl Writer {
             ShortStep::Flush => store.flush().await,
         };
         result.unwrap();
-        // An append has the time of the server.
-        let is_delete_of_appends = mode == Mode::Appends && matches!(step, ShortStep::Delete(_));
-        if self.is_opentsdb || is_delete_of_appends {
+        // Its marker would hide what the server stamps in the same millisecond.
+        if self.is_opentsdb || matches!(step, ShortStep::Delete(_)) {
             (self.tick)();
         }
         let mut model = self.model.lock().unwrap();
