@@ -1,0 +1,111 @@
+//! Queries of many shapes, in one run beside VictoriaMetrics where there is a binary of it.
+//!
+//! ```text
+//! cargo bench --bench shapes -- [--sets day,months,wide,short] [--runs N] [--quick]
+//! VM_BINARY=/path/to/victoria-metrics cargo bench --bench shapes
+//! ```
+//!
+//! Each data set is written by telnet into an empty store of each server, then queried in two states:
+//! *loaded* (at once) and *settled* (when the server uses no CPU any more). Servers alternate query by
+//! query, with their caches of results off. Of each set the sum of all points is compared with the one
+//! that is known, and of each response the number of series and points. Left out: queries while points
+//! are written.
+
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may panic")]
+
+mod data_set;
+mod report;
+mod saltern;
+mod shape;
+mod victoria;
+
+use std::{path::PathBuf, time::Duration};
+
+use data_set::DataSet;
+use report::{Figures, Report};
+use saltern::Saltern;
+use shape::Shape;
+use tsd_testkit::{Arguments, process};
+use victoria::Victoria;
+
+/// Options of the command line.
+struct Options {
+    sets: Vec<String>,
+    runs: usize,
+    /// Divides the series of each set.
+    scale: usize,
+}
+
+/// A server with a data set.
+trait Server {
+    fn pid(&self) -> u32;
+    /// Answers a query; returns its time, and fails if its series or points are not as many as expected.
+    fn query(&self, set: &DataSet, shape: &Shape) -> Duration;
+}
+
+fn main() {
+    let options = Options::parse();
+    let vm_binary = std::env::var_os("VM_BINARY").map(PathBuf::from);
+    for set in data_set::all(options.scale) {
+        if !options.sets.is_empty() && !options.sets.iter().any(|name| *name == set.name) {
+            continue;
+        }
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let saltern = Saltern::start(&directory.path().join("saltern"));
+        set.write(saltern.address());
+        saltern.check_sum(&set);
+        let mut report = Report::new(&set, vm_binary.is_some());
+        measure(&mut report, "loaded", &options, &set, &saltern, None);
+        process::wait_until_idle(saltern.pid());
+        let victoria = vm_binary.as_ref().map(|binary| {
+            let victoria = Victoria::start(binary, &directory.path().join("victoria"));
+            set.write(victoria.telnet());
+            victoria.wait_for_points(&set);
+            process::wait_until_idle(victoria.pid());
+            victoria
+        });
+        let other = victoria.as_ref().map(|victoria| victoria as &dyn Server);
+        measure(&mut report, "settled", &options, &set, &saltern, other);
+        saltern.stop();
+    }
+}
+
+/// Runs all queries of a set, alternating between the servers, and prints their figures.
+fn measure(
+    report: &mut Report,
+    state: &str,
+    options: &Options,
+    set: &DataSet,
+    saltern: &Saltern,
+    other: Option<&dyn Server>,
+) {
+    for shape in &set.shapes {
+        let mut ours = Figures::default();
+        let mut theirs = other.map(|_| Figures::default());
+        for _ in 0..options.runs {
+            ours.add(saltern, set, shape);
+            if let (Some(server), Some(figures)) = (other, &mut theirs) {
+                figures.add(server, set, shape);
+            }
+        }
+        report.line(state, shape, &ours, theirs.as_ref());
+    }
+}
+
+impl Options {
+    fn parse() -> Self {
+        let mut options = Self { sets: Vec::new(), runs: 7, scale: 1 };
+        let mut arguments = Arguments::of_process();
+        while let Some(option) = arguments.next_option() {
+            match option.as_str() {
+                "--sets" => {
+                    options.sets = arguments.text().split(',').map(str::to_owned).collect();
+                }
+                "--runs" => options.runs = arguments.number(),
+                "--quick" => (options.runs, options.scale) = (2, 100),
+                _ => arguments.unknown(),
+            }
+        }
+        options
+    }
+}

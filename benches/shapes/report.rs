@@ -1,0 +1,81 @@
+//! The table of figures.
+
+use std::time::Duration;
+
+use tsd_testkit::process;
+
+use crate::{Server, data_set::DataSet, shape::Shape};
+
+/// Times and CPU of the same query on one server.
+#[derive(Default)]
+pub(crate) struct Figures {
+    times: Vec<Duration>,
+    cpu_secs: f64,
+}
+
+impl Figures {
+    /// Runs the query once more.
+    pub(crate) fn add(&mut self, server: &(impl Server + ?Sized), set: &DataSet, shape: &Shape) {
+        let before = process::thread_cpu_seconds(server.pid());
+        self.times.push(server.query(set, shape));
+        self.cpu_secs += process::thread_cpu_seconds(server.pid()) - before;
+    }
+
+    /// Median time, milliseconds.
+    fn millis(&self) -> f64 {
+        let mut times = self.times.clone();
+        times.sort_unstable();
+        times[times.len() / 2].as_secs_f64() * 1e3
+    }
+
+    /// Mean CPU time, milliseconds.
+    fn cpu_millis(&self) -> f64 {
+        self.cpu_secs * 1e3 / self.times.len() as f64
+    }
+}
+
+/// Prints a table for each data set.
+pub(crate) struct Report {
+    beside: bool,
+}
+
+impl Report {
+    pub(crate) fn new(set: &DataSet, beside: bool) -> Self {
+        let DataSet { name, steps, step_secs, .. } = set;
+        println!();
+        println!("{name}: {} series, {steps} points each, every {step_secs} s", set.series());
+        println!();
+        if beside {
+            println!(
+                "| state | query | points | ms | VM ms | ratio | CPU ms | VM CPU ms | ratio |"
+            );
+            println!("|---|---|---|---|---|---|---|---|---|");
+        } else {
+            println!("| state | query | points | ms | CPU ms |");
+            println!("|---|---|---|---|---|");
+        }
+        Self { beside }
+    }
+
+    pub(crate) fn line(
+        &self,
+        state: &str,
+        shape: &Shape,
+        ours: &Figures,
+        theirs: Option<&Figures>,
+    ) {
+        let (ms, cpu) = (ours.millis(), ours.cpu_millis());
+        let head = format!("| {state} | {} | {}", shape.name, shape.input);
+        match theirs {
+            Some(theirs) => {
+                let (their_ms, their_cpu) = (theirs.millis(), theirs.cpu_millis());
+                let (time, work) = (ms / their_ms, cpu / their_cpu);
+                println!(
+                    "{head} | {ms:.2} | {their_ms:.2} | {time:.2} | {cpu:.2} | {their_cpu:.2} | {work:.2} |"
+                );
+            }
+            None if self.beside => println!("{head} | {ms:.2} | | | {cpu:.2} | | |"),
+            None => println!("{head} | {ms:.2} | {cpu:.2} |"),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The daemon of this repository, embedded store.
+
+use std::{net::SocketAddr, path::Path, time::Duration};
+
+use serde_json::Value;
+use tsd_testkit::{
+    Daemon, DaemonBuilder,
+    timed_http::{self, BodyUse},
+};
+
+use crate::{
+    Server,
+    data_set::{DataSet, FIRST_SECOND, METRIC},
+    shape::{Shape, encoded},
+};
+
+/// A running daemon.
+pub(crate) struct Saltern(Daemon);
+
+impl Saltern {
+    pub(crate) fn start(directory: &Path) -> Self {
+        let daemon = DaemonBuilder::new(env!("CARGO_BIN_EXE_tsdb"), directory)
+            .args(&["--log-level", "warn,tsd_cli=info"])
+            .start();
+        Self(daemon)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+
+    /// Fails if the sum of all points is not the known one.
+    pub(crate) fn check_sum(&self, set: &DataSet) {
+        let end = set.last_second();
+        let uri = format!("/api/query?start={FIRST_SECOND}&end={end}&m=sum:0all-sum:{METRIC}");
+        let response = timed_http::get(self.address(), &uri, BodyUse::Keep);
+        let body: Value = serde_json::from_slice(&response.body).expect("JSON");
+        let sums = body[0]["dps"].as_object().unwrap_or_else(|| panic!("{uri}: {body}"));
+        let sum: f64 = sums.values().filter_map(Value::as_f64).sum();
+        assert!(
+            sum.to_bits() == set.sum().to_bits(),
+            "sum of all points: {sum}, not {}",
+            set.sum()
+        );
+    }
+
+    pub(crate) fn stop(self) {
+        assert!(self.0.terminate().success(), "a clean shutdown");
+    }
+}
+
+impl Server for Saltern {
+    fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+
+    fn query(&self, _: &DataSet, shape: &Shape) -> Duration {
+        let Shape { range: (start, end), opentsdb, .. } = shape;
+        let uri = format!("/api/query?start={start}&end={end}&m={}", encoded(opentsdb));
+        let response = timed_http::get(self.address(), &uri, BodyUse::Keep);
+        let body: Value = serde_json::from_slice(&response.body).expect("JSON");
+        let series = body.as_array().unwrap_or_else(|| panic!("{uri}: {body}"));
+        let points: usize =
+            series.iter().map(|one| one["dps"].as_object().expect("points").len()).sum();
+        assert_eq!((series.len(), points), (shape.groups, shape.points), "{uri}");
+        response.total
+    }
+}

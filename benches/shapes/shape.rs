@@ -1,0 +1,204 @@
+//! The queries: the same question in the languages of both servers, and how large its answer is.
+
+use crate::data_set::{CPUS, DataSet, FIRST_SECOND, METRIC, REGIONS, host_name};
+
+/// A query.
+pub(crate) struct Shape {
+    pub(crate) name: &'static str,
+    /// First and last second.
+    pub(crate) range: (u64, u64),
+    /// Downsampling interval, seconds.
+    pub(crate) interval: u64,
+    /// Value of `m`.
+    pub(crate) opentsdb: String,
+    /// MetricsQL.
+    pub(crate) metricsql: String,
+    /// Series of the answer.
+    pub(crate) groups: usize,
+    /// Points of the answer.
+    pub(crate) points: usize,
+    /// Points that the query is about.
+    pub(crate) input: usize,
+}
+
+/// Which series a query is about, and how they are grouped.
+struct Selection {
+    /// Tags that group, then tags that only filter, as OpenTSDB spells them.
+    braces: String,
+    /// The filter of MetricsQL.
+    matchers: String,
+    /// Tags that group; `None`: each series.
+    by: Option<&'static str>,
+    series: usize,
+    groups: usize,
+}
+
+/// How points are downsampled, and how series are aggregated.
+#[derive(Clone, Copy)]
+struct Functions {
+    interval: &'static str,
+    secs: u64,
+    downsample: &'static str,
+    aggregate: &'static str,
+}
+
+const fn functions(
+    interval: &'static str,
+    secs: u64,
+    downsample: &'static str,
+    aggregate: &'static str,
+) -> Functions {
+    Functions { interval, secs, downsample, aggregate }
+}
+
+/// The queries of a set.
+pub(crate) fn of(set: &DataSet) -> Vec<Shape> {
+    let all = (FIRST_SECOND, set.last_second());
+    let last = |secs: u64| (all.1.saturating_sub(secs - 1).max(FIRST_SECOND), all.1);
+    let shape =
+        |name, range, functions, selection| Shape::new(set, name, range, functions, selection);
+    match set.name {
+        "day" => vec![
+            shape("5m-avg by series", all, functions("5m", 300, "avg", "avg"), each(set)),
+            shape("sum of 5m-avg of all", all, functions("5m", 300, "avg", "sum"), total(set)),
+            shape("one host, 1m-avg", all, functions("1m", 60, "avg", "avg"), hosts(set, &[7])),
+            shape("one host, 30s-max", all, functions("30s", 30, "max", "avg"), hosts(set, &[8])),
+            shape(
+                "max of 1h-max by region",
+                all,
+                functions("1h", 3_600, "max", "max"),
+                regions(set),
+            ),
+            shape(
+                "last hour, 1m-avg by series",
+                last(3_600),
+                functions("1m", 60, "avg", "avg"),
+                each(set),
+            ),
+            shape(
+                "last 6 h of three hosts, 1m-min",
+                last(21_600),
+                functions("1m", 60, "min", "avg"),
+                hosts(set, &[1, 2, 3]),
+            ),
+        ],
+        "months" => vec![
+            shape("1h-avg by series", all, functions("1h", 3_600, "avg", "avg"), each(set)),
+            shape("sum of 1d-avg of all", all, functions("1d", 86_400, "avg", "sum"), total(set)),
+            shape("one host, 1d-max", all, functions("1d", 86_400, "max", "avg"), hosts(set, &[3])),
+            shape("one host, 1h-sum", all, functions("1h", 3_600, "sum", "avg"), hosts(set, &[2])),
+            shape("one host, 15m-avg", all, functions("15m", 900, "avg", "avg"), hosts(set, &[1])),
+            shape(
+                "last day, 5m-avg by series",
+                last(86_400),
+                functions("5m", 300, "avg", "avg"),
+                each(set),
+            ),
+            shape(
+                "max of 6h-max by region",
+                all,
+                functions("6h", 21_600, "max", "max"),
+                regions(set),
+            ),
+        ],
+        _ => vec![
+            shape("one host", all, functions("10m", 600, "avg", "avg"), hosts(set, &[4])),
+            shape("three hosts", all, functions("10m", 600, "avg", "avg"), hosts(set, &[0, 2, 4])),
+            shape(
+                "sum of hosts by regular expression",
+                all,
+                functions("10m", 600, "avg", "sum"),
+                by_regexp(set),
+            ),
+            shape("sum by region", all, functions("10m", 600, "avg", "sum"), regions(set)),
+            shape(
+                "sum of all but one host",
+                all,
+                functions("10m", 600, "avg", "sum"),
+                all_but_one(set),
+            ),
+        ],
+    }
+}
+
+fn each(set: &DataSet) -> Selection {
+    let (series, groups) = (set.series(), set.series());
+    let braces = "{host=*,cpu=*}".to_owned();
+    Selection { braces, matchers: String::new(), by: None, series, groups }
+}
+
+fn total(set: &DataSet) -> Selection {
+    let (braces, matchers) = (String::new(), String::new());
+    Selection { braces, matchers, by: Some(""), series: set.series(), groups: 1 }
+}
+
+fn regions(set: &DataSet) -> Selection {
+    let (braces, matchers) = ("{region=*}".to_owned(), String::new());
+    Selection { braces, matchers, by: Some("region"), series: set.series(), groups: REGIONS }
+}
+
+fn hosts(_: &DataSet, hosts: &[usize]) -> Selection {
+    let names: Vec<String> = hosts.iter().map(|host| host_name(*host)).collect();
+    let names = names.join("|");
+    let series = hosts.len() * CPUS;
+    let (braces, matchers) = (format!("{{host={names},cpu=*}}"), format!("{{host=~\"{names}\"}}"));
+    Selection { braces, matchers, by: None, series, groups: series }
+}
+
+/// Two hosts of a thousand.
+fn by_regexp(set: &DataSet) -> Selection {
+    let (braces, matchers) =
+        ("{}{host=regexp(.*[05]03)}".to_owned(), "{host=~\".*[05]03\"}".to_owned());
+    let matches = |host: &usize| matches!(host % 1_000, 3 | 503);
+    let series = (0..set.hosts).filter(matches).count() * CPUS;
+    Selection { braces, matchers, by: Some(""), series, groups: 1 }
+}
+
+fn all_but_one(set: &DataSet) -> Selection {
+    let name = host_name(1);
+    let (braces, matchers) =
+        (format!("{{}}{{host=not_literal_or({name})}}"), format!("{{host!=\"{name}\"}}"));
+    Selection { braces, matchers, by: Some(""), series: set.series() - CPUS, groups: 1 }
+}
+
+impl Shape {
+    fn new(
+        set: &DataSet,
+        name: &'static str,
+        range: (u64, u64),
+        functions: Functions,
+        selection: Selection,
+    ) -> Self {
+        let Functions { interval, secs, downsample, aggregate } = functions;
+        let Selection { braces, matchers, by, series, groups } = selection;
+        let name_of_metric = METRIC.replace('.', "\\.");
+        let rollup = format!("{downsample}_over_time({name_of_metric}{matchers}[{interval}])");
+        let metricsql = match by {
+            None => rollup,
+            Some("") => format!("{aggregate}({rollup})"),
+            Some(tag) => format!("{aggregate}({rollup}) by ({tag})"),
+        };
+        // Intervals that have points.
+        let first = range.0.next_multiple_of(set.step_secs);
+        let intervals = (range.1 / secs - first / secs + 1) as usize;
+        let intervals = intervals.min(set.steps);
+        Self {
+            name,
+            range,
+            interval: secs,
+            opentsdb: format!("{aggregate}:{interval}-{downsample}:{METRIC}{braces}"),
+            metricsql,
+            groups,
+            points: groups * intervals,
+            input: series * ((range.1 - first) / set.step_secs + 1) as usize,
+        }
+    }
+}
+
+/// Text as a value of a query string.
+pub(crate) fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
