@@ -31,7 +31,8 @@ impl Saltern {
 
     /// Fails if the sum of all points is not the known one.
     pub(crate) fn check_sum(&self, set: &DataSet) {
-        let end = set.last_second();
+        // `0all` leaves out the end.
+        let end = set.last_second() + 1;
         let uri = format!("/api/query?start={FIRST_SECOND}&end={end}&m=sum:0all-sum:{METRIC}");
         let response = timed_http::get(self.address(), &uri, BodyUse::Keep);
         let body: Value = serde_json::from_slice(&response.body).expect("JSON");

@@ -144,7 +144,7 @@ impl Environment {
         let files = fs::read_dir(self.parts()).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             files.filter_map(|file| file.file_name().into_string().ok()).collect();
-        names.retain(|name| name.ends_with(".part"));
+        names.retain(|name| Path::new(name).extension().is_some_and(|kind| kind == "part"));
         let bytes = |name: &String| fs::metadata(self.parts().join(name)).map_or(0, |m| m.len());
         names.sort_by_key(|name| std::cmp::Reverse(bytes(name)));
         names
