@@ -61,7 +61,7 @@ fn an_embedded_store_with_points_in_trees_is_refused_unchanged() {
         let data = in_process::directory();
         copy(&recording(name), data.path());
         let (log, started) = tsdb(data.path()).try_start();
-        let status = started.err().expect("a refusal");
+        let Err(status) = started else { panic!("{name} is not refused") };
         assert_eq!(status.code(), Some(1), "{name}: {log}");
         let line = log.lines().last().unwrap_or_default();
         assert!(line.contains("schema.conf was written by an earlier version"), "{name}: {line}");
