@@ -98,24 +98,20 @@ impl UnverifiedRow {
         of: &OpenTable,
         cells: &[Cell],
         history: &RowHistory,
+        retry_ms: Option<i64>,
     ) -> Vec<RestoredPoint> {
         let is_ours = |cell: &Cell| {
             let is_cell = |(q, at): &(Bytes, i64)| (q, *at) == (&cell.qualifier, cell.timestamp_ms);
             self.put.iter().flatten().any(is_cell)
         };
-        let is_stored = |column: &Cell| {
-            cells
-                .iter()
-                .any(|c| (&c.qualifier, c.timestamp_ms) == (&column.qualifier, column.timestamp_ms))
-        };
         let is_compaction = |column: &Cell| {
-            // The row still has a column whose sources are not deleted yet.
-            let can_be_whole = || is_stored(column) && is_whole_compaction(column, cells, is_ours);
-            self.put.is_some() && (history.is_compaction(column) || can_be_whole())
+            let is_compaction =
+                || is_whole_compaction(column, cells, is_ours) || history.is_compaction(column);
+            self.put.is_some() && is_compaction()
         };
         let written_ms = |cell: &Cell| of.read_backs.written_ms(&self.key, cell);
         let evidence = Evidence { is_compaction: &is_compaction, written_ms: &written_ms, history };
-        cells_to_restore(&self.points, cells, &evidence)
+        cells_to_restore(&self.points, cells, &evidence, retry_ms)
     }
 
     /// Points were put again.
@@ -191,7 +187,7 @@ async fn restore_superseded(
     mut rows: Vec<UnverifiedRow>,
 ) -> Result<(), StorageError> {
     let mut settled = Vec::new();
-    for _ in 0..MAX_RESTORES {
+    for attempt in 0..MAX_RESTORES {
         if rows.is_empty() {
             break;
         }
@@ -202,7 +198,8 @@ async fn restore_superseded(
         let mut unsettled = Vec::new();
         for (mut row, found) in rows.into_iter().zip(&found) {
             let found = model_row(found).map_or_else(Vec::new, |row| row.cells);
-            let mut restored = row.to_restore(to, &found, &RowHistory::default());
+            let retry_ms = (attempt > 0).then(|| to.clock.now_ms());
+            let mut restored = row.to_restore(to, &found, &RowHistory::default(), retry_ms);
             let is_own_time = |point: &RestoredPoint| point.cell.timestamp_ms == point.written_ms;
             let written_ms = |cell: &Cell| to.read_backs.written_ms(&row.key, cell);
             let is_doubtful = || row.put.is_some() && is_doubtful(&row.points, &found, written_ms);
@@ -210,10 +207,10 @@ async fn restore_superseded(
                 // A later write that a compaction has absorbed is not superseded, and a compaction may
                 // lack an instant that was written during it.
                 let history = history(to, table, &row.key).await?;
-                restored = row.to_restore(to, &found, &history);
+                restored = row.to_restore(to, &found, &history, retry_ms);
             }
             row.restored(&restored);
-            if put_again(to, table, &row.key, restored, &mut puts).await? {
+            if put_again(to, &row.key, restored, &mut puts)? > 0 {
                 unsettled.push(row);
             } else {
                 settled.push(row);

@@ -95,36 +95,20 @@ pub(crate) struct RestoredPoint {
     pub(crate) cell: Cell,
     /// Time of the write of the value.
     pub(crate) written_ms: i64,
-    /// What the cell depends on.
-    pub(crate) basis: Basis,
-}
-
-/// What a cell that is put again depends on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Basis {
-    /// Nothing: it has the time of its write. A later write is newer. A delete that read the row hides
-    /// it: it deletes up to its own time, because the row has a column of several points.
-    OwnTime,
-    /// The row still has this cell. A delete of the row has a marker of the time of the cells that it
-    /// read, which would not hide the later time.
-    Cell(Cell),
-    /// The row still has no cell: a delete of the row does nothing.
-    EmptyRow,
 }
 
 /// Returns the cells to put, with their timestamps, so that `points` are read from a row that has
 /// `cells`; empty if they are read already.
 ///
 /// A later write stays, and an instant that the row does not have was deleted and stays deleted, unless
-/// compactions have deleted each other's columns. If a compaction supersedes or hides a point it is put
-/// right after the column that is read and the delete markers that would hide it: a later time could be
-/// that of another daemon's next write.
+/// compactions have deleted each other's columns. If a compaction supersedes or hides a point it is put after that, in later attempts at `retry_ms` at
+/// least: the compaction has deleted older cells of its column.
 pub(crate) fn cells_to_restore(
     points: &[WrittenPoint],
     cells: &[Cell],
     evidence: &Evidence<'_>,
+    retry_ms: Option<i64>,
 ) -> Vec<RestoredPoint> {
-    let history = evidence.history;
     let (read, had) = (by_instant(cells), by_instant(&evidence.history.writes));
     let written_ms = |read: &ReadPoint<'_>| {
         if read.is_single { (evidence.written_ms)(read.cell) } else { read.cell.timestamp_ms }
@@ -135,11 +119,11 @@ pub(crate) fn cells_to_restore(
         let offset_ms = qualifier.offset_ms();
         let candidates = read.get(&offset_ms).map_or(&[][..], Vec::as_slice);
         let visible = candidates.iter().max_by_key(|candidate| candidate.rank());
-        let mut restore = |qualifier: &[u8], value: &[u8], timestamp_ms, written_ms, basis| {
+        let mut restore = |qualifier: &[u8], value: &[u8], timestamp_ms, written_ms| {
             let qualifier = Bytes::copy_from_slice(qualifier);
             let value = Bytes::copy_from_slice(value);
             let cell = Cell { family: Family::T, qualifier, value, timestamp_ms };
-            restored.push(RestoredPoint { point: index, cell, written_ms, basis });
+            restored.push(RestoredPoint { point: index, cell, written_ms });
         };
         let visible_ms = visible.map_or(i64::MIN, |visible| visible.cell.timestamp_ms);
         let flags = qualifier.flags().bits();
@@ -149,16 +133,13 @@ pub(crate) fn cells_to_restore(
             && !(is_same && (visible_ms == point.column_ms || visible_ms >= point.written_ms))
         {
             // Its own time decides.
-            let (at, basis) = (point.written_ms, Basis::OwnTime);
-            restore(&point.qualifier, &point.value, at, at, basis);
+            restore(&point.qualifier, &point.value, point.written_ms, point.written_ms);
             continue;
         }
         // The last write of the instant.
         let earlier = had.get(&offset_ms).map_or(&[][..], Vec::as_slice);
-        // The time of a flushed column is not later than those of its points.
-        let is_write = |c: &&ReadPoint<'_>| c.is_single || !(evidence.is_compaction)(c.cell);
         let later = candidates.iter().chain(earlier);
-        let later = later.filter(|c| written_ms(c) > point.written_ms).filter(is_write);
+        let later = later.filter(|c| c.is_single && written_ms(c) > point.written_ms);
         let wanted = later.max_by_key(|later| written_ms(later));
         let (wanted, value, wanted_ms) = match wanted {
             Some(later) => (later.qualifier, later.value, written_ms(later)),
@@ -167,6 +148,7 @@ pub(crate) fn cells_to_restore(
         if visible.is_some_and(|visible| visible.is_same_value(wanted.flags().bits(), value)) {
             continue;
         }
+        let history = evidence.history;
         let is_older = match visible {
             None => history.is_lost(offset_ms, wanted_ms),
             // Of single points with one timestamp readers decide by value or type: another timestamp
@@ -179,12 +161,9 @@ pub(crate) fn cells_to_restore(
             Some(visible) => (evidence.is_compaction)(visible.cell),
         };
         if is_older {
-            let marker_ms = history.newest_marker_ms(wanted.as_bytes()).unwrap_or(i64::MIN);
-            let at = visible_ms.max(wanted_ms).max(marker_ms).saturating_add(1);
-            let newest = || cells.iter().max_by_key(|cell| cell.timestamp_ms);
-            let basis = visible.map(|visible| visible.cell).or_else(newest);
-            let basis = basis.map_or(Basis::EmptyRow, |cell| Basis::Cell(cell.clone()));
-            restore(wanted.as_bytes(), value, at, wanted_ms, basis);
+            let after = visible_ms.max(wanted_ms).saturating_add(1);
+            let at = retry_ms.map_or(after, |retry_ms| retry_ms.max(after));
+            restore(wanted.as_bytes(), value, at, wanted_ms);
         }
     }
     restored
@@ -224,16 +203,10 @@ pub(crate) struct RowHistory {
 }
 
 impl RowHistory {
-    /// Time of the newest delete marker that hides older cells of a column.
-    pub(crate) fn newest_marker_ms(&self, qualifier: &[u8]) -> Option<i64> {
-        let of_column = self.deleted.iter().filter(|(deleted, _)| deleted == qualifier);
-        of_column.map(|(_, until)| *until).chain(self.deleted_rows.iter().copied()).max()
-    }
-
-    /// Time of the newest write, unless all of the row was deleted since.
-    pub(crate) fn newest_write_ms(&self) -> Option<i64> {
-        let newest = self.writes.iter().map(|cell| cell.timestamp_ms).max()?;
-        self.deleted_rows.iter().all(|until| *until < newest).then_some(newest)
+    /// Time of the newest delete marker.
+    pub(crate) fn newest_marker_ms(&self) -> Option<i64> {
+        let columns = self.deleted.iter().map(|(_, until)| *until);
+        columns.chain(self.deleted_rows.iter().copied()).max()
     }
 
     /// True if a delete marker hides a cell.
@@ -264,37 +237,14 @@ impl RowHistory {
 
     /// True if OpenTSDB has compacted a row to this column: after that it deletes the columns that it
     /// read, up to the present, which is later. The markers of our row compactions are not later than
-    /// their column. A column of a flush has markers only when it is itself the source of a compaction,
-    /// and they are not earlier than its own.
+    /// their column, and columns of a flush have no markers.
     pub(crate) fn is_compaction(&self, column: &Cell) -> bool {
         let instants: HashSet<u32> = points_of(column).map(|(q, _)| q.offset_ms()).collect();
-        let is_later = |(_, until): &&(Bytes, i64)| *until > column.timestamp_ms;
-        let own = self.deleted.iter().filter(|(deleted, _)| *deleted == column.qualifier);
-        let deleted_ms = own.filter(is_later).map(|(_, until)| *until).min();
         let is_source = |(qualifier, until): &(Bytes, i64)| {
             let are_known = !has_instant(qualifier, |at| !instants.contains(&at));
-            let is_before = deleted_ms.is_none_or(|deleted_ms| *until < deleted_ms);
-            is_before && is_of_points(qualifier) && are_known && self.has_source(column, qualifier)
+            *until > column.timestamp_ms && is_of_points(qualifier) && are_known
         };
-        self.deleted.iter().filter(is_later).any(is_source)
-    }
-
-    /// True if a column can have its values of the instants of a deleted column from what the row had:
-    /// a flush has others. Unknown if HBase has forgotten the deleted column: then it can.
-    fn has_source(&self, column: &Cell, deleted: &[u8]) -> bool {
-        if !self.writes.iter().any(|write| write.qualifier == deleted) {
-            return true;
-        }
-        let older = self.writes.iter().filter(|w| w.timestamp_ms <= column.timestamp_ms);
-        let older = older.filter(|w| w.qualifier != column.qualifier);
-        let older: Vec<_> = older.flat_map(points_of).collect();
-        points_of(column).filter(|(q, _)| has_instant(deleted, |at| at == q.offset_ms())).all(
-            |(q, value)| {
-                let mut known = older.iter().filter(|(w, _)| w.offset_ms() == q.offset_ms());
-                let is_same = |(w, v): &(Qualifier, &[u8])| w.flags() == q.flags() && *v == value;
-                known.clone().next().is_none() || known.any(is_same)
-            },
-        )
+        self.deleted.iter().any(is_source)
     }
 }
 
@@ -380,4 +330,193 @@ pub(crate) fn point_qualifier(family: Family, qualifier: &[u8], value: &[u8]) ->
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use tsd_model::{from_hex, to_hex};
+
+    use super::*;
+
+    fn hex(text: &str) -> Bytes {
+        from_hex(text.as_bytes()).unwrap().into()
+    }
+
+    /// `qualifier=value@time`.
+    fn cell(text: &str) -> Cell {
+        let (column, time) = text.split_once('@').unwrap();
+        let (qualifier, value) = column.split_once('=').unwrap();
+        let (qualifier, value) = (hex(qualifier), hex(value));
+        Cell { family: Family::T, qualifier, value, timestamp_ms: time.parse().unwrap() }
+    }
+
+    /// Checks the cells that are restored for `qualifier=value@written` or
+    /// `qualifier=value@written/column` points of a row.
+    #[track_caller]
+    fn check_of(is_compaction: bool, written: &[&str], row: &[&str], expected: &[&str]) {
+        let point = |text: &&str| {
+            let (text, column) = text.split_once('/').unwrap_or((text, ""));
+            let mut point = WrittenPoint::of_cell(&cell(text)).unwrap();
+            point.column_ms = column.parse().unwrap_or(point.written_ms);
+            point
+        };
+        let written: Vec<_> = written.iter().map(point).collect();
+        let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
+        let evidence = Evidence {
+            is_compaction: &|_| is_compaction,
+            written_ms: &|cell| cell.timestamp_ms,
+            history: &RowHistory::default(),
+        };
+        assert_eq!(restored(&written, &row, &evidence), expected);
+    }
+
+    fn restored(written: &[WrittenPoint], row: &[Cell], evidence: &Evidence<'_>) -> Vec<String> {
+        cells_to_restore(written, row, evidence, Some(100))
+            .iter()
+            .map(|RestoredPoint { cell: c, .. }| {
+                format!("{}={}@{}", to_hex(&c.qualifier), to_hex(&c.value), c.timestamp_ms)
+            })
+            .collect()
+    }
+
+    #[track_caller]
+    fn check(written: &[&str], row: &[&str], expected: &[&str]) {
+        check_of(true, written, row, expected);
+    }
+
+    #[test]
+    fn visible_correction_is_left_alone() {
+        check(&["0000=07@15"], &["0000=07@15", "00000010=050600@14"], &[]);
+        check(&["0000=07@15"], &["00000010=070600@90"], &[]);
+        check(&["0000=07@15"], &["0000=07@15", "00000010=050600@15"], &[]);
+    }
+
+    #[test]
+    fn correction_below_a_compaction_is_put_above_it() {
+        check(&["0000=07@15"], &["0000=07@15", "00000010=050600@20"], &["0000=07@100"]);
+        check(&["0000=07@15"], &["0000=07@15", "00000010=050600@200"], &["0000=07@201"]);
+        // Another width, and seconds beside milliseconds.
+        check(&["0001=0107@15"], &["0001=0107@15", "00000010=050600@20"], &["0001=0107@100"]);
+        check(&["F0000000=07@15"], &["F0000000=07@15", "00000010=050600@20"], &["F0000000=07@100"]);
+    }
+
+    #[test]
+    fn later_flush_of_another_daemon_stays() {
+        let row = ["0000=07@15", "00000010=050600@20"];
+        check_of(false, &["0000=07@15"], &row, &[]);
+        check_of(false, &["0000=07@15/3"], &row, &[]);
+    }
+
+    #[test]
+    fn correction_hidden_by_a_delete_marker_of_a_compaction_is_put_again() {
+        check(&["0000=07@15"], &["00000010=050600@20"], &["0000=07@100"]);
+        check(&["0000=07@15"], &["00000010=050600@14"], &["0000=07@100"]);
+        check_of(false, &["0000=07@15"], &["00000010=050600@20"], &[]);
+    }
+
+    #[test]
+    fn point_of_a_column_with_an_earlier_time_is_put_with_its_own() {
+        let ours = "000000100020=01020300@3";
+        check_of(false, &["0010=02@5/3"], &[ours], &[]);
+        // Another daemon's value from before, and one from after.
+        check_of(false, &["0010=02@5/3"], &[ours, "0010=09@4"], &["0010=02@5"]);
+        check_of(false, &["0010=02@5/3"], &[ours, "00100030=090900@4"], &["0010=02@5"]);
+        check_of(false, &["0010=02@5/3"], &[ours, "0010=02@4"], &["0010=02@5"]);
+        check_of(false, &["0010=02@5/3"], &[ours, "0010=09@6"], &[]);
+        check_of(false, &["0010=02@5/3"], &[ours, "0011=0009@2"], &[]);
+        // Another daemon's column with the same time: either value may be read.
+        for column in ["00100030=090900@3", "00000010=090900@3"] {
+            check_of(false, &["0010=02@5/3"], &[ours, column], &["0010=02@5"]);
+            check_of(false, &["0010=02@5/3"], &[column, ours], &["0010=02@5"]);
+            // The write times tie too.
+            check_of(false, &["0010=02@3"], &[ours, column], &[]);
+        }
+        check_of(false, &["0010=02@5/3"], &[ours, "00100030=020900@3"], &[]);
+        // A delete marker hides the column.
+        check_of(false, &["0010=02@5/3"], &["0020=02@9"], &["0010=02@5"]);
+        check_of(false, &["0010=02@5/3"], &[], &["0010=02@5"]);
+    }
+
+    #[test]
+    fn later_correction_of_another_writer_wins() {
+        check(&["0000=07@15"], &["0000=08@18"], &[]);
+        check(&["0000=07@15"], &["0000=08@18", "00000010=050600@17"], &[]);
+        // A compaction that read neither.
+        check(&["0000=05@10"], &["0000=08@18", "00000010=040600@20"], &["0000=08@100"]);
+    }
+
+    #[test]
+    fn deleted_instant_stays_deleted() {
+        check(&["0000=07@15"], &["0010=06@20"], &[]);
+        check(&["0000=07@15"], &[], &[]);
+    }
+
+    /// Checks with what HBase remembers of the row: deleted cells, and markers `qualifier=@until`.
+    #[track_caller]
+    fn check_history(
+        written: &str,
+        row: &[&str],
+        writes: &[&str],
+        deleted: &[&str],
+        then: &[&str],
+    ) {
+        let written = WrittenPoint::of_cell(&cell(written)).unwrap();
+        let cells = |texts: &[&str]| texts.iter().map(|text| cell(text)).collect::<Vec<_>>();
+        let deleted = cells(deleted).into_iter().map(|c| (c.qualifier, c.timestamp_ms)).collect();
+        let history = RowHistory { writes: cells(writes), deleted, deleted_rows: Vec::new() };
+        let evidence = Evidence {
+            is_compaction: &|column| history.is_compaction(column),
+            // The value 9 was written at 5, and put again.
+            written_ms: &|cell| if cell.value[..] == [9] { 5 } else { cell.timestamp_ms },
+            history: &history,
+        };
+        assert_eq!(restored(&[written], &cells(row), &evidence), then);
+    }
+
+    #[test]
+    fn history_tells_a_compaction_from_a_flush() {
+        let row = ["00000010=050600@20"];
+        check_history("0000=07@15", &row, &[], &["0000=@21"], &["0000=07@100"]);
+        check_history("0000=07@15", &row, &[], &["00000010=@21"], &["0000=07@100"]);
+        // A flush, and our row compaction.
+        check_history("0000=07@15", &row, &[], &[], &[]);
+        check_history("0000=07@15", &row, &[], &["0000=@20"], &[]);
+        // The column was deleted for another compaction.
+        check_history("0000=07@15", &row, &[], &["00000020=@21"], &[]);
+        // A later write that the compaction has absorbed, and one that it has missed.
+        check_history("0000=07@15", &["00000010=080600@20"], &["0000=08@18"], &["0000=@21"], &[]);
+        check_history("0000=07@15", &row, &["0001=0008@18"], &["0000=@21"], &["0001=0008@100"]);
+    }
+
+    #[test]
+    fn hidden_correction_beside_a_single_point_is_put_again() {
+        let row = ["0001=0006@12"];
+        check_history("0000=07@15", &row, &[], &["0000=@21"], &["0000=07@100"]);
+        check_history("0000=07@15", &row, &[], &["0000=@14"], &[]);
+        check_history("0000=07@15", &["0001=0006@16"], &[], &["0000=@21"], &[]);
+    }
+
+    #[test]
+    fn instant_that_overlapping_compactions_have_deleted_is_put_again() {
+        let (row, columns) = (["0020=01@9"], ["00000010=070600@20", "0000=07@15"]);
+        check_history("0000=07@15", &row, &columns, &["00000010=@21"], &["0000=07@100"]);
+        // Deletes of ours, and before the write; no compaction.
+        check_history("0000=07@15", &row, &columns, &["00000010=@20", "0000=@15"], &[]);
+        check_history("0000=07@15", &row, &columns, &["00000010=@14"], &[]);
+        check_history("0000=07@15", &row, &columns[1..], &["0000=@21"], &[]);
+        check_history("0000=07@15", &row, &columns, &["0010=@21"], &[]);
+    }
+
+    #[test]
+    fn older_value_that_was_put_again_is_no_later_write() {
+        check_history("0001=0007@15", &["0000=09@20"], &[], &[], &["0001=0007@100"]);
+        check_history("0001=0007@4", &["0000=09@20"], &[], &[], &[]);
+    }
+
+    #[test]
+    fn compaction_has_the_instants_of_all_older_columns() {
+        let row = ["0000=05@3", "00000010=050600@20", "0020=01@4", "0030=02@30"].map(cell);
+        assert!(!is_whole_compaction(&row[1], &row, |_| false));
+        assert!(is_whole_compaction(&row[1], &row, |cell| cell.timestamp_ms == 4));
+        assert!(is_whole_compaction(&row[1], &row[..2], |_| false));
+    }
+}

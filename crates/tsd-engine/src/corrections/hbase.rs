@@ -141,17 +141,10 @@ struct HBaseStores {
     daemons: Vec<TestDaemon>,
     max_skew_ms: i64,
     has_opentsdb: bool,
-    mode: Mode,
 }
 
 impl HBaseStores {
-    async fn new(
-        cluster: &FakeCluster,
-        client: &Client,
-        mode: Mode,
-        acks: [Ack; 2],
-        rng: &mut Rng,
-    ) -> Self {
+    async fn new(cluster: &FakeCluster, client: &Client, acks: [Ack; 2], rng: &mut Rng) -> Self {
         static HISTORIES: AtomicUsize = AtomicUsize::new(0);
         let hour_ms = i64::from(HOUR) * 1_000;
         // Within the hour of all points, at its end, and long after.
@@ -159,39 +152,30 @@ impl HBaseStores {
         for skew in &SKEWS {
             skew.store(0, Ordering::Relaxed);
         }
-        let has_cell_times = matches!(mode, Mode::Largest | Mode::Smallest);
         let prefix = format!("h{}.", HISTORIES.fetch_add(1, Ordering::Relaxed));
         cluster.create_table(&format!("{prefix}{}", table()), &[]);
         let mut daemons = Vec::new();
         for (ack, clock) in acks.into_iter().chain([Ack::Storage]).zip(CLOCKS) {
             let config = HBaseConfig {
                 table_prefix: prefix.clone(),
-                compacted_table: (!has_cell_times)
-                    .then(|| (table(), TableSchema::opentsdb_default())),
+                compacted_table: Some((table(), TableSchema::opentsdb_default())),
                 max_hold: Duration::from_millis(2 * HOLD_MS as u64),
-                read_back_delay: if has_cell_times { Duration::ZERO } else { READ_BACK_DELAY },
+                read_back_delay: READ_BACK_DELAY,
                 clock,
                 ..HBaseConfig::new("unused")
             };
             daemons.push(TestDaemon::start(ack, client, config).await);
         }
-        // The delete markers of its compactions hide all later cells with the times of their points.
-        let has_opentsdb = rng.chance(50) && !has_cell_times;
+        let has_opentsdb = rng.chance(50);
         // The delete markers of an OpenTSDB hide what a clock that is behind stamps after them.
         let max_skew_ms = if has_opentsdb { 0 } else { rng.pick(&[0, 0, 20, 500]) };
-        Self { daemons, max_skew_ms, has_opentsdb, mode }
+        Self { daemons, max_skew_ms, has_opentsdb }
     }
 }
 
 impl TestStores for HBaseStores {
     fn daemons(&self) -> usize {
-        let has_cell_times = matches!(self.mode, Mode::Largest | Mode::Smallest);
-        match &self.daemons[0] {
-            // A flush puts a cell with the time of its point over those of other daemons.
-            daemon if daemon.ack == Ack::Log && has_cell_times => 1,
-            _ if self.has_opentsdb => 3,
-            _ => 2,
-        }
+        if self.has_opentsdb { 3 } else { 2 }
     }
 
     fn store(&self, daemon: usize) -> Arc<dyn Storage> {
@@ -231,10 +215,6 @@ impl TestStores for HBaseStores {
         daemon == OPENTSDB
     }
 
-    fn can_delete(&self) -> bool {
-        !matches!(self.mode, Mode::Largest | Mode::Smallest)
-    }
-
     fn tick(&self) -> fn() {
         || {
             NOW_MS.fetch_add(1, Ordering::Relaxed);
@@ -248,8 +228,7 @@ impl TestStores for HBaseStores {
         before_delete: impl Future<Output = ()>,
     ) -> bool {
         let (daemon, table) = (&self.daemons[OPENTSDB], table());
-        // With appends it does not compact.
-        if now_ms() <= (i64::from(HOUR) + 3_600) * 1_000 || self.mode == Mode::Appends {
+        if now_ms() <= (i64::from(HOUR) + 3_600) * 1_000 {
             return false;
         }
         let read = daemon.hbase.get(&table, Get::row(row.clone())).await.unwrap();
@@ -310,45 +289,28 @@ impl TestStores for HBaseStores {
     }
 }
 
-async fn check(mode: Mode, acks: [Ack; 2], default_seeds: u64) {
+async fn check(first: Ack, second: Ack) {
     let _one = ONE_AT_A_TIME.lock().await;
     let cluster = FakeCluster::start(1).await;
     cluster.set_clock(now_ms);
     let client = Client::new(ClientConfig::new("test"), cluster.discovery());
-    check_seeds(mode, default_seeds, async |rng| {
-        HBaseStores::new(&cluster, &client, mode, acks, rng).await
+    check_seeds(Mode::Newest, 8, async |rng| {
+        HBaseStores::new(&cluster, &client, [first, second], rng).await
     })
     .await;
 }
 
 #[tokio::test]
 async fn an_acknowledged_correction_is_read_with_two_daemons_that_write_to_hbase() {
-    check(Mode::Newest, [Ack::Storage, Ack::Storage], 8).await;
+    check(Ack::Storage, Ack::Storage).await;
 }
 
 #[tokio::test]
 async fn an_acknowledged_correction_is_read_with_one_daemon_that_holds_its_writes() {
-    check(Mode::Newest, [Ack::Log, Ack::Storage], 8).await;
+    check(Ack::Log, Ack::Storage).await;
 }
 
 #[tokio::test]
 async fn an_acknowledged_correction_is_read_with_two_daemons_that_hold_their_writes() {
-    check(Mode::Newest, [Ack::Log, Ack::Log], 8).await;
-}
-
-#[tokio::test]
-async fn an_acknowledged_correction_is_read_with_daemons_that_append_to_hbase() {
-    check(Mode::Appends, [Ack::Storage, Ack::Storage], 8).await;
-}
-
-#[tokio::test]
-async fn no_smaller_value_hides_a_correction_with_the_time_of_its_point_in_hbase() {
-    check(Mode::Largest, [Ack::Storage, Ack::Storage], 4).await;
-    check(Mode::Smallest, [Ack::Storage, Ack::Storage], 4).await;
-}
-
-#[tokio::test]
-async fn no_smaller_value_hides_a_correction_with_the_time_of_its_point_that_a_daemon_holds() {
-    check(Mode::Largest, [Ack::Log, Ack::Storage], 2).await;
-    check(Mode::Smallest, [Ack::Log, Ack::Storage], 2).await;
+    check(Ack::Log, Ack::Log).await;
 }

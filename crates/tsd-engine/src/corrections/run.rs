@@ -114,7 +114,6 @@ impl<S: TestStores> Run<S> {
             now_ms: self.stores.now_ms(),
             is_holding: self.stores.max_hold_ms(daemon).is_some(),
             is_opentsdb: self.stores.is_opentsdb(daemon),
-            can_delete: self.stores.can_delete() && !self.stores.is_opentsdb(daemon),
             tick: self.stores.tick(),
         }
     }
@@ -128,9 +127,6 @@ impl<S: TestStores> Run<S> {
     ) -> bool {
         if self.stores.is_opentsdb(daemon) {
             return self.compact_as_opentsdb(series, inside).await;
-        }
-        if !self.stores.can_delete() {
-            return false;
         }
         let mut steps: HashMap<Gap, Vec<(Writer, ShortStep)>> = HashMap::new();
         for (gap, daemon, step) in inside {
@@ -255,7 +251,6 @@ struct Writer {
     now_ms: i64,
     is_holding: bool,
     is_opentsdb: bool,
-    can_delete: bool,
     tick: fn(),
 }
 
@@ -269,7 +264,7 @@ impl Writer {
                 points.truncate(1);
                 ShortStep::Put(points)
             }
-            ShortStep::Delete(_) if !self.can_delete => ShortStep::Flush,
+            ShortStep::Delete(_) if self.is_opentsdb => ShortStep::Flush,
             step => step,
         };
         let result: Result<(), StorageError> = match &step {
@@ -285,8 +280,7 @@ impl Writer {
             ShortStep::Flush => store.flush().await,
         };
         result.unwrap();
-        // Its marker would hide what the server stamps in the same millisecond.
-        if self.is_opentsdb || matches!(step, ShortStep::Delete(_)) {
+        if self.is_opentsdb {
             (self.tick)();
         }
         let mut model = self.model.lock().unwrap();
