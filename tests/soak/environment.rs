@@ -164,11 +164,6 @@ impl Environment {
         Some(FlippedByte { name, at })
     }
 
-    /// True if the file has not been replaced.
-    pub(crate) fn is_live(&self, flipped: &FlippedByte) -> bool {
-        self.live_files().contains(&flipped.name)
-    }
-
     /// Number of files of the daemon, and their size.
     pub(crate) fn files(&self) -> (u64, u64) {
         fn count(directory: &Path) -> u64 {
