@@ -9,6 +9,7 @@ mod merging;
 mod recovery;
 
 use std::{
+    borrow::Borrow,
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Instant,
@@ -399,12 +400,23 @@ impl PartStore {
         output: Option<Arc<Part>>,
         count: impl FnOnce(&mut StoreStats),
     ) -> Result<bool, PartError> {
+        let edit = |state: &ManifestState| is_expected(state).then_some(edit);
+        Ok(self.commit_from(edit, output, count)?.is_some())
+    }
+
+    /// As [`Self::commit`], with an edit that follows from the state of the manifest. Returns the edit;
+    /// nothing changes if there is none.
+    fn commit_from<E: Borrow<ManifestEdit>>(
+        &self,
+        edit: impl FnOnce(&ManifestState) -> Option<E>,
+        output: Option<Arc<Part>>,
+        count: impl FnOnce(&mut StoreStats),
+    ) -> Result<Option<E>, PartError> {
         let mut manifest = lock(&self.manifest);
-        if !is_expected(manifest.state()) {
-            return Ok(false);
-        }
-        if let Err(error) = manifest.commit(edit) {
-            lock(&self.state).in_doubt.extend(edit.files.iter().map(|file| file.number));
+        let Some(edit) = edit(manifest.state()) else { return Ok(None) };
+        if let Err(error) = manifest.commit(edit.borrow()) {
+            let files = edit.borrow().files.iter().map(|file| file.number);
+            lock(&self.state).in_doubt.extend(files);
             return Err(error);
         }
         let mut state = lock(&self.state);
@@ -435,7 +447,7 @@ impl PartStore {
         for number in abandoned {
             let _ = self.dir.remove(&part_name(number));
         }
-        Ok(true)
+        Ok(Some(edit))
     }
 
     /// Quarantines the part that an error names, so that it does not stop merges: it is moved aside, and
@@ -448,37 +460,42 @@ impl PartStore {
         let PartError::Damaged { file, offset, what } = error else { return Ok(false) };
         let part = lock(&self.state).parts.values().find(|part| part.name() == &**file).cloned();
         let Some(part) = part else { return Ok(false) };
-        let what = format!("{what} at byte {offset}");
-        self.quarantine_files(&[(part.record(), what)])?;
-        Ok(true)
+        self.quarantine_files(&[(part.record(), format!("{what} at byte {offset}"))])
     }
 
-    fn quarantine_files(&self, damaged: &[(FileRecord, String)]) -> Result<(), PartError> {
+    /// Quarantines those of the files that are live; false if none is. Several readers may find the
+    /// same damage: the sections of the first record must stay.
+    pub(crate) fn quarantine_files(
+        &self,
+        damaged: &[(FileRecord, String)],
+    ) -> Result<bool, PartError> {
         let since_ms = (self.clock)();
-        let quarantined = {
-            let manifest = lock(&self.manifest);
+        let edit = |state: &ManifestState| {
+            let is_live = |(file, _): &&(FileRecord, _)| state.files.contains_key(&file.number);
             let record = |(file, what): &(FileRecord, String)| QuarantineRecord {
                 file: file.number,
                 bytes: file.bytes,
                 since_ms,
                 what: what.clone(),
-                sections: manifest.state().sections_of(file.number),
+                sections: state.sections_of(file.number),
             };
-            damaged.iter().map(record).collect()
+            let quarantined: Vec<_> = damaged.iter().filter(is_live).map(record).collect();
+            (!quarantined.is_empty())
+                .then(|| ManifestEdit { quarantined, ..ManifestEdit::default() })
         };
-        self.commit(&ManifestEdit { quarantined, ..ManifestEdit::default() }, None, |_| {})?;
-        for (file, what) in damaged {
-            let name = loss_name(&self.table, file.number);
+        let Some(edit) = self.commit_from(edit, None, |_| {})? else { return Ok(false) };
+        for QuarantineRecord { file, what, .. } in &edit.quarantined {
+            let name = loss_name(&self.table, *file);
             tracing::error!(
-                file = shown_name(&self.table, file.number),
+                file = shown_name(&self.table, *file),
                 what,
                 name,
                 "a damaged store file is in quarantine; `tsdb quarantine accept` accepts its loss"
             );
             // One that cannot be moved now is moved at the next start.
-            let _ = self.dir.rename(&part_name(file.number), &aside_name(file.number));
+            let _ = self.dir.rename(&part_name(*file), &aside_name(*file));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The quarantined files, whose loss was not accepted yet.

@@ -187,6 +187,23 @@ fn a_part_that_is_damaged_or_missing_at_the_start_is_quarantined_by_name() {
 }
 
 #[test]
+fn reads_that_find_the_same_damage_keep_its_first_record() {
+    let (disk, store) = new_store();
+    store.flush(&mut TestRows::new(&[day_row(0)])).unwrap();
+    let live = store.snapshot().spans().values().next().unwrap()[0].part.record();
+    disk.flip(&part_name(1), 10, 1);
+    let error = read_day(&store, 0).unwrap_err();
+    assert!(store.quarantine(&error).unwrap());
+    // The second reader took the part for live before the first one had recorded it.
+    assert!(!store.quarantine_files(&[(live, "the same".to_owned())]).unwrap());
+    assert!(!store.quarantine(&error).unwrap());
+    let quarantined = store.quarantined();
+    assert_eq!((quarantined.len(), &*quarantined[0].spans), (1, &[1_356_998_400][..]));
+    let error = read_day(&store, 0).unwrap_err();
+    assert!(matches!(error, PartError::Quarantined { .. }), "{error}");
+}
+
+#[test]
 fn a_merge_quarantines_a_damaged_input_and_goes_on() {
     let (disk, store) = new_store();
     for _ in 0..3 {
