@@ -52,7 +52,24 @@ pub(crate) fn merge_sections(
     spans: &[SpanMerge],
     checkpoint: MergeCheckpoint<'_>,
 ) -> Result<u64, PartError> {
-    let mut writer = PartWriter::create(dir, name, layout, sequences)?;
+    merge_into(PartWriter::create(dir, name, layout, sequences)?, spans, checkpoint)
+}
+
+/// Size of the part that [`merge_sections`] would write, bytes, at the same work without a disk.
+pub(crate) fn merged_size(
+    layout: PartLayout,
+    sequences: (u64, u64),
+    spans: &[SpanMerge],
+    checkpoint: MergeCheckpoint<'_>,
+) -> Result<u64, PartError> {
+    merge_into(PartWriter::measure(layout, sequences)?, spans, checkpoint)
+}
+
+fn merge_into(
+    mut writer: PartWriter,
+    spans: &[SpanMerge],
+    checkpoint: MergeCheckpoint<'_>,
+) -> Result<u64, PartError> {
     let mut merger = Merger::default();
     for SpanMerge { span, sections, options } in spans {
         writer.begin_section(*span)?;

@@ -20,7 +20,7 @@ use tsd_storage::{
     ClockMs, FlushRows, HealthImpact, HealthProblem, HeldRows, StoreDir, StorePart, Table,
 };
 
-use self::{compaction_limit::CompactionLimit, late_spans::LateSpans};
+use self::{compaction_limit::CompactionLimit, late_spans::LateSpans, merging::MeasuredMerges};
 use crate::{
     batch::FlushBatch,
     error::PartError,
@@ -101,7 +101,7 @@ pub struct PartStore {
     /// Owned while a flush runs.
     flushing: Mutex<()>,
     /// Owned while a merge runs.
-    merging: Mutex<()>,
+    merging: Mutex<MeasuredMerges>,
     /// Acquired before `state`.
     manifest: Mutex<ManifestFile>,
     state: Mutex<StoreState>,

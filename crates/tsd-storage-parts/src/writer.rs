@@ -1,7 +1,7 @@
 //! Writes a part file: sections in order of their spans, series in order, chunks of a series in order
 //! of time. It holds one block and the heads of one section in memory.
 
-use std::{mem, path::PathBuf};
+use std::{io, mem, path::PathBuf};
 
 use bytes::Bytes;
 use tsd_model::PackedChunk;
@@ -70,6 +70,24 @@ pub(crate) struct PartWriter {
     scratch: Vec<u8>,
 }
 
+/// The file of a part that is only measured.
+#[derive(Debug)]
+struct DiscardedFile;
+
+impl StoreFile for DiscardedFile {
+    fn write_at(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_data(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&mut self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[derive(Debug)]
 struct OpenSection {
     span: u32,
@@ -88,6 +106,20 @@ impl PartWriter {
     ) -> Result<Self, PartError> {
         let path = dir.path().join(name);
         let file = dir.create(name).map_err(PartError::io("create", &path))?;
+        Self::begin(file, path, layout, sequences)
+    }
+
+    /// A part that is written nowhere: [`Self::finish`] returns its size.
+    pub(crate) fn measure(layout: PartLayout, sequences: (u64, u64)) -> Result<Self, PartError> {
+        Self::begin(Box::new(DiscardedFile), PathBuf::new(), layout, sequences)
+    }
+
+    fn begin(
+        file: Box<dyn StoreFile>,
+        path: PathBuf,
+        layout: PartLayout,
+        sequences: (u64, u64),
+    ) -> Result<Self, PartError> {
         let mut writer = Self {
             path,
             file,

@@ -1,12 +1,12 @@
 //! Merges by size, and of closed spans.
 
-use std::{collections::BTreeSet, ops::Range, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use super::{PartStore, StoreStats, compaction_limit::MergeLimits, lock, part_name};
 use crate::{
     error::PartError,
     manifest::{ManifestEdit, ManifestState, SectionRecord},
-    merge::{MergeOptions, SpanMerge, merge_sections},
+    merge::{MergeOptions, SpanMerge, merge_sections, merged_size},
     merger::MergeCheckpoint,
     snapshot::{Snapshot, SnapshotSection},
 };
@@ -19,6 +19,8 @@ const MAX_INPUTS: usize = 32;
 const MANY_SECTIONS: usize = 48;
 /// Size after which a merge of several spans continues in another part.
 const OUTPUT_BYTES: u64 = 256 << 20;
+/// Bytes of a part beside its sections, and of the edit of the manifest, at most about.
+const PART_OVERHEAD_BYTES: u64 = 64 << 10;
 
 /// Sections of one span that a merge replaces.
 #[derive(Debug)]
@@ -31,18 +33,80 @@ struct MergeInput {
     oldest: bool,
 }
 
-/// The inputs of one output part, and their size.
+impl MergeInput {
+    fn bytes(&self) -> u64 {
+        self.sections.iter().map(|section| section.bytes).sum()
+    }
+
+    const fn before(&self, compact_before: u32) -> u32 {
+        if self.whole { compact_before } else { 0 }
+    }
+
+    fn merge(&self, compact_before: u32) -> SpanMerge {
+        SpanMerge {
+            span: self.span,
+            sections: self.sections.iter().map(|s| (Arc::clone(&s.part), s.section)).collect(),
+            options: MergeOptions {
+                drop_tombstones: self.oldest,
+                compact_before: self.before(compact_before),
+            },
+        }
+    }
+}
+
+/// The inputs of one output part.
 #[derive(Debug, Default)]
 struct MergeRound {
     inputs: Vec<MergeInput>,
-    bytes: u64,
 }
 
 impl MergeRound {
-    /// Bytes that the output has at most, about.
-    const fn output_bytes(&self) -> u64 {
-        self.bytes + (64 << 10)
+    /// Size of the inputs, bytes.
+    fn bytes(&self) -> u64 {
+        self.inputs.iter().map(MergeInput::bytes).sum()
     }
+
+    /// Bytes that the output has at most, about.
+    fn output_bytes(&self) -> u64 {
+        self.bytes() + PART_OVERHEAD_BYTES
+    }
+
+    /// First and last flush of the inputs.
+    fn sequences(&self) -> (u64, u64) {
+        let mut sequences = (u64::MAX, 0);
+        for section in self.inputs.iter().flat_map(|input| &input.sections) {
+            sequences.0 = sequences.0.min(section.sequences.0);
+            sequences.1 = sequences.1.max(section.sequences.1);
+        }
+        sequences
+    }
+}
+
+/// Sizes of outputs that did not fit on a full disk, by the span; so they are not measured again until
+/// its sections change.
+#[derive(Debug, Default)]
+pub(super) struct MeasuredMerges(BTreeMap<u32, MeasuredMerge>);
+
+#[derive(Debug)]
+struct MeasuredMerge {
+    /// Numbers of files, and sections.
+    sections: Vec<(u64, usize)>,
+    bytes: u64,
+}
+
+impl MeasuredMerges {
+    fn get(&self, input: &MergeInput) -> Option<u64> {
+        let measured = self.0.get(&input.span)?;
+        (measured.sections == section_names(input)).then_some(measured.bytes)
+    }
+
+    fn insert(&mut self, input: &MergeInput, bytes: u64) {
+        self.0.insert(input.span, MeasuredMerge { sections: section_names(input), bytes });
+    }
+}
+
+fn section_names(input: &MergeInput) -> Vec<(u64, usize)> {
+    input.sections.iter().map(|s| (s.part.number(), s.section)).collect()
 }
 
 impl PartStore {
@@ -89,8 +153,15 @@ impl PartStore {
     /// Runs the merge that is due first; returns false if none is.
     pub(crate) fn merge_step(&self, checkpoint: MergeCheckpoint<'_>) -> Result<bool, PartError> {
         let limits = self.compaction.now();
-        Ok(self.merge_where(limits.compact_before, due_sections, checkpoint)?
-            || self.merge_closed_spans(limits, checkpoint)?)
+        match self.merge_where(limits.compact_before, due_sections, checkpoint) {
+            Ok(false) => self.merge_closed_spans(limits, checkpoint),
+            // Closed spans may have deleted rows whose space is freed.
+            Err(PartError::DiskFull) => match self.merge_closed_spans(limits, checkpoint) {
+                Ok(false) => Err(PartError::DiskFull),
+                result => result,
+            },
+            result => result,
+        }
     }
 
     /// Merges each span into one section.
@@ -114,26 +185,65 @@ impl PartStore {
         choose: impl Fn(u32, &[SnapshotSection]) -> Option<Range<usize>>,
         checkpoint: MergeCheckpoint<'_>,
     ) -> Result<bool, PartError> {
-        let _merging = lock(&self.merging);
+        let mut measured = lock(&self.merging);
         let snapshot = self.snapshot();
-        let mut round = choose_round(&snapshot, &choose, OUTPUT_BYTES);
+        let mut candidates = merge_candidates(&snapshot, &choose);
+        drop(snapshot);
+        let count = first_round(&candidates);
+        let round = MergeRound { inputs: candidates.drain(..count).collect() };
         if round.inputs.is_empty() {
+            measured.0.clear();
             return Ok(false);
         }
-        // Held until the output is written. On a full disk one span at a time: its inputs are removed, and
-        // with them what was deleted.
-        let _permit = match self.resources.promise(round.output_bytes(), false) {
+        let merged = match self.resources.promise(round.output_bytes(), false) {
+            // Held until the output is written.
+            Ok(_permit) => self.merge_round(&round, compact_before, checkpoint),
             Err(PartError::DiskFull) => {
-                round = choose_round(&snapshot, &choose, 0);
-                self.resources.promise(round.output_bytes(), true)?
+                candidates.splice(..0, round.inputs);
+                self.merge_on_full_disk(candidates, compact_before, &mut measured, checkpoint)
             }
-            permit => permit?,
+            Err(error) => Err(error),
         };
-        drop(snapshot);
-        match self.merge_round(&round, compact_before, checkpoint) {
+        match merged {
             Err(error) if error.is_damage() && self.quarantine(&error)? => Ok(true),
             result => result.map(|()| true),
         }
+    }
+
+    /// Merges one span from the reserve: its inputs are removed, and with them what was deleted. Takes
+    /// the smallest one whose output fits. Nobody knows how much was deleted, so that outputs that may not
+    /// fit are measured first.
+    fn merge_on_full_disk(
+        &self,
+        mut candidates: Vec<MergeInput>,
+        compact_before: u32,
+        measured: &mut MeasuredMerges,
+        checkpoint: MergeCheckpoint<'_>,
+    ) -> Result<(), PartError> {
+        candidates.sort_by_key(MergeInput::bytes);
+        let mut rounds = candidates.into_iter().map(|input| MergeRound { inputs: vec![input] });
+        // What is smaller than the first that does not fit was merged before.
+        let Some(first) = rounds.next() else { return Err(PartError::DiskFull) };
+        if let Ok(_permit) = self.resources.promise(first.output_bytes(), true) {
+            return self.merge_round(&first, compact_before, checkpoint);
+        }
+        for round in std::iter::once(first).chain(rounds) {
+            let Some(input) = round.inputs.first() else { continue };
+            let bytes = if let Some(bytes) = measured.get(input) {
+                bytes
+            } else {
+                let merge = [input.merge(compact_before)];
+                let bytes = merged_size(self.layout, round.sequences(), &merge, checkpoint)?;
+                measured.insert(input, bytes);
+                bytes
+            };
+            match self.resources.promise(bytes + PART_OVERHEAD_BYTES, true) {
+                Ok(_permit) => return self.merge_round(&round, compact_before, checkpoint),
+                Err(PartError::DiskFull) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(PartError::DiskFull)
     }
 
     fn merge_round(
@@ -142,24 +252,9 @@ impl PartStore {
         compact_before: u32,
         checkpoint: MergeCheckpoint<'_>,
     ) -> Result<(), PartError> {
-        let mut sequences = (u64::MAX, 0);
-        for section in round.inputs.iter().flat_map(|input| &input.sections) {
-            sequences.0 = sequences.0.min(section.sequences.0);
-            sequences.1 = sequences.1.max(section.sequences.1);
-        }
-        let before_of = |input: &MergeInput| if input.whole { compact_before } else { 0 };
-        let spans: Vec<SpanMerge> = round
-            .inputs
-            .iter()
-            .map(|input| SpanMerge {
-                span: input.span,
-                sections: input.sections.iter().map(|s| (Arc::clone(&s.part), s.section)).collect(),
-                options: MergeOptions {
-                    drop_tombstones: input.oldest,
-                    compact_before: before_of(input),
-                },
-            })
-            .collect();
+        let sequences = round.sequences();
+        let spans: Vec<SpanMerge> =
+            round.inputs.iter().map(|input| input.merge(compact_before)).collect();
         let part = self.write_part(|number| {
             let name = part_name(number);
             merge_sections(&*self.dir, &name, self.layout, sequences, &spans, checkpoint)
@@ -177,12 +272,12 @@ impl PartStore {
                 file: part.number(),
                 index: index as u32,
                 sequences: (first, last),
-                compacted_before: Some(before_of(input)),
+                compacted_before: Some(input.before(compact_before)),
             }));
         }
         let output = (!edit.sections.is_empty()).then(|| Arc::clone(&part));
         edit.files.extend(output.as_ref().map(|part| part.record()));
-        let (read, written) = (round.bytes, part.file_bytes());
+        let (read, written) = (round.bytes(), part.file_bytes());
         self.metrics.merge_read_bytes.increment(read);
         self.metrics.merged_bytes.increment(written);
         let points = infos.iter().map(|info| info.points).sum::<u64>();
@@ -192,7 +287,8 @@ impl PartStore {
             stats.merged_bytes += written;
             stats.merged_points += points;
         };
-        let compacted = round.inputs.iter().map(before_of).max().unwrap_or_default();
+        let compacted = round.inputs.iter().map(|input| input.before(compact_before)).max();
+        let compacted = compacted.unwrap_or_default();
         let mut committed = Ok(false);
         self.compaction.commit(compacted, &mut || {
             // An input may have been quarantined meanwhile. A row that was compacted may be in a newer
@@ -201,7 +297,7 @@ impl PartStore {
                 let is_live = |section| state.sections.contains_key(section);
                 edit.removed.iter().all(is_live)
                     && round.inputs.iter().all(|input| {
-                        before_of(input) == 0
+                        input.before(compact_before) == 0
                             || state.span_sections(input.span) == input.sections.len()
                     })
             };
@@ -215,38 +311,41 @@ impl PartStore {
     }
 }
 
-/// The spans of which sections are to be merged, until they have this size.
-fn choose_round(
+/// The sections that are to be merged, by ascending span.
+fn merge_candidates(
     snapshot: &Snapshot,
     choose: impl Fn(u32, &[SnapshotSection]) -> Option<Range<usize>>,
-    bytes: u64,
-) -> MergeRound {
-    let mut round = MergeRound::default();
+) -> Vec<MergeInput> {
+    let mut candidates = Vec::new();
     for (span, all) in snapshot.spans() {
         let lost = snapshot.lost().get(span).map(Vec::as_slice).unwrap_or_default();
         // Only sections that are adjacent in sequence merge, and a lost one hides older ones.
         let lost_until = lost.iter().map(|section| section.sequences.1).max();
         let newer = all.partition_point(|s| lost_until.is_some_and(|last| s.sequences.0 <= last));
-        let candidates = all.get(newer..).unwrap_or_default();
-        let Some(range) = choose(*span, candidates) else { continue };
+        let live = all.get(newer..).unwrap_or_default();
+        let Some(range) = choose(*span, live) else { continue };
         // A span with a loss is not final, however often it is merged.
         if !lost.is_empty() && range.len() < 2 {
             continue;
         }
-        let sections = candidates.get(range.clone()).unwrap_or_default().to_vec();
-        round.bytes += sections.iter().map(|s| s.bytes).sum::<u64>();
+        let sections = live.get(range.clone()).unwrap_or_default().to_vec();
         // A part of a row must not become a column of its own: its points would no longer replace
         // those of older sections, nor be replaced by newer ones.
         let whole = lost.is_empty() && sections.len() == all.len();
         let oldest = lost.is_empty() && range.start == 0;
-        round.inputs.push(MergeInput { span: *span, sections, whole, oldest });
-        if round.bytes >= bytes {
-            break;
-        }
+        candidates.push(MergeInput { span: *span, sections, whole, oldest });
     }
-    let spans: BTreeSet<u32> = round.inputs.iter().map(|input| input.span).collect();
-    debug_assert_eq!(spans.len(), round.inputs.len(), "each span once");
-    round
+    candidates
+}
+
+/// Number of candidates that are merged into one part.
+fn first_round(candidates: &[MergeInput]) -> usize {
+    let mut bytes = 0;
+    let is_full = |input: &MergeInput| {
+        bytes += input.bytes();
+        bytes >= OUTPUT_BYTES
+    };
+    candidates.iter().position(is_full).map_or(candidates.len(), |last| last + 1)
 }
 
 /// The newest sections of about one size: none much larger than the newer ones on average. If there are many

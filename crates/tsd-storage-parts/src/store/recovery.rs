@@ -10,8 +10,8 @@ use tsd_storage::StoreDir;
 
 use super::{
     ASIDE_SUFFIX, PartConfig, PartStore, StoreState, StoreStats, aside_name,
-    compaction_limit::CompactionLimit, late_spans::LateSpans, lock, number_of, part_name,
-    part_number,
+    compaction_limit::CompactionLimit, late_spans::LateSpans, lock, merging::MeasuredMerges,
+    number_of, part_name, part_number,
 };
 use crate::{
     error::PartError,
@@ -63,7 +63,7 @@ impl PartStore {
             late_spans: LateSpans::default(),
             signal: OnceLock::new(),
             flushing: Mutex::new(()),
-            merging: Mutex::new(()),
+            merging: Mutex::new(MeasuredMerges::default()),
             manifest: Mutex::new(manifest),
             state: Mutex::new(state),
         };

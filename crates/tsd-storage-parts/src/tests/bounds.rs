@@ -81,6 +81,61 @@ fn a_full_disk_refuses_points_and_accepts_deletes_and_their_merges() {
     assert!(matches!(refused, Err(PartError::DiskFull)), "{refused:?}");
 }
 
+/// Points of a day whose values do not pack.
+fn random_rows(day: u32, series: u8) -> Vec<TestRow> {
+    let mut state = u64::from(day) + 1;
+    let mut value = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state ^ state >> 29).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec()
+    };
+    let row = |series| {
+        let cell = |second: u16| (Family::T, (second << 4 | 7).to_be_bytes().to_vec(), value(), 1);
+        let cells = (0..3_600).map(cell).collect();
+        TestRow { key: key(series, BASE + day * 86_400), cells, ..row(0, true) }
+    };
+    (0..series).map(row).map(|row| TestRow { delete_row: false, ..row }).collect()
+}
+
+#[test]
+fn a_merge_on_a_full_disk_takes_the_span_whose_output_fits() {
+    let free = Arc::new(AtomicU64::new(100 * MIB));
+    let probe = Arc::clone(&free);
+    let space = DiskSpace::with_probe("/data", 8 * MIB, move || Ok(probe.load(Ordering::Relaxed)));
+    let store = PartStore::open(Arc::new(FaultyDisk::new(1)), config(space)).unwrap();
+    // Of the first day nothing is deleted, of the larger second day all but one series.
+    for (day, series) in [(0, 10), (1, 20)] {
+        let rows = random_rows(day, series);
+        store.flush(&mut TestRows::new(&rows)).unwrap();
+        let last: Vec<_> =
+            rows.into_iter().map(|row| TestRow { delete_row: true, ..row }).collect();
+        let deletes = (1..last.len()).map(|at| TestRow { cells: Vec::new(), ..last[at].clone() });
+        let deletes: Vec<_> = if day == 0 { vec![last[0].clone()] } else { deletes.collect() };
+        store.flush(&mut Deletes(TestRows::new(&deletes))).unwrap();
+    }
+    // Also of compacted rows.
+    let values = || {
+        let rows = read_rows(&store, &SeriesSelection::All).into_iter();
+        let bytes = |cells: Vec<_>| -> Vec<u8> {
+            let values = cells.into_iter().flat_map(|(_, _, value, _): (_, _, Vec<u8>, _)| value);
+            values.take(8 * 3_600).collect()
+        };
+        rows.map(|(key, cells)| (key, bytes(cells))).collect::<Vec<_>>()
+    };
+    let expected = values();
+    assert_eq!(expected.len(), 11);
+    let before = store.disk_bytes();
+    free.store(2 * MIB + 150_000, Ordering::Relaxed);
+    assert!(store.merge_closed(u32::MAX).unwrap());
+    assert!(store.disk_bytes() < before - 400_000, "{before}, {}", store.disk_bytes());
+    let result = store.merge_closed(u32::MAX);
+    assert!(matches!(result, Err(PartError::DiskFull)), "{result:?}");
+    assert!(values() == expected);
+    free.store(100 * MIB, Ordering::Relaxed);
+    store.merge_all(u32::MAX).unwrap();
+    assert_eq!((store.snapshot().section_count(), store.max_sections()), (2, 1));
+    assert!(values() == expected);
+}
+
 #[test]
 fn reads_of_the_same_blocks_read_and_verify_them_once() {
     let (disk, store) = new_store();
