@@ -33,7 +33,9 @@ fn daemon(data: &Path) -> DaemonBuilder {
 }
 
 fn value(metric: u64, at: u64) -> u64 {
-    (metric * 1_000_003 + at).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 34
+    // Not compressible, so that a part has several blocks.
+    let mixed = (metric * 1_000_003 + at).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 34
 }
 
 /// Puts the points `from..to` of a metric, one a minute; returns the status.
@@ -227,12 +229,20 @@ fn check_fault(fault: Fault, while_running: bool) {
     assert!(log.iter().any(|event| event.to_string().contains(&name)), "{context}: {log:?}");
 
     running.kill();
-    check_acceptance(&data, &name, count, while_running, &context);
+    let is_flip = matches!(fault, Fault::Flip);
+    check_acceptance(&data, &name, count, while_running, is_flip, &context);
 }
 
 /// A restart succeeds, and the operator sees and accepts the loss, through the daemon or on the
 /// directory.
-fn check_acceptance(data: &Path, name: &str, count: u64, by_daemon: bool, context: &str) {
+fn check_acceptance(
+    data: &Path,
+    name: &str,
+    count: u64,
+    by_daemon: bool,
+    is_flip: bool,
+    context: &str,
+) {
     let running = daemon(data).start();
     let address = running.address();
     check_answers(address, count, |error| error.contains(name), context);
@@ -254,6 +264,14 @@ fn check_acceptance(data: &Path, name: &str, count: u64, by_daemon: bool, contex
     let json: Value =
         serde_json::from_slice(&quarantine(data, &["list", "--json"]).stdout).expect("JSON");
     assert_eq!((&json[0]["name"], &json[0]["loss"]), (&part.as_str().into(), &true.into()));
+    // How much is lost: of a flipped byte some of the points, else nothing tells.
+    let extent = &json[0]["extent"];
+    assert_eq!(extent.is_object(), is_flip, "{context}: {extent}");
+    let lost = extent["points"].as_u64();
+    if let Some(lost) = lost {
+        assert!(lost > 0 && lost < extent["allPoints"].as_u64().expect("a number"), "{extent}");
+        assert!(listed.contains("the rest stays"), "{listed}");
+    }
     let unknown = quarantine(data, &["accept", "t.tsdb-x", "--yes"]);
     assert_eq!(unknown.status.code(), Some(1), "{unknown:?}");
     let unasked = quarantine(data, &["accept", &part]);
@@ -267,16 +285,17 @@ fn check_acceptance(data: &Path, name: &str, count: u64, by_daemon: bool, contex
         let accepted = quarantine(data, &["accept", "--all", "--yes"]);
         let left = quarantine(data, &["list", "--json"]);
         assert_eq!(text(&left.stdout).trim(), "[]", "{left:?}");
-        check_accepted(&daemon(data).start(), count, context);
+        check_accepted(&daemon(data).start(), count, lost, context);
         return assert!(accepted.status.success(), "{accepted:?}");
     };
     assert!(accepted.status.success(), "{accepted:?}");
-    check_accepted(&running, count, context);
+    check_accepted(&running, count, lost, context);
     assert!(running.terminate().success());
 }
 
-/// Every query succeeds: points are missing, none is wrong, and new ones are there.
-fn check_accepted(running: &Daemon, count: u64, context: &str) {
+/// Every query succeeds: points are missing, as many as were listed if these were, none is wrong, and new
+/// ones are there.
+fn check_accepted(running: &Daemon, count: u64, lost: Option<u64>, context: &str) {
     let address = running.address();
     let mut missing = 0;
     for metric in 0..METRICS {
@@ -288,6 +307,7 @@ fn check_accepted(running: &Daemon, count: u64, context: &str) {
         }
     }
     assert!(missing > 0, "{context}");
+    assert_eq!(missing as u64, lost.unwrap_or(missing as u64), "{context}");
     let status = http(address, "GET", "/api/status", None).body;
     assert!(status.contains(r#""status":"ok""#), "{context}: {status}");
     assert_eq!(metric_value(address, "tsd_parts_quarantined_files"), 0, "{context}");

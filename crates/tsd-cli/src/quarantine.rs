@@ -163,6 +163,17 @@ fn describe(files: &Value) -> anyhow::Result<String> {
         for range in lost {
             writeln!(out, "  lost   {}", describe_range(range)?)?;
         }
+        if let Some(extent) = file.get("extent").filter(|extent| extent.is_object()) {
+            let count = |field| extent.get(field).and_then(Value::as_u64).unwrap_or_default();
+            let [points, all_points] = [count("points"), count("allPoints")];
+            let [blocks, all_blocks] = [count("blocks"), count("allBlocks")];
+            let rest =
+                if points < all_points { "; the rest stays when this is accepted" } else { "" };
+            writeln!(
+                out,
+                "  extent {points} of {all_points} points, in {blocks} of {all_blocks} blocks{rest}"
+            )?;
+        }
         if lost.is_empty() {
             writeln!(out, "  lost   nothing: the file was rebuilt")?;
             writeln!(out, "  to do  remove the damaged file: tsdb quarantine accept {name}")?;
@@ -184,6 +195,11 @@ fn describe_range(range: &Value) -> anyhow::Result<String> {
     let mut out = match names.as_deref() {
         Some([metric]) => format!("points of metric {metric}"),
         Some(metrics) => format!("points of the metrics {}", metrics.join(", ")),
+        None if range.get("from").is_some_and(Value::is_i64)
+            && range.get("firstRow").is_none_or(Value::is_null) =>
+        {
+            "points of any metric".to_owned()
+        }
         None => {
             let key = |field| range.get(field).and_then(Value::as_str);
             let first = key("firstRow").map_or("the start".to_owned(), |key| format!("row {key}"));
@@ -220,6 +236,12 @@ mod tests {
                     { "metrics": ["a", "b"], "from": null, "to": null },
                     { "metrics": null, "firstRow": "0102", "lastRow": null },
                 ],
+            },
+            {
+                "name": "t.tsdb-8", "file": "t.tsdb/0000000008.part", "table": "tsdb", "bytes": 90,
+                "cause": "checksum of a block at byte 8", "since": 0, "loss": true,
+                "lost": [{ "metrics": null, "from": 1_599_955_200, "to": 1_600_041_600 }],
+                "extent": { "points": 4, "allPoints": 100, "blocks": 1, "allBlocks": 12 },
             },
             {
                 "name": "t.tsdb-v3", "file": "t.tsdb/v3", "table": "tsdb", "bytes": 1,

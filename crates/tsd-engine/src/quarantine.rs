@@ -35,7 +35,9 @@ impl EngineHandle {
         let shared = self.shared();
         let Some(quarantine) = shared.storage.quarantine() else { return Vec::new() };
         let mut parts = Vec::new();
-        for file in quarantine.files() {
+        let files = tokio::task::spawn_blocking(move || quarantine.files()).await;
+        // A panic ends the task only: it was reported.
+        for file in files.unwrap_or_default() {
             let mut lost = Vec::with_capacity(file.lost.len());
             for rows in &file.lost {
                 lost.push(lost_points(shared, &file, rows).await);

@@ -262,6 +262,7 @@ impl Quarantine {
                 bytes: record.bytes,
                 since_ms: self.since_ms(record),
                 lost: record.lost.iter().map(KeyRange::rows).collect(),
+                extent: None,
             })
             .collect()
     }

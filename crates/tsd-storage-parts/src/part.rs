@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
 };
 
@@ -14,14 +14,13 @@ use tsd_storage::{StoreDir, StoreFileReader};
 
 use crate::{
     block::DataBlock,
-    chunk::ChunkKind,
     error::{Malformed, PartError},
     layout::PartLayout,
     manifest::FileRecord,
     resources::PartResources,
     section::{BlockRef, DataBlockRef, SectionHead},
     series_block::SeriesBlock,
-    store::part_name,
+    store::{aside_name, part_name},
     wire::Cursor,
     writer::{END_MAGIC, MAGIC, SectionRef, TAIL, VERSION},
 };
@@ -38,6 +37,7 @@ pub struct Part {
     /// Its key in the cache and the table of open files.
     id: u64,
     number: u64,
+    file_name: String,
     path: PathBuf,
     name: Arc<str>,
     len: u64,
@@ -45,9 +45,13 @@ pub struct Part {
     layout: PartLayout,
     sequences: (u64, u64),
     sections: Vec<SectionRef>,
-    /// The file is removed with the last reference.
-    obsolete: AtomicBool,
+    /// What happens to the file with the last reference: [`STAYS`], [`REMOVED`] or [`QUARANTINED`].
+    end: AtomicU8,
 }
+
+const STAYS: u8 = 0;
+const REMOVED: u8 = 1;
+const QUARANTINED: u8 = 2;
 
 /// Whether a read looks into the cache and leaves its block there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +84,16 @@ impl Part {
         number: u64,
         listed: Option<&FileRecord>,
     ) -> Result<Self, PartError> {
-        let file_name = part_name(number);
+        Self::open_named(dir, resources, (number, part_name(number)), listed)
+    }
+
+    /// As [`Self::open`], for a file with another name than its number's.
+    pub(crate) fn open_named(
+        dir: &Arc<dyn StoreDir>,
+        resources: &Arc<PartResources>,
+        (number, file_name): (u64, String),
+        listed: Option<&FileRecord>,
+    ) -> Result<Self, PartError> {
         let path = dir.path().join(&file_name);
         let name: Arc<str> = path.display().to_string().into();
         let file = dir.open_reader(&file_name).map_err(PartError::io("open", &path))?;
@@ -131,6 +144,7 @@ impl Part {
             resources: Arc::clone(resources),
             id: resources.next_part(),
             number,
+            file_name,
             path,
             name,
             len,
@@ -138,7 +152,7 @@ impl Part {
             layout: footer.layout,
             sequences: footer.sequences,
             sections: footer.sections,
-            obsolete: AtomicBool::new(false),
+            end: AtomicU8::new(STAYS),
         })
     }
 
@@ -166,6 +180,20 @@ impl Part {
     /// Size of a section, bytes; 0 if there is none.
     pub(crate) fn section_bytes(&self, index: usize) -> u64 {
         self.sections.get(index).map_or(0, |place| place.bytes)
+    }
+
+    /// Packed points of a section; 0 if there is none.
+    pub(crate) fn section_points(&self, index: usize) -> u64 {
+        self.sections.get(index).map_or(0, |place| place.points)
+    }
+
+    /// Index of the section that has the byte at an offset.
+    pub(crate) fn section_at(&self, offset: u64) -> Option<usize> {
+        let has = |place: &SectionRef| {
+            let end = place.head.end();
+            (end.saturating_sub(place.bytes)..end).contains(&offset)
+        };
+        self.sections.iter().position(has)
     }
 
     /// Path of the file.
@@ -208,7 +236,12 @@ impl Part {
 
     /// Removes the file when the last reader is done.
     pub(crate) fn retire(&self) {
-        self.obsolete.store(true, Ordering::Release);
+        self.end.store(REMOVED, Ordering::Release);
+    }
+
+    /// Moves the file to the quarantine when the last reader is done.
+    pub(crate) fn quarantine_file(&self) {
+        self.end.store(QUARANTINED, Ordering::Release);
     }
 
     pub(crate) fn malformed(&self, offset: u64) -> impl FnOnce(Malformed) -> PartError {
@@ -228,7 +261,7 @@ impl Part {
 
     fn file(&self) -> Result<Arc<dyn StoreFileReader>, PartError> {
         self.resources.file(self.id, || {
-            let opened = self.dir.open_reader(&part_name(self.number));
+            let opened = self.dir.open_reader(&self.file_name);
             opened.map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound => self.malformed(0)(Malformed("the file is missing")),
                 _ => PartError::io("open", &self.path)(error),
@@ -306,22 +339,41 @@ impl Part {
     /// damage.
     pub fn verify(&self) -> Result<(), PartError> {
         let mut next = MAGIC.len() as u64;
-        let mut places: Vec<BlockRef> = Vec::new();
         for (index, section) in self.sections.iter().enumerate() {
-            let span = section.span;
-            let head = self.head(index, BlockUse::Once)?;
-            for series in &head.series_blocks {
-                let mut walk = self.read_series(&series.block, BlockUse::Once)?.walk();
-                while walk.next().map_err(self.malformed(series.block.offset))?.is_some() {}
-                places.push(series.block);
+            let end = section.head.end();
+            if end.checked_sub(section.bytes) != Some(next) {
+                return Err(self.malformed(next)(Malformed("bytes that belong to no block")));
             }
-            for data in &head.data_blocks {
-                self.verify_data(span, data)?;
-                places.push(data.block);
-            }
-            places.push(section.head);
+            self.verify_section(index, &mut |_| Ok(()))?;
+            next = end;
+        }
+        Ok(())
+    }
+
+    /// Reads and decodes every byte of a section. The error names the file and the place of the first
+    /// damage. `checkpoint` gets the bytes that were read since the last call; its error ends the check.
+    pub(crate) fn verify_section(
+        &self,
+        index: usize,
+        checkpoint: &mut dyn FnMut(u64) -> Result<(), PartError>,
+    ) -> Result<(), PartError> {
+        let section = *self.section(index)?;
+        let head = self.head(index, BlockUse::Once)?;
+        checkpoint(u64::from(section.head.len))?;
+        let mut places = vec![section.head];
+        for series in &head.series_blocks {
+            let mut walk = self.read_series(&series.block, BlockUse::Once)?.walk();
+            while walk.next().map_err(self.malformed(series.block.offset))?.is_some() {}
+            checkpoint(u64::from(series.block.len))?;
+            places.push(series.block);
+        }
+        for data in &head.data_blocks {
+            self.verify_data(section.span, data)?;
+            checkpoint(u64::from(data.block.len))?;
+            places.push(data.block);
         }
         places.sort_by_key(|place| place.offset);
+        let mut next = section.head.end().saturating_sub(section.bytes);
         for place in places {
             if place.offset != next {
                 return Err(self.malformed(next)(Malformed("bytes that belong to no block")));
@@ -334,20 +386,8 @@ impl Part {
     fn verify_data(&self, span: u32, data: &DataBlockRef) -> Result<(), PartError> {
         let mut block = DataBlock::default();
         self.read_data(span, data, BlockUse::Once, &mut block)?;
-        let mut points = Vec::new();
         for entry in block.directory() {
-            let chunk = block.chunk(entry);
-            match chunk.kind {
-                ChunkKind::Points => {
-                    points.clear();
-                    tsd_model::PackedChunk::open(chunk.payload.clone(), span)
-                        .and_then(|packed| packed.points_into(&mut points))
-                        .map_err(Malformed::from)
-                }
-                ChunkKind::Cells => chunk.cells(span, |_, _| {}),
-                ChunkKind::Tombstones => chunk.tombstones(span, |_, _| {}),
-            }
-            .map_err(self.malformed(data.block.offset))?;
+            block.chunk(entry).check(span).map_err(self.malformed(data.block.offset))?;
         }
         Ok(())
     }
@@ -356,10 +396,12 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         self.resources.close(self.id);
-        if self.obsolete.load(Ordering::Acquire) {
-            // A file that remains is not in the manifest and is removed at the next start.
-            let _ = self.dir.remove(&part_name(self.number));
-        }
+        // What cannot be done now is done at the next start.
+        let _ = match self.end.load(Ordering::Acquire) {
+            REMOVED => self.dir.remove(&self.file_name),
+            QUARANTINED => self.dir.rename(&self.file_name, &aside_name(self.number)),
+            _ => Ok(()),
+        };
     }
 }
 

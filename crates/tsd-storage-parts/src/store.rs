@@ -6,6 +6,7 @@
 mod compaction_limit;
 mod late_spans;
 mod merging;
+mod quarantine;
 mod recovery;
 
 use std::{
@@ -20,14 +21,18 @@ use tsd_storage::{
     ClockMs, FlushRows, HealthImpact, HealthProblem, HeldRows, StoreDir, StorePart, Table,
 };
 
-use self::{compaction_limit::CompactionLimit, late_spans::LateSpans, merging::MeasuredMerges};
+#[cfg(test)]
+pub(crate) use self::quarantine::DamagedFile;
+pub use self::quarantine::QuarantinedPart;
+use self::{
+    compaction_limit::CompactionLimit, late_spans::LateSpans, merging::MeasuredMerges,
+    quarantine::KnownLosses,
+};
 use crate::{
     batch::FlushBatch,
     error::PartError,
     layout::PartLayout,
-    manifest::{
-        FileRecord, ManifestEdit, ManifestFile, ManifestState, QuarantineRecord, SectionRecord,
-    },
+    manifest::{ManifestEdit, ManifestFile, ManifestState, SectionRecord},
     merger::MergeSignal,
     metrics::PartMetrics,
     part::Part,
@@ -50,23 +55,6 @@ pub struct StoreStats {
     pub merged_bytes: u64,
     /// Points written by merges.
     pub merged_points: u64,
-}
-
-/// A damaged part in quarantine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuarantinedPart {
-    /// Name by which its loss is accepted.
-    pub name: String,
-    /// Path of the file, below the store's directory.
-    pub file: String,
-    /// Size of the file, bytes; 0 if it was missing.
-    pub bytes: u64,
-    /// When it was quarantined, epoch milliseconds.
-    pub since_ms: i64,
-    /// What is damaged, with the offset.
-    pub what: String,
-    /// Starts of the spans of which reads fail, epoch seconds.
-    pub spans: Vec<u32>,
 }
 
 /// Configuration of the store of one table.
@@ -102,6 +90,10 @@ pub struct PartStore {
     flushing: Mutex<()>,
     /// Owned while a merge runs.
     merging: Mutex<MeasuredMerges>,
+    /// Owned while a loss is accepted.
+    accepting: Mutex<()>,
+    /// What was found out of quarantined files.
+    losses: Mutex<KnownLosses>,
     /// Acquired before `state`.
     manifest: Mutex<ManifestFile>,
     state: Mutex<StoreState>,
@@ -428,11 +420,12 @@ impl PartStore {
         let gone = |number: &u64| !listed.files.contains_key(number);
         let obsolete: Vec<u64> = state.parts.keys().copied().filter(gone).collect();
         for number in obsolete {
-            // Quarantined files stay.
-            if let Some(part) = state.parts.remove(&number)
-                && !listed.quarantined.contains_key(&number)
-            {
-                part.retire();
+            if let Some(part) = state.parts.remove(&number) {
+                if listed.quarantined.contains_key(&number) {
+                    part.quarantine_file();
+                } else {
+                    part.retire();
+                }
             }
         }
         state.snapshot = Arc::new(Snapshot::new(
@@ -448,86 +441,5 @@ impl PartStore {
             let _ = self.dir.remove(&part_name(number));
         }
         Ok(Some(edit))
-    }
-
-    /// Quarantines the part that an error names, so that it does not stop merges: it is moved aside, and
-    /// reads of its spans fail with its name. Returns false if the error is none of a live part.
-    ///
-    /// # Errors
-    ///
-    /// An error of the disk: the part stays live.
-    pub fn quarantine(&self, error: &PartError) -> Result<bool, PartError> {
-        let PartError::Damaged { file, offset, what } = error else { return Ok(false) };
-        let part = lock(&self.state).parts.values().find(|part| part.name() == &**file).cloned();
-        let Some(part) = part else { return Ok(false) };
-        self.quarantine_files(&[(part.record(), format!("{what} at byte {offset}"))])
-    }
-
-    /// Quarantines those of the files that are live; false if none is. Several readers may find the
-    /// same damage: the sections of the first record must stay.
-    pub(crate) fn quarantine_files(
-        &self,
-        damaged: &[(FileRecord, String)],
-    ) -> Result<bool, PartError> {
-        let since_ms = (self.clock)();
-        let edit = |state: &ManifestState| {
-            let is_live = |(file, _): &&(FileRecord, _)| state.files.contains_key(&file.number);
-            let record = |(file, what): &(FileRecord, String)| QuarantineRecord {
-                file: file.number,
-                bytes: file.bytes,
-                since_ms,
-                what: what.clone(),
-                sections: state.sections_of(file.number),
-            };
-            let quarantined: Vec<_> = damaged.iter().filter(is_live).map(record).collect();
-            (!quarantined.is_empty())
-                .then(|| ManifestEdit { quarantined, ..ManifestEdit::default() })
-        };
-        let Some(edit) = self.commit_from(edit, None, |_| {})? else { return Ok(false) };
-        for QuarantineRecord { file, what, .. } in &edit.quarantined {
-            let name = loss_name(&self.table, *file);
-            tracing::error!(
-                file = shown_name(&self.table, *file),
-                what,
-                name,
-                "a damaged store file is in quarantine; `tsdb quarantine accept` accepts its loss"
-            );
-            // One that cannot be moved now is moved at the next start.
-            let _ = self.dir.rename(&part_name(*file), &aside_name(*file));
-        }
-        Ok(true)
-    }
-
-    /// The quarantined files, whose loss was not accepted yet.
-    #[must_use]
-    pub fn quarantined(&self) -> Vec<QuarantinedPart> {
-        let manifest = lock(&self.manifest);
-        let part = |record: &QuarantineRecord| QuarantinedPart {
-            name: loss_name(&self.table, record.file),
-            file: shown_name(&self.table, record.file),
-            bytes: record.bytes,
-            since_ms: record.since_ms,
-            what: record.what.clone(),
-            spans: record.sections.iter().map(|section| section.span).collect(),
-        };
-        manifest.state().quarantined.values().map(part).collect()
-    }
-
-    /// Accepts the loss of a quarantined file and removes it: from then on reads return what is left.
-    /// Returns false if no such file is in quarantine.
-    ///
-    /// # Errors
-    ///
-    /// An error of the disk; the loss may or may not be accepted then.
-    pub fn accept_loss(&self, name: &str) -> Result<bool, PartError> {
-        let quarantined: Vec<u64> =
-            lock(&self.manifest).state().quarantined.keys().copied().collect();
-        let number = quarantined.into_iter().find(|&number| loss_name(&self.table, number) == name);
-        let Some(number) = number else { return Ok(false) };
-        let edit = ManifestEdit { accepted: vec![number], ..ManifestEdit::default() };
-        self.commit(&edit, None, |_| {})?;
-        tracing::warn!(table = %self.table, name, "the loss was accepted");
-        let _ = self.dir.remove(&aside_name(number));
-        Ok(true)
     }
 }

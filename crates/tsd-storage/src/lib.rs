@@ -60,7 +60,7 @@ pub use operation::Operation;
 #[cfg(any(test, feature = "testing"))]
 pub use owned_flush_row::{OwnedFlushCell, OwnedFlushRow, flush_cells};
 pub use pooled_scanner::{BatchReader, PooledScanner};
-pub use quarantine::{LostRows, Quarantine, QuarantinedFile};
+pub use quarantine::{LossExtent, LostRows, Quarantine, QuarantinedFile};
 pub use series_read::{
     BlockPiece, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner,
     retain_points_family,

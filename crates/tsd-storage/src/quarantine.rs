@@ -23,6 +23,21 @@ pub struct QuarantinedFile {
     pub since_ms: i64,
     /// Rows of which cells may be lost; empty if the file was rebuilt without loss.
     pub lost: Vec<LostRows>,
+    /// How much of that is damaged; `None` if the file does not tell.
+    pub extent: Option<LossExtent>,
+}
+
+/// How much of the spans or ranges that reads miss is damaged. The rest stays when the loss is accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossExtent {
+    /// Points that are lost.
+    pub points: u64,
+    /// Points that there were.
+    pub all_points: u64,
+    /// Damaged blocks.
+    pub blocks: u64,
+    /// Blocks that there are.
+    pub all_blocks: u64,
 }
 
 /// A range of rows of which cells may be lost.
@@ -36,13 +51,13 @@ pub struct LostRows {
     pub time_secs: Option<(u64, u64)>,
 }
 
-/// The quarantine of a store. Its calls read or change a few small files.
+/// The quarantine of a store. Its calls block on the disk: they read and copy what is left of damaged files.
 pub trait Quarantine: fmt::Debug + Send + Sync {
     /// The files whose loss was not accepted yet, by name.
     fn files(&self) -> Vec<QuarantinedFile>;
 
-    /// Accepts the loss of a file and removes it: from then on reads of its rows return what is
-    /// left. Returns false if there is no such file.
+    /// Accepts the loss of what is damaged of a file, keeps the rest, and removes the file: from then on
+    /// reads of its rows return what is left. Returns false if there is no such file.
     ///
     /// # Errors
     ///

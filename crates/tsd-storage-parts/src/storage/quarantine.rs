@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tsd_storage::{LostRows, Quarantine, QuarantinedFile, StorageError, Table};
+use tsd_storage::{LossExtent, LostRows, Quarantine, QuarantinedFile, StorageError, Table};
 
 use super::table::PartTable;
+use crate::salvage::SectionLoss;
 
 /// The quarantined parts of all tables, named by table and file.
 #[derive(Debug)]
@@ -24,8 +25,10 @@ impl Quarantine for PartQuarantine {
             let quarantined = parts.store().quarantined();
             let table = table.clone();
             let span_secs = parts.store().layout().span_secs();
+            let store = Arc::clone(parts.store());
             quarantined.into_iter().map(move |part| QuarantinedFile {
                 lost: lost_rows(&part.spans, span_secs),
+                extent: store.loss_of(&part.name).map(extent),
                 name: part.name,
                 file: part.file,
                 table: table.clone(),
@@ -58,6 +61,11 @@ impl Quarantine for PartQuarantine {
     fn note_loss(&self) -> Result<(), StorageError> {
         Ok(())
     }
+}
+
+const fn extent(loss: SectionLoss) -> LossExtent {
+    let SectionLoss { points, all_points, blocks, all_blocks } = loss;
+    LossExtent { points, all_points, blocks, all_blocks }
 }
 
 /// The rows of spans, by their time: those of a span are not adjacent in the order of keys. Spans that

@@ -11,7 +11,7 @@ use tsd_storage::StoreDir;
 use super::{
     ASIDE_SUFFIX, PartConfig, PartStore, StoreState, StoreStats, aside_name,
     compaction_limit::CompactionLimit, late_spans::LateSpans, lock, merging::MeasuredMerges,
-    number_of, part_name, part_number,
+    number_of, part_name, part_number, quarantine::DamagedFile,
 };
 use crate::{
     error::PartError,
@@ -45,7 +45,7 @@ impl PartStore {
                 Ok(part) => {
                     parts.insert(file.number, Arc::new(part));
                 }
-                Err(error) => damaged.push((FileRecord { ..*file }, reason(error)?)),
+                Err(error) => damaged.push(DamagedFile::whole(*file, reason(error)?)),
             }
         }
         let snapshot =
@@ -64,14 +64,16 @@ impl PartStore {
             signal: OnceLock::new(),
             flushing: Mutex::new(()),
             merging: Mutex::new(MeasuredMerges::default()),
+            accepting: Mutex::new(()),
+            losses: Mutex::default(),
             manifest: Mutex::new(manifest),
             state: Mutex::new(state),
         };
         if !damaged.is_empty() {
-            for (file, what) in &mut damaged {
+            for damaged in &mut damaged {
                 // A missing file has no bytes in quarantine.
-                if what == MISSING {
-                    file.bytes = 0;
+                if damaged.what == MISSING {
+                    damaged.file.bytes = 0;
                 }
             }
             store.quarantine_files(&damaged)?;
@@ -92,9 +94,10 @@ impl PartStore {
             last = last.max(part_number(&name)).max(number_of(&name, ASIDE_SUFFIX));
             // What cannot be removed or moved now is at the next start.
             if let Some(number) = part_number(&name) {
-                if state.quarantined.contains_key(&number) {
+                let is_live = state.files.contains_key(&number);
+                if state.quarantined.contains_key(&number) && !is_live {
                     let _ = self.dir.rename(&part_name(number), &aside_name(number));
-                } else if is_durable && !state.files.contains_key(&number) {
+                } else if is_durable && !is_live {
                     let _ = self.dir.remove(&name);
                 }
             } else if is_durable

@@ -71,6 +71,12 @@ pub fn quarantine_json(parts: &[QuarantinedPart]) -> Value {
             "since": file.since_ms,
             "loss": !file.lost.is_empty(),
             "lost": lost.collect::<Vec<_>>(),
+            "extent": file.extent.map(|extent| json!({
+                "points": extent.points,
+                "allPoints": extent.all_points,
+                "blocks": extent.blocks,
+                "allBlocks": extent.all_blocks,
+            })),
         })
     });
     files.collect()
