@@ -224,6 +224,11 @@ impl<A: Actor> ActorContext<'_, A> {
         }));
     }
 
+    /// Stops the actor after the present call: its messages and work are dropped.
+    pub(crate) fn stop(&mut self) {
+        actix::ActorContext::stop(self.ctx);
+    }
+
     /// Calls `done` after `delay`, unless the actor was restarted meanwhile.
     pub(crate) fn after(
         &mut self,

@@ -13,6 +13,7 @@ use std::{
     thread,
 };
 
+use actix::ArbiterHandle;
 use tsd_model::{FlushPace, NameRule};
 use tsd_storage::{Storage, StorageError, Table};
 
@@ -132,7 +133,7 @@ fn run(
             return;
         }
     };
-    let query_pool = QueryPool { runtime: query_runtime.handle().clone(), threads: query_threads };
+    let runtime = query_runtime.handle().clone();
     actix::System::new().block_on(async move {
         if config.check_tables
             && let Err(error) = check_tables(&config, &*storage).await
@@ -146,11 +147,16 @@ fn run(
             n => n,
         };
         let threads = ActorThreads::start(actor_threads);
+        // Query actors reply at once whatever the others do.
+        let coordinators = ActorThreads::start(1);
+        let query_pool =
+            QueryPool { runtime, threads: query_threads, coordinators: coordinators.get(0) };
         let (stop, mut stopped) = tokio::sync::mpsc::channel(1);
         let handle = build(config, storage, filter, &threads, &query_pool, StopSignal(stop));
         let _ = started.send(Ok(handle));
         // Returns on shutdown or when the last handle is dropped.
         stopped.recv().await;
+        coordinators.stop();
         threads.stop();
     });
     // Does not wait for scans that never complete.
@@ -169,6 +175,8 @@ fn lower_priority(nice: i32) {
 struct QueryPool {
     runtime: tokio::runtime::Handle,
     threads: usize,
+    /// Thread of the query actors.
+    coordinators: ArbiterHandle,
 }
 
 async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<(), StartError> {
@@ -425,6 +433,6 @@ impl Builder<'_> {
             runtime: pool.runtime.clone(),
             threads: pool.threads,
         });
-        QueryRunner::new(query_engine)
+        QueryRunner::new(query_engine, pool.coordinators.clone())
     }
 }

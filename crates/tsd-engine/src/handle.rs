@@ -156,8 +156,8 @@ impl EngineHandle {
 
     /// Running and recently completed queries.
     #[must_use]
-    pub fn queries(&self) -> QueryList {
-        self.shared.queries.registry.list()
+    pub async fn queries(&self) -> QueryList {
+        self.shared.queries.registry.list().await
     }
 
     /// Cancels a query by its number. False if it is not running.

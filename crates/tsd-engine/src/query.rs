@@ -1,9 +1,11 @@
 //! The read path: names to UIDs, a plan, one scan per salt bucket, groups.
 //!
-//! The runner limits the number of running queries, and the scheduler shares the processors among
-//! them. A query is a tree of tasks on the query threads, so that decoding and arithmetic use all
-//! cores and do not delay writes. An early end (a failed scan, a limit, the deadline, a client that
-//! disconnects) drops the tree, and with it every open scan; there is no partial result.
+//! The runner limits the number of queries, and starts an actor for each ([`query_actor`]). The actor
+//! coordinates: it waits for admission, fans out the scans, counts them down, and keeps the deadline.
+//! Rows and columns are worked on by tasks on the query threads, which the scheduler shares in time
+//! slices, so that decoding and arithmetic use all cores and do not delay writes. An early end (a
+//! failed scan, a limit, the deadline, a client that disconnects) stops the actor, and with it every task
+//! and every open scan; there is no partial result.
 
 mod aggregation;
 mod annotations;
@@ -19,6 +21,7 @@ mod limit_overrides;
 mod memory_budget;
 mod metrics;
 mod naming;
+mod query_actor;
 mod query_guard;
 mod read_budget;
 mod reads;

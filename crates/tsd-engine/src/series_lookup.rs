@@ -557,13 +557,13 @@ mod tests {
             async move { engine.lookup(all, QueryControl::default()).await }
         });
         let id = loop {
-            if let Some(run) = engine.queries().running.first() {
+            if let Some(run) = engine.queries().await.running.first() {
                 break run.id;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         };
         assert!(engine.cancel_query(id));
         assert!(matches!(request.await.unwrap(), Err(QueryFailure::CancelledByOperator)));
-        assert!(engine.queries().running.is_empty());
+        assert!(engine.queries().await.running.is_empty());
     }
 }

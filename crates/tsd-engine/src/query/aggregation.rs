@@ -14,7 +14,8 @@ use tsd_query::{
 };
 
 use super::{
-    QueryFailure, RunningStage, cancellation::TaskLimits, expressions::evaluate, scan::ScanJob,
+    QueryFailure, RunningStage, cancellation::TaskLimits, expressions::evaluate,
+    query_actor::task_failure, scan::ScanJob,
 };
 
 /// Tasks for small groups, per thread.
@@ -61,7 +62,7 @@ impl Aggregation {
         }
         running.spawn(self.clone().aggregate_batch(small));
         while let Some(ended) = running.join_next().await {
-            for (index, output) in ended.map_err(|_| QueryFailure::TaskLost)?? {
+            for (index, output) in ended.map_err(task_failure)?? {
                 if let Some(slot) = outputs.get_mut(index) {
                     *slot = output;
                 }
@@ -114,7 +115,7 @@ impl Aggregation {
             running.spawn(async move { (part, this.aggregate_chunk(&group, range).await) });
         }
         while let Some(ended) = running.join_next().await {
-            let (part, points) = ended.map_err(|_| QueryFailure::TaskLost)?;
+            let (part, points) = ended.map_err(task_failure)?;
             if let Some(slot) = parts.get_mut(part) {
                 *slot = points?;
             }

@@ -17,9 +17,11 @@ use tsd_query::{ExecutionLimits, QueryError};
 use super::{
     QueryClient, QueryFailure, QueryId, QueryStats, RunningQuery, RunningStage, SubQueryStats,
     memory_budget::MemoryBudget,
+    query_actor::QueryActor,
     read_budget::ADVICE,
     scheduler::{SchedulerHandle, TimeSlice},
 };
+use crate::actor::ActorRef;
 
 /// Limits, progress and statistics of a running query.
 #[derive(Debug)]
@@ -31,6 +33,7 @@ pub(crate) struct QueryContext {
     pub(crate) running_at_start: usize,
     /// Cancelled by an operator.
     pub(crate) operator_cancel: CancellationToken,
+    actor: OnceLock<ActorRef<QueryActor>>,
     limit_reached: OnceLock<&'static str>,
     progress: QueryProgress,
     sub_queries: Mutex<Vec<SubQueryStats>>,
@@ -70,10 +73,21 @@ impl QueryContext {
             started: Instant::now(),
             running_at_start,
             operator_cancel: CancellationToken::new(),
+            actor: OnceLock::new(),
             limit_reached: OnceLock::new(),
             progress: QueryProgress::default(),
             sub_queries: Mutex::default(),
         }
+    }
+
+    /// Sets the actor that coordinates the query, once.
+    pub(crate) fn set_actor(&self, actor: ActorRef<QueryActor>) {
+        let _ = self.actor.set(actor);
+    }
+
+    /// The actor that coordinates the query.
+    pub(crate) fn actor(&self) -> Option<&ActorRef<QueryActor>> {
+        self.actor.get()
     }
 
     /// Sets the stage. Sub queries run concurrently; the last writer wins.

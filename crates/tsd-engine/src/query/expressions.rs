@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 use tsd_query::{
     ExecutionLimits, ExpQuery, ExpResult, GexpQuery, GexpSeries, NamedSeries, Query, QueryError,
 };
@@ -15,6 +15,7 @@ use super::{
     cancellation::{CancellationFlag, TaskLimits},
     context::QueryContext,
     engine::ReadOptions,
+    query_actor::task_failure,
 };
 
 impl QueryEngine {
@@ -72,10 +73,9 @@ pub(crate) async fn evaluate<T: Send + 'static>(
 ) -> Result<T, QueryFailure> {
     context.set_stage(stage);
     let (context, cancellation) = (Arc::clone(context), cancellation.clone());
-    let mut task = JoinSet::new();
-    task.spawn(async move {
+    let task = tokio::spawn(async move {
         let slice = context.time_slice().await?;
         Ok::<T, QueryFailure>(work(&mut TaskLimits::new(&cancellation, &context, slice))?)
     });
-    task.join_next().await.and_then(Result::ok).ok_or(QueryFailure::TaskLost)?
+    AbortOnDropHandle::new(task).await.unwrap_or_else(|error| Err(task_failure(error)))
 }

@@ -1,14 +1,14 @@
-//! Splits a read into scans and runs them concurrently.
+//! Splits a read into scans, which the actor of the query runs concurrently.
 
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use tokio::task::JoinSet;
 use tsd_model::BaseTime;
 use tsd_query::{KeyRange, SubQueryPlan};
 
 use super::{
     QueryFailure, SubQueryStats,
+    query_actor::QueryMessage,
     row_keys::{row_keys, series_keys},
     rows_of_series::SeriesRows,
     scan::{PartRows, PartSeries, ScanJob, ScanPart},
@@ -161,29 +161,14 @@ async fn rows_by_key(
     Ok(row_keys(&job.plan).map_or(RowChoice::Scan, RowChoice::Keys))
 }
 
+/// Has the actor of the query read the parts.
 async fn read_parts(
     job: &Arc<ScanJob>,
     parts: Vec<ScanPart>,
 ) -> Result<Vec<PartSeries>, QueryFailure> {
-    let mut results: Vec<PartSeries> = Vec::new();
-    results.resize_with(parts.len(), PartSeries::default);
-    job.budget.context().add_scans(parts.len());
-    // Dropping the set aborts all scans that are still open.
-    let mut scans = JoinSet::new();
-    let mut pending = parts.into_iter().enumerate();
-    loop {
-        while scans.len() < job.engine.config.max_scans.max(1)
-            && let Some((index, part)) = pending.next()
-        {
-            let job = Arc::clone(job);
-            scans.spawn(async move { (index, job.read(part).await) });
-        }
-        let Some(ended) = scans.join_next().await else { break };
-        let (index, result) = ended.map_err(|_| QueryFailure::TaskLost)?;
-        let series = result?;
-        if let Some(slot) = results.get_mut(index) {
-            *slot = series;
-        }
-    }
-    Ok(results)
+    let job = Arc::clone(job);
+    let context = Arc::clone(job.budget.context());
+    let Some(actor) = context.actor() else { return Err(QueryFailure::Closed) };
+    let read = actor.ask(|reply| QueryMessage::Read { job, parts, reply }).await;
+    read.unwrap_or(Err(QueryFailure::TaskLost))
 }

@@ -13,11 +13,13 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use tsd_query::QueryError;
 
 use super::{
     QueryFailure, QueryStats, ScannerStats, SubQueryStats,
     context::{NewQuery, QueryContext},
+    query_actor::QueryMessage,
 };
 use crate::clock::Clock;
 
@@ -207,17 +209,24 @@ impl QueryRegistry {
     /// Cancels a query. Returns whether it was running.
     pub(crate) fn cancel(&self, id: QueryId) -> bool {
         let context = self.lock().running.get(&id).cloned();
-        context.inspect(|context| context.operator_cancel.cancel()).is_some()
+        let Some(context) = context else { return false };
+        context.operator_cancel.cancel();
+        if let Some(actor) = context.actor() {
+            // One that has ended writes its response, which ends because of the token.
+            let _ = actor.try_send(QueryMessage::Cancel(QueryFailure::CancelledByOperator));
+        }
+        true
     }
 
     /// All running and the last completed queries.
-    pub(crate) fn list(&self) -> QueryList {
+    pub(crate) async fn list(&self) -> QueryList {
         let (running, completed) = {
             let state = self.lock();
             let running: Vec<Arc<QueryContext>> = state.running.values().cloned().collect();
             (running, state.completed.iter().cloned().collect())
         };
-        QueryList { running: running.iter().map(|context| context.snapshot()).collect(), completed }
+        let running = join_all(running.iter().map(|context| progress_of(context))).await;
+        QueryList { running, completed }
     }
 
     /// Number of running queries, and how many of them are queued.
@@ -263,6 +272,12 @@ impl QueryRegistry {
             state.completed_bytes -= old.size();
         }
     }
+}
+
+/// What the actor of a query tells, or the last state of a query whose response is being written.
+async fn progress_of(context: &QueryContext) -> RunningQuery {
+    let Some(actor) = context.actor() else { return context.snapshot() };
+    actor.ask(QueryMessage::Progress).await.unwrap_or_else(|_| context.snapshot())
 }
 
 fn is_same_request(a: &QueryClient, b: &QueryClient) -> bool {

@@ -113,6 +113,12 @@ pub enum QueryFailure {
         key: &'static str,
     },
     /// A task of the query panicked.
+    #[error("the engine failed while it worked on the query: {cause}")]
+    Panicked {
+        /// Text of the panic.
+        cause: Arc<str>,
+    },
+    /// An actor that the query needs panicked.
     #[error("the engine failed while it worked on the query")]
     TaskLost,
     /// The engine was shut down.
@@ -131,7 +137,7 @@ impl QueryFailure {
             Self::Storage(StorageError::Timeout(_)) => 408,
             Self::Storage(_) => 424,
             Self::Busy | Self::NoMemory { .. } | Self::Cancelled | Self::Closed => 503,
-            Self::TaskLost => 500,
+            Self::Panicked { .. } | Self::TaskLost => 500,
         }
     }
 }

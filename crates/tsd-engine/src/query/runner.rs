@@ -1,12 +1,10 @@
-//! Admits queries, runs each on the query threads, and enforces cancellation and deadlines.
-//!
-//! The caller awaits the result outside of the query threads, so a cancellation or a deadline takes
-//! effect at once however busy they are. Work in progress is dropped at its next await point.
+//! Limits the number of queries, and starts an actor for each, which awaits admission and runs it
+//! ([`super::query_actor`]).
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc};
 
-use tokio::sync::Semaphore;
-use tokio_util::task::AbortOnDropHandle;
+use actix::ArbiterHandle;
+use tokio::sync::{Semaphore, oneshot};
 use tsd_query::{Query, QueryError};
 
 use super::{
@@ -14,6 +12,7 @@ use super::{
     context::{NewQuery, QueryContext},
     memory_budget::{MemoryBudget, TotalMemoryBudget},
     metrics::QueryMetrics,
+    query_actor::{NewQueryActor, QueryActor, QueryMessage, QueryWork},
     registry::{QueryRegistry, RegisteredQuery},
     scheduler::Scheduler,
 };
@@ -34,7 +33,9 @@ pub(crate) struct QueryRunner {
     /// Permits for queries that run or are queued.
     submitted: Semaphore,
     /// Permits for queries that run.
-    admitted: Semaphore,
+    admission: Arc<Semaphore>,
+    /// The thread of the query actors.
+    thread: ArbiterHandle,
     metrics: QueryMetrics,
 }
 
@@ -45,7 +46,7 @@ impl fmt::Debug for QueryRunner {
 }
 
 impl QueryRunner {
-    pub(crate) fn new(engine: Arc<QueryEngine>) -> Self {
+    pub(crate) fn new(engine: Arc<QueryEngine>, thread: ArbiterHandle) -> Self {
         let config = &engine.config;
         let heavy = config.max_running.max(1);
         Self {
@@ -53,7 +54,8 @@ impl QueryRunner {
             memory: TotalMemoryBudget::new(config.max_total_memory_bytes, engine.memory.clone()),
             scheduler: Scheduler::new(engine.threads, heavy),
             submitted: Semaphore::new(heavy + config.max_waiting),
-            admitted: Semaphore::new(heavy * ADMITTED_PER_HEAVY),
+            admission: Arc::new(Semaphore::new(heavy * ADMITTED_PER_HEAVY)),
+            thread,
             metrics: QueryMetrics::new(),
             engine,
         }
@@ -97,13 +99,8 @@ impl QueryRunner {
             }
         };
         let context = Arc::clone(&registered.context);
-        let result = tokio::select! {
-            biased;
-            () = control.cancel.cancelled() => Err(QueryFailure::Cancelled),
-            () = context.operator_cancel.cancelled() => Err(QueryFailure::CancelledByOperator),
-            () = sleep(context.time_left()) => Err(context.timeout_error().into()),
-            result = self.execute(&context, work) => result,
-        };
+        let work = work(Arc::clone(&self.engine), Arc::clone(&context));
+        let result = self.execute(&control, &context, work).await;
         let result = result.and_then(|output| context.reserve(RESPONSE_BYTES).map(|()| output));
         match result {
             Ok(output) => {
@@ -151,34 +148,36 @@ impl QueryRunner {
         MemoryBudget::new(Arc::clone(&self.memory), limit, key)
     }
 
-    /// Waits for admission, then runs `work` on the query threads.
-    async fn execute<T, W>(
+    /// Has an actor execute `work`. Dropping the future ends it.
+    async fn execute<T: Send + 'static>(
         &self,
+        control: &QueryControl,
         context: &Arc<QueryContext>,
-        work: impl FnOnce(Arc<QueryEngine>, Arc<QueryContext>) -> W,
-    ) -> Result<T, QueryFailure>
-    where
-        T: Send + 'static,
-        W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
-    {
-        let _admitted = self.admitted.acquire().await.map_err(|_| QueryFailure::Closed)?;
-        context.mark_admitted();
-        let work = work(Arc::clone(&self.engine), Arc::clone(context));
-        let task = AbortOnDropHandle::new(self.engine.runtime.spawn(work));
-        task.await.unwrap_or_else(|error| {
-            if error.is_panic() {
-                tracing::error!(id = context.id.0, "query task panicked");
-                Err(QueryFailure::TaskLost)
-            } else {
-                Err(QueryFailure::Closed)
-            }
-        })
-    }
-}
-
-async fn sleep(time: Option<Duration>) {
-    match time {
-        Some(time) => tokio::time::sleep(time).await,
-        None => std::future::pending().await,
+        work: impl Future<Output = Result<T, QueryFailure>> + Send + 'static,
+    ) -> Result<T, QueryFailure> {
+        let (sender, mut output) = oneshot::channel();
+        let abandoned = control.cancel.child_token();
+        let _abandon = abandoned.clone().drop_guard();
+        let actor = QueryActor::start(
+            &self.thread,
+            NewQueryActor {
+                context: Arc::clone(context),
+                abandoned,
+                admission: Arc::clone(&self.admission),
+                runtime: self.engine.runtime.clone(),
+                max_scans: self.engine.config.max_scans.max(1),
+            },
+        );
+        context.set_actor(actor.clone());
+        let work: QueryWork = Box::pin(async move {
+            // The receiver is dropped after the actor only.
+            let _ = sender.send(work.await?);
+            Ok(())
+        });
+        match actor.ask(|reply| QueryMessage::Execute { work, reply }).await {
+            Ok(ended) => ended.and_then(|()| output.try_recv().map_err(|_| QueryFailure::TaskLost)),
+            Err(_) if actor.restarts() > 0 => Err(QueryFailure::TaskLost),
+            Err(_) => Err(QueryFailure::Closed),
+        }
     }
 }

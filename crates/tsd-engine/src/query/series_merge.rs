@@ -11,6 +11,7 @@ use tsd_storage::{RowFilter, SeriesSet};
 
 use super::{
     QueryFailure,
+    query_actor::task_failure,
     row_content::{FinishedValues, SeriesState},
     scan::{PartSeries, ScanJob},
 };
@@ -124,7 +125,7 @@ pub(crate) async fn finish_series(
         running.spawn(async move { finish_chunk(&job, chunk).await });
     }
     while let Some(ended) = running.join_next().await {
-        merged.append(ended.map_err(|_| QueryFailure::TaskLost)??);
+        merged.append(ended.map_err(task_failure)??);
     }
     Ok(merged)
 }

@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+mod coordination;
 mod layouts;
 mod lifecycle;
 mod row_contents;

@@ -213,14 +213,14 @@ async fn last_points_and_look_ups_are_listed_as_sent() {
 async fn slow_reader_does_not_occupy_a_query_slot() {
     let tsd = daemon(config()).await;
     let stream = request_large_response(&tsd).await;
-    let sending = || {
-        let running = tsd.engine.queries().running;
+    let sending = async || {
+        let running = tsd.engine.queries().await.running;
         running.len() == 1 && running[0].stage == RunningStage::Sending
     };
-    assert!(sending());
+    assert!(sending().await);
     // The only slot is free: another query runs.
     assert_eq!(tsd.get(QUERY).await.status, 200);
-    assert!(sending());
+    assert!(sending().await);
     drop(stream);
     tsd.no_connections().await;
     let lists = lists(&tsd, |lists| count(lists, "completed") == 2).await;
@@ -243,7 +243,7 @@ async fn unread_response_is_aborted() {
 async fn response_being_sent_can_be_cancelled() {
     let tsd = daemon(config()).await;
     let mut stream = request_large_response(&tsd).await;
-    let id = tsd.engine.queries().running[0].id.0;
+    let id = tsd.engine.queries().await.running[0].id.0;
     let uri = format!("/api/stats/query?id={id}");
     assert_eq!(tsd.send(Method::DELETE, &uri, &[], "").await.status, 200);
     let mut rest = Vec::new();

@@ -17,22 +17,22 @@ fn control_of(remote: &str, text: &str) -> QueryControl {
 }
 
 /// Delays all scans from here on by an hour.
-fn delay_scans(store: &TestStore) {
+pub(super) fn delay_scans(store: &TestStore) {
     let hour = Fault::Delay(Duration::from_hours(1));
     store.script(Operation::ScanBatch, vec![hour; 1_000]);
 }
 
 /// Starts a query and returns once it hangs in its scans.
-async fn start_hanging_query(
+pub(super) async fn start_hanging_query(
     engine: &EngineHandle,
     control: QueryControl,
 ) -> tokio::task::JoinHandle<Result<QueryResult, QueryFailure>> {
-    let before = engine.queries().running.len();
+    let before = engine.queries().await.running.len();
     let query_engine = engine.clone();
     let query = query(HOUR, HOUR + 10_000, &["sum:sys.cpu"]);
     let task = tokio::spawn(async move { query_engine.query(query, control).await });
     loop {
-        let running = engine.queries().running;
+        let running = engine.queries().await.running;
         if let Some(last) = running.get(before)
             && matches!(last.stage, RunningStage::Scanning)
         {
@@ -48,7 +48,7 @@ async fn wait_for_closed_scans(store: &TestStore) {
     }
 }
 
-async fn wait_for_released_memory(engine: &EngineHandle) {
+pub(super) async fn wait_for_released_memory(engine: &EngineHandle) {
     while engine.shared().queries.memory.reserved() > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -73,14 +73,14 @@ async fn query_is_listed_until_its_response_was_written() {
     fill(&engine).await;
     let request = query(HOUR, HOUR + 10_000, &["sum:sys.cpu", "max:sys.cpu{host=*}"]);
     let result = engine.query(request, control_of("10.0.0.1:5", "{}")).await.unwrap();
-    let list = engine.queries();
+    let list = engine.queries().await;
     assert!(list.completed.is_empty());
     let [running] = list.running.as_slice() else { panic!("{list:?}") };
     assert_eq!((running.id, running.stage), (result.id, RunningStage::Sending));
     assert_eq!((running.cells, running.client.remote.as_str()), (8_640, "10.0.0.1:5"));
     assert!(running.memory_bytes > 0 && !running.cpu.is_zero());
     result.guard.mark_sent(200, Duration::from_millis(3));
-    let list = engine.queries();
+    let list = engine.queries().await;
     assert!(list.running.is_empty());
     let [done] = list.completed.as_slice() else { panic!("{list:?}") };
     assert_eq!(
@@ -108,7 +108,7 @@ async fn dropped_response_is_not_sent() {
     fill(&engine).await;
     drop(execute(&engine, query(HOUR, HOUR + 10, &["sum:sys.cpu"])).await.unwrap());
     assert!(execute(&engine, query(HOUR, HOUR + 10, &["sum:none"])).await.is_err());
-    let completed = engine.queries().completed;
+    let completed = engine.queries().await.completed;
     let outcomes: Vec<_> =
         completed.iter().map(|q| (q.status, q.sent, q.failure.as_deref())).collect();
     // Both have the same (empty) client and text, so the second replaces the first.
@@ -123,14 +123,14 @@ async fn query_cancelled_by_number_closes_its_scans() {
     fill(&engine).await;
     delay_scans(&store);
     let query = start_hanging_query(&engine, control_of("a:1", "1")).await;
-    let id = engine.queries().running[0].id;
+    let id = engine.queries().await.running[0].id;
     assert!(!engine.cancel_query(QueryId(id.0 + 1)));
     assert!(engine.cancel_query(id));
     let failure = query.await.unwrap().unwrap_err();
     assert_eq!(message(&failure, 400), "The query was cancelled by an operator");
     wait_for_closed_scans(&store).await;
     assert!(!engine.cancel_query(id));
-    let completed = engine.queries().completed;
+    let completed = engine.queries().await.completed;
     assert_eq!(completed[0].failure.as_deref(), Some("The query was cancelled by an operator"));
     wait_for_released_memory(&engine).await;
 }
@@ -145,7 +145,7 @@ async fn client_disconnect_closes_scans() {
     query.abort();
     assert!(query.await.unwrap_err().is_cancelled());
     wait_for_closed_scans(&store).await;
-    let list = engine.queries();
+    let list = engine.queries().await;
     assert!(list.running.is_empty());
     assert_eq!(list.completed[0].failure.as_deref(), Some("the query was cancelled"));
 }
@@ -164,7 +164,7 @@ async fn hanging_queries_do_not_block_others() {
     }
     store.heal();
     assert!(execute(&engine, query(HOUR, HOUR + 10, &["sum:sys.cpu"])).await.is_ok());
-    assert_eq!(engine.queries().running.len(), 3);
+    assert_eq!(engine.queries().await.running.len(), 3);
     for query in hung {
         query.abort();
     }
@@ -292,7 +292,7 @@ async fn only_the_last_completed_queries_are_listed() {
             engine.query(request.clone(), control_of(&format!("a:{n}"), "{}")).await.unwrap();
         result.guard.mark_sent(200, Duration::ZERO);
     }
-    let completed = engine.queries().completed;
+    let completed = engine.queries().await.completed;
     assert_eq!(completed.len(), 256);
     assert_eq!(completed[0].client.remote, "a:44");
     // Large queries evict more of them.
@@ -301,7 +301,7 @@ async fn only_the_last_completed_queries_are_listed() {
         let control = control_of(&format!("b:{n}"), &large);
         drop(engine.query(request.clone(), control).await.unwrap());
     }
-    let completed = engine.queries().completed;
+    let completed = engine.queries().await.completed;
     let remotes: Vec<_> = completed.iter().map(|q| q.client.remote.as_str()).collect();
     assert_eq!(remotes, ["b:3", "b:4"]);
 }

@@ -64,7 +64,7 @@ const HIDDEN: &str = "********";
 /// `/api/stats`.
 pub(super) async fn stats(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     if request.path.sub_path.eq_ignore_ascii_case("query") {
-        return query_list::query_list(request);
+        return query_list::query_list(request).await;
     }
     request.allow(&[Method::GET, Method::POST])?;
     let state = request.state;

@@ -199,7 +199,9 @@ fn to_api_error(failure: QueryFailure, raw: Option<&RawQuery>) -> ApiError {
         QueryFailure::Busy | QueryFailure::Closed | QueryFailure::Cancelled => {
             ApiError::overloaded(&failure.to_string())
         }
-        QueryFailure::TaskLost => ApiError::internal(failure.to_string()),
+        QueryFailure::Panicked { .. } | QueryFailure::TaskLost => {
+            ApiError::internal(failure.to_string())
+        }
         _ => ApiError::wrapped(status, failure.to_string()),
     }
 }

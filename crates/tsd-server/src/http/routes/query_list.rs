@@ -17,13 +17,13 @@ use crate::http::{
 };
 
 /// Lists queries as JSON, or with `text` as a table. A DELETE with `id` cancels a query.
-pub(super) fn query_list(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+pub(super) async fn query_list(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST, Method::DELETE])?;
     // Not with `method_override`: no client of OpenTSDB needs it.
     if request.method == Method::DELETE {
         return Ok(cancel(request)?);
     }
-    let list = request.state.engine.queries();
+    let list = request.state.engine.queries().await;
     if request.query.has("text") {
         return Ok(HttpResponse::new(StatusCode::OK, ContentType::Text, table(&list)));
     }

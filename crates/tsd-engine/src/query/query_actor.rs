@@ -1,0 +1,298 @@
+//! The actor of one query: it coordinates, and computes nothing.
+//!
+//! It waits for admission, starts the work, opens the scans of each read and counts them down, and ends
+//! the query on its deadline, a cancellation, a failure or a panic. These are messages and timers on a
+//! thread that does nothing else, so it answers at once however busy the query threads are; rows and
+//! columns are worked on there, in time slices ([`super::scheduler`]). When it stops, unfinished work
+//! and open scans are dropped at their next await point.
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use actix::ArbiterHandle;
+use tokio::{
+    runtime,
+    sync::{AcquireError, OwnedSemaphorePermit, Semaphore},
+    task::{AbortHandle, JoinError},
+};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{
+    QueryFailure, RunningQuery,
+    context::QueryContext,
+    scan::{PartSeries, ScanJob, ScanPart},
+};
+use crate::actor::{self, Actor, ActorContext, ActorRef, Reply};
+
+/// Messages that wait at most: reads of concurrent sub queries, and questions of operators.
+const MAILBOX: usize = 256;
+
+/// The work of a query, which keeps its output.
+pub(crate) type QueryWork = Pin<Box<dyn Future<Output = Result<(), QueryFailure>> + Send>>;
+
+/// What a query actor handles.
+pub(crate) enum QueryMessage {
+    /// Executes the query: waits for admission and starts the work.
+    Execute {
+        work: QueryWork,
+        /// Gets the outcome. It is dropped if the actor panics or the engine is shut down.
+        reply: Reply<Result<(), QueryFailure>>,
+    },
+    /// Reads all parts, as many at a time as the configuration allows. The first failure ends the others.
+    Read {
+        job: Arc<ScanJob>,
+        parts: Vec<ScanPart>,
+        /// Gets the series of each part, in the order of the parts.
+        reply: Reply<Result<Vec<PartSeries>, QueryFailure>>,
+    },
+    /// Ends the query.
+    Cancel(QueryFailure),
+    /// Asks what it does.
+    Progress(Reply<RunningQuery>),
+}
+
+/// What an actor is made of.
+pub(crate) struct NewQueryActor {
+    pub(crate) context: Arc<QueryContext>,
+    /// Cancelled when nobody waits for the result any more.
+    pub(crate) abandoned: CancellationToken,
+    pub(crate) admission: Arc<Semaphore>,
+    /// The query threads.
+    pub(crate) runtime: runtime::Handle,
+    /// Scans of one read that are open at a time.
+    pub(crate) max_scans: usize,
+}
+
+/// Coordinates one query.
+pub(crate) struct QueryActor {
+    /// `None` once the query has ended.
+    query: Option<ActiveQuery>,
+}
+
+/// A query without an outcome yet.
+struct ActiveQuery {
+    new: NewQueryActor,
+    /// Set when it is executed.
+    reply: Option<Reply<Result<(), QueryFailure>>>,
+    /// Held until the query has ended.
+    permit: Option<OwnedSemaphorePermit>,
+    reads: BTreeMap<u64, RunningRead>,
+    last_read: u64,
+}
+
+/// A read whose scans are counted down. Dropping it ends them.
+struct RunningRead {
+    job: Arc<ScanJob>,
+    pending: std::iter::Enumerate<std::vec::IntoIter<ScanPart>>,
+    results: Vec<PartSeries>,
+    /// Parts without a result.
+    remaining: usize,
+    scans: Vec<AbortHandle>,
+    reply: Reply<Result<Vec<PartSeries>, QueryFailure>>,
+}
+
+impl Drop for RunningRead {
+    fn drop(&mut self) {
+        for scan in &self.scans {
+            scan.abort();
+        }
+    }
+}
+
+impl QueryActor {
+    /// Starts the actor of a query. After a panic there is nothing to go on with: the query fails.
+    pub(crate) fn start(thread: &ArbiterHandle, new: NewQueryActor) -> ActorRef<Self> {
+        let reads = BTreeMap::new();
+        let query = ActiveQuery { new, reply: None, permit: None, reads, last_read: 0 };
+        let query = Mutex::new(Some(query));
+        actor::spawn(thread, "query", MAILBOX, move || Self {
+            query: query.lock().unwrap_or_else(PoisonError::into_inner).take(),
+        })
+    }
+
+    fn end(&mut self, outcome: Result<(), QueryFailure>, ctx: &mut ActorContext<'_, Self>) {
+        if let Some(query) = self.query.take() {
+            drop(query.reads);
+            drop(query.permit);
+            if let Some(reply) = query.reply {
+                // Nobody may wait for it any more.
+                let _ = reply.send(outcome);
+            }
+        }
+        ctx.stop();
+    }
+
+    fn execute(
+        &mut self,
+        work: QueryWork,
+        reply: Reply<Result<(), QueryFailure>>,
+        ctx: &mut ActorContext<'_, Self>,
+    ) {
+        let Some(ActiveQuery { new, reply: outcome, .. }) = &mut self.query else { return };
+        *outcome = Some(reply);
+        if new.abandoned.is_cancelled() {
+            return self.end(Err(QueryFailure::Cancelled), ctx);
+        }
+        if let Some(time) = new.context.time_left() {
+            if time.is_zero() {
+                let timeout = new.context.timeout_error().into();
+                return self.end(Err(timeout), ctx);
+            }
+            ctx.after(time, |actor, ctx| {
+                let timeout = actor.query.as_ref().map(|query| query.new.context.timeout_error());
+                if let Some(timeout) = timeout {
+                    actor.end(Err(timeout.into()), ctx);
+                }
+            });
+        }
+        ctx.spawn(new.abandoned.clone().cancelled_owned(), |actor, (), ctx| {
+            actor.end(Err(QueryFailure::Cancelled), ctx);
+        });
+        let admission = Arc::clone(&new.admission).acquire_owned();
+        ctx.spawn(admission, |actor, permit, ctx| actor.admitted(work, permit, ctx));
+    }
+
+    fn admitted(
+        &mut self,
+        work: QueryWork,
+        permit: Result<OwnedSemaphorePermit, AcquireError>,
+        ctx: &mut ActorContext<'_, Self>,
+    ) {
+        let Some(query) = &mut self.query else { return };
+        let Ok(permit) = permit else { return self.end(Err(QueryFailure::Closed), ctx) };
+        query.permit = Some(permit);
+        query.new.context.mark_admitted();
+        let task = AbortOnDropHandle::new(query.new.runtime.spawn(work));
+        ctx.spawn(task, |actor, ended, ctx| {
+            actor.end(ended.unwrap_or_else(|error| Err(task_failure(error))), ctx);
+        });
+    }
+
+    fn read(
+        &mut self,
+        job: Arc<ScanJob>,
+        parts: Vec<ScanPart>,
+        reply: Reply<Result<Vec<PartSeries>, QueryFailure>>,
+        ctx: &mut ActorContext<'_, Self>,
+    ) {
+        let Some(query) = &mut self.query else { return };
+        query.last_read += 1;
+        let read = query.last_read;
+        query.new.context.add_scans(parts.len());
+        let mut results: Vec<PartSeries> = Vec::new();
+        results.resize_with(parts.len(), PartSeries::default);
+        let running = RunningRead {
+            job,
+            remaining: parts.len(),
+            pending: parts.into_iter().enumerate(),
+            results,
+            scans: Vec::new(),
+            reply,
+        };
+        query.reads.insert(read, running);
+        for _ in 0..query.new.max_scans {
+            self.scan_next(read, ctx);
+        }
+        self.reply_if_done(read);
+    }
+
+    /// Opens the next scan of a read.
+    fn scan_next(&mut self, read: u64, ctx: &mut ActorContext<'_, Self>) {
+        let Some(query) = &mut self.query else { return };
+        let Some(running) = query.reads.get_mut(&read) else { return };
+        let Some((index, part)) = running.pending.next() else { return };
+        let task = query.new.runtime.spawn(Arc::clone(&running.job).read(part));
+        running.scans.push(task.abort_handle());
+        ctx.spawn(task, move |actor, ended, ctx| {
+            let series = ended.unwrap_or_else(|error| Err(task_failure(error)));
+            actor.scan_ended(read, index, series, ctx);
+        });
+    }
+
+    fn scan_ended(
+        &mut self,
+        read: u64,
+        index: usize,
+        series: Result<PartSeries, QueryFailure>,
+        ctx: &mut ActorContext<'_, Self>,
+    ) {
+        let Some(query) = &mut self.query else { return };
+        let Some(running) = query.reads.get_mut(&read) else { return };
+        match series {
+            Ok(series) => {
+                running.remaining -= 1;
+                if let Some(slot) = running.results.get_mut(index) {
+                    *slot = series;
+                }
+                self.scan_next(read, ctx);
+                self.reply_if_done(read);
+            }
+            Err(failure) => self.reply(read, Err(failure)),
+        }
+    }
+
+    fn reply_if_done(&mut self, read: u64) {
+        let running = self.query.as_mut().and_then(|query| query.reads.get_mut(&read));
+        if let Some(running) = running.filter(|running| running.remaining == 0) {
+            let results = std::mem::take(&mut running.results);
+            self.reply(read, Ok(results));
+        }
+    }
+
+    /// Ends a read.
+    fn reply(&mut self, read: u64, result: Result<Vec<PartSeries>, QueryFailure>) {
+        let running = self.query.as_mut().and_then(|query| query.reads.remove(&read));
+        if let Some(mut running) = running {
+            let (closed, _) = tokio::sync::oneshot::channel();
+            // The sub query may have ended with a failure of another read.
+            let _ = std::mem::replace(&mut running.reply, closed).send(result);
+        }
+    }
+}
+
+impl Actor for QueryActor {
+    type Message = QueryMessage;
+
+    fn started(&mut self, ctx: &mut ActorContext<'_, Self>) {
+        // After a panic there is none.
+        if self.query.is_none() {
+            ctx.stop();
+        }
+    }
+
+    fn handle(&mut self, message: QueryMessage, ctx: &mut ActorContext<'_, Self>) {
+        match message {
+            QueryMessage::Execute { work, reply } => self.execute(work, reply, ctx),
+            QueryMessage::Read { job, parts, reply } => self.read(job, parts, reply, ctx),
+            QueryMessage::Cancel(failure) => self.end(Err(failure), ctx),
+            QueryMessage::Progress(reply) => {
+                if let Some(query) = &self.query {
+                    // The operator may have disconnected.
+                    let _ = reply.send(query.new.context.snapshot());
+                }
+            }
+        }
+    }
+}
+
+/// The failure of a query whose task has no result.
+pub(crate) fn task_failure(error: JoinError) -> QueryFailure {
+    match error.try_into_panic() {
+        Ok(panic) => {
+            let cause = panic_text(&*panic);
+            tracing::error!(cause, "query task panicked");
+            QueryFailure::Panicked { cause: cause.into() }
+        }
+        Err(_) => QueryFailure::Closed,
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown")
+}
