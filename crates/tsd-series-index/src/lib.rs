@@ -12,6 +12,7 @@
 //! Readers and writers lock one metric at a time, for one batch of rows or one set operation. Lists of
 //! tags are copied in batches, so a writer never waits for a reader that lists a million series.
 
+mod check;
 mod delta;
 mod metric_series;
 mod posting;

@@ -106,6 +106,27 @@ impl MetricSeries {
         let Self { by_tags, hasher, tags: all, ends, pair_width, .. } = self;
         by_tags
             .insert_unique(hash, id, |id| hasher.hash_one(slice_of(all, ends, *pair_width, *id)));
+        self.add_postings(tags, id);
+        id
+    }
+
+    /// Makes the postings again from the tags of all series, and removes entries of no series.
+    pub(crate) fn restore_postings(&mut self) {
+        self.keys.clear();
+        self.posting_bytes = 0;
+        for id in 0..self.len() {
+            let tags = self.tags_of(id).to_vec();
+            self.add_postings(&tags, id);
+        }
+        let len = self.len();
+        for day in self.days.values_mut() {
+            day.series.remove_range(len..);
+            day.new_series.remove_range(len..);
+        }
+    }
+
+    /// Adds a series, whose number is above all, to the postings of its tags.
+    fn add_postings(&mut self, tags: &[u8], id: u32) {
         for pair in tags.chunks_exact(self.pair_width.max(1)) {
             let (tagk, tagv) = pair.split_at(self.tagk_width);
             let key = match self.keys.get_mut(tagk) {
@@ -120,7 +141,17 @@ impl MetricSeries {
                 }
             }
         }
-        id
+    }
+
+    /// True if the postings of the tags have the series.
+    pub(crate) fn has_postings(&self, tags: &[u8], id: u32) -> bool {
+        tags.chunks_exact(self.pair_width.max(1)).all(|pair| {
+            let (tagk, tagv) = pair.split_at(self.tagk_width);
+            self.keys.get(tagk).is_some_and(|key| {
+                let posting = key.values.get(&value_uid(tagv));
+                key.series.contains(id) && posting.is_some_and(|posting| posting.contains(id))
+            })
+        })
     }
 
     /// Number of series.

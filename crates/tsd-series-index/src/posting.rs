@@ -44,6 +44,15 @@ impl Posting {
         }
     }
 
+    /// True if the number is a member.
+    pub(crate) fn contains(&self, id: u32) -> bool {
+        match self {
+            Self::One(one) => *one == id,
+            Self::Few(few) => few.contains(&id),
+            Self::Many(many) => many.contains(id),
+        }
+    }
+
     /// True if a member is in `set`.
     pub(crate) fn intersects(&self, set: &RoaringBitmap) -> bool {
         match self {

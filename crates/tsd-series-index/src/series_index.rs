@@ -133,6 +133,12 @@ impl SeriesIndex {
         Arc::clone(metrics.entry(metric.into()).or_insert_with(new))
     }
 
+    /// The series of a metric.
+    pub(crate) fn shared_metric(&self, metric: &[u8]) -> Option<SharedMetric> {
+        let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
+        metrics.get(metric).cloned()
+    }
+
     /// All metrics by UID, in no order.
     pub(crate) fn shared_metrics(&self) -> Vec<(Box<[u8]>, SharedMetric)> {
         let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);

@@ -250,3 +250,24 @@ fn rows_that_are_not_of_series_are_ignored_and_irregular_ones_noted() {
     write(&index, &mut file, false);
     assert!(!loaded(&file).metric(&uid(1)).unwrap().is_regular());
 }
+
+#[test]
+fn rows_that_an_index_lacks_are_counted() {
+    let schema = TableSchema::opentsdb_default();
+    let index = SeriesIndex::new(schema);
+    let key = |hour: u32, series: u8| {
+        let mut key = vec![0, 0, 1];
+        key.extend_from_slice(&(1_356_998_400 + hour * 3_600).to_be_bytes());
+        key.extend_from_slice(&[0, 0, 1, 0, 0, series]);
+        key
+    };
+    let known: Vec<Vec<u8>> = (0..50).map(|series| key(u32::from(series % 3), series)).collect();
+    index.add_rows(known.iter().map(Vec::as_slice));
+    assert_eq!(index.count_missing(known.iter().map(Vec::as_slice)), 0);
+    assert_eq!(index.count_wrong(), 0);
+    // Another series, another day, an hour that no series of the metric has; no key of a row.
+    let others = [key(0, 60), key(24, 1), key(9, 1), vec![1, 2]];
+    assert_eq!(index.count_missing(others.iter().map(Vec::as_slice)), 3);
+    // Hours are those of the metric.
+    assert_eq!(index.count_missing([key(0, 1).as_slice()]), 0);
+}
