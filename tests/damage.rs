@@ -15,17 +15,17 @@ use tsd_testkit::{Daemon, DaemonBuilder, Xorshift64, http, wait_for};
 use crate::{TSDB, report, tsdb};
 
 const FIRST_SECOND: u64 = 1_600_000_000;
-const METRICS: u64 = 12;
+pub(crate) const METRICS: u64 = 12;
 /// Points of a metric per round: hours of several rows.
-const POINTS: u64 = 600;
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const POINTS: u64 = 600;
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-fn directory() -> tempfile::TempDir {
+pub(crate) fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory")
 }
 
 /// Small memtables: many files, flushed soon.
-fn daemon(data: &Path) -> DaemonBuilder {
+pub(crate) fn daemon(data: &Path) -> DaemonBuilder {
     tsdb(data)
         .env("TSD_STORAGE_MEMTABLE_SIZE", "1048576")
         .env("TSD_STORAGE_LOG_SEGMENT_SIZE", "262144")
@@ -39,7 +39,7 @@ fn value(metric: u64, at: u64) -> u64 {
 }
 
 /// Puts the points `from..to` of a metric, one a minute; returns the status.
-fn put(address: SocketAddr, metric: u64, from: u64, to: u64) -> u16 {
+pub(crate) fn put(address: SocketAddr, metric: u64, from: u64, to: u64) -> u16 {
     let points: Vec<_> = (from..to)
         .map(|at| {
             let (second, value) = (FIRST_SECOND + at * 60, value(metric, at));
@@ -53,7 +53,7 @@ fn put(address: SocketAddr, metric: u64, from: u64, to: u64) -> u16 {
 }
 
 /// The points of a metric that a query returns, or its error.
-fn query(address: SocketAddr, metric: u64) -> Result<BTreeMap<u64, u64>, String> {
+pub(crate) fn query(address: SocketAddr, metric: u64) -> Result<BTreeMap<u64, u64>, String> {
     let end = FIRST_SECOND + 100_000_000;
     let uri = format!("/api/query?start={}&end={end}&m=zimsum:m{metric}", FIRST_SECOND - 1);
     let response = http(address, "GET", &uri, None);
@@ -69,7 +69,7 @@ fn query(address: SocketAddr, metric: u64) -> Result<BTreeMap<u64, u64>, String>
     Ok(dps.iter().map(point).collect())
 }
 
-fn expected(metric: u64, count: u64) -> BTreeMap<u64, u64> {
+pub(crate) fn expected(metric: u64, count: u64) -> BTreeMap<u64, u64> {
     (0..count).map(|at| (at, value(metric, at))).collect()
 }
 
@@ -95,7 +95,7 @@ fn check_answers(
     errors
 }
 
-fn files(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     files.sort();
@@ -103,7 +103,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// A gauge with a whole value; 0 if there is none.
-fn metric_value(address: SocketAddr, name: &str) -> u64 {
+pub(crate) fn metric_value(address: SocketAddr, name: &str) -> u64 {
     let metrics = http(address, "GET", "/metrics", None).body;
     let line = metrics.lines().find(|line| line.starts_with(&format!("{name} ")));
     let value = line.and_then(|line| line.split(' ').nth(1)?.parse::<f64>().ok());
@@ -121,7 +121,7 @@ fn quarantine(data: &Path, arguments: &[&str]) -> Output {
         .expect("run tsdb")
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -151,14 +151,14 @@ impl Fault {
 }
 
 /// Part files of the data table.
-fn part_files(data: &Path) -> Vec<PathBuf> {
+pub(crate) fn part_files(data: &Path) -> Vec<PathBuf> {
     let mut parts = files(&data.join("store/points/t.tsdb"));
     parts.retain(|path| path.extension().is_some_and(|extension| extension == "part"));
     parts
 }
 
 /// A daemon whose metrics have `POINTS` points each, in a part; returns that file.
-fn populated(data: &Path) -> (Daemon, PathBuf) {
+pub(crate) fn populated(data: &Path) -> (Daemon, PathBuf) {
     let running = daemon(data).start();
     for metric in 0..METRICS {
         assert_eq!(put(running.address(), metric, 0, POINTS), 204);
@@ -332,7 +332,7 @@ fn a_missing_store_file_stops_only_the_queries_that_need_it() {
 }
 
 /// Files of a data directory, by their path below it.
-fn all_files(data: &Path, below: &str, found: &mut Vec<String>) {
+pub(crate) fn all_files(data: &Path, below: &str, found: &mut Vec<String>) {
     for path in files(&data.join(below)) {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         let name = if below.is_empty() { name } else { format!("{below}/{name}") };
@@ -344,7 +344,7 @@ fn all_files(data: &Path, below: &str, found: &mut Vec<String>) {
     }
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a directory");
     for path in files(from) {
         let target = to.join(path.file_name().expect("a name"));

@@ -30,6 +30,7 @@ mod start;
 mod telnet;
 mod tidy;
 mod tools;
+mod verify;
 
 /// Path of the binary under test.
 const TSDB: &str = env!("CARGO_BIN_EXE_tsdb");

@@ -84,6 +84,20 @@ used.
   tsdb quarantine list
   tsdb quarantine accept t.tsdb-7")]
     Quarantine(QuarantineArgs),
+    /// Check all files of the store, and repair them
+    #[command(after_help = "\
+Reads every file of the embedded store and its log and compares checksums: parts block by block, files of
+small tables, manifests and their copies, log segments, and the series index with the rows. Nothing is
+changed without --repair and --yes. With both, what is intact of damaged files is kept, what is not is
+given up, and queries return what is left. If a daemon has the data directory open, or with --url, it
+does the work, and leaves queries and writes most of the processor and the disk.
+
+Exit status: 0 if nothing is damaged, or all was repaired; 1 if something is damaged; 2 if it could not run.
+
+  tsdb verify
+  tsdb verify --repair          # lists what it would do
+  tsdb verify --repair --yes")]
+    Verify(VerifyArgs),
     /// Print the version
     Version,
 }
@@ -275,6 +289,25 @@ pub(crate) struct QuarantinePlace {
     pub(crate) json: bool,
 }
 
+/// Arguments of `tsdb verify`.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
+    #[arg(long, visible_alias = "host", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Print JSON, as /api/verify does
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// List what would repair the damage; with --yes, do it
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Repair without a question; what cannot be read is given up
+    #[arg(long, short, requires = "repair")]
+    pub(crate) yes: bool,
+}
+
 /// Permission to open a damaged log.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct DamageArgs {
@@ -399,6 +432,17 @@ impl QuarantinePlace {
         let mut config = self.overrides.load()?;
         if self.overrides.log_level.is_none() {
             config.set_flag("tsdb quarantine without --log-level", "tsd.log.level", "error");
+        }
+        Ok(config)
+    }
+}
+
+impl VerifyArgs {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() {
+            config.set_flag("tsdb verify without --log-level", "tsd.log.level", "error");
         }
         Ok(config)
     }

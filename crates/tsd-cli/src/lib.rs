@@ -22,6 +22,7 @@ mod quarantine;
 mod query;
 mod store;
 mod table;
+mod verify;
 mod version;
 
 use std::{io::Write as _, process::ExitCode};
@@ -55,6 +56,7 @@ pub fn main() -> ExitCode {
         Command::Query(args) => print_query(&args),
         Command::Table(args) => tables(&args),
         Command::Quarantine(args) => quarantine::run(&args),
+        Command::Verify(args) => return verify::main(&args),
         Command::Version => {
             print_lines(&version::text());
             Ok(())

@@ -2,6 +2,7 @@
 
 mod hbase;
 mod log_owner;
+pub(crate) mod offline;
 
 use std::sync::Arc;
 
@@ -86,13 +87,7 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
     let directory = DataDirectory::prepare(storage, config, create)?;
     // One account of the disk, so that log, flushes and merges together keep the reserve.
     let space = Arc::new(DiskSpace::new(directory.path(), storage.reserve_bytes));
-    let config = EmbeddedConfig {
-        cache_bytes: storage.cache_bytes,
-        space: Arc::clone(&space),
-        open_files: storage.open_files,
-        compacts_rows: compacts_rows(settings),
-        ..EmbeddedConfig::new(directory.store(), directory.schema(), tables(settings))
-    };
+    let config = embedded_config(settings, &directory, &space);
     let store = tokio::task::spawn_blocking(move || EmbeddedStorage::open(&config)).await??;
     let wal = WalConfig {
         memtable_bytes: storage.memtable_bytes,
@@ -113,6 +108,21 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
         directory: Some(directory),
         hbase: None,
     })
+}
+
+fn embedded_config(
+    settings: &Settings,
+    directory: &DataDirectory,
+    space: &Arc<DiskSpace>,
+) -> EmbeddedConfig {
+    let storage = &settings.storage;
+    EmbeddedConfig {
+        cache_bytes: storage.cache_bytes,
+        space: Arc::clone(space),
+        open_files: storage.open_files,
+        compacts_rows: compacts_rows(settings),
+        ..EmbeddedConfig::new(directory.store(), directory.schema(), tables(settings))
+    }
 }
 
 /// Names of all configured tables.

@@ -262,6 +262,7 @@ fn build(
         compaction_stats,
         queue_totals,
         stop,
+        verification: std::sync::Mutex::default(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! [`EngineHandle`]: the interface of the engine for front ends.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
@@ -25,6 +25,7 @@ use crate::{
     },
     stats::{self, RegionClientStats, Stat},
     uid::{AssignerStats, UidAdmin, UidError},
+    verification::Verification,
     writer::WriteShard,
 };
 
@@ -48,11 +49,16 @@ pub(crate) struct EngineShared {
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) queue_totals: Arc<QueueTotals>,
     pub(crate) stop: StopSignal,
+    pub(crate) verification: Mutex<Option<Arc<Verification>>>,
 }
 
 impl EngineHandle {
     pub(crate) fn new(shared: EngineShared) -> Self {
         Self { shared: Arc::new(shared) }
+    }
+
+    pub(crate) const fn of(shared: Arc<EngineShared>) -> Self {
+        Self { shared }
     }
 
     pub(crate) const fn shared(&self) -> &Arc<EngineShared> {
@@ -241,6 +247,7 @@ impl EngineHandle {
     /// Returns false if that failed or took longer than `limit`; the actors stop in any case.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.shared.ingest.closed.store(true, Ordering::Release);
+        self.stop_verification().await;
         self.end_holds();
         for shard in &self.shared.ingest.shards {
             shard.budget.close();

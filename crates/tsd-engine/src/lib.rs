@@ -31,6 +31,7 @@ mod stats;
 #[cfg(test)]
 mod testing;
 mod uid;
+mod verification;
 mod write_hold;
 mod writer;
 
@@ -60,6 +61,10 @@ pub use series_lookup::{Lookup, LookupResult, LookupSeries};
 pub use stats::{ClientStats, RegionClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
 pub use tsd_storage::{HealthImpact, LogLimit, StorePart};
+pub use verification::{
+    RepairOutcome, Verification, VerificationError, VerificationFinding, VerificationStage,
+    VerificationStatus,
+};
 // Types of queries, re-exported for crates that depend only on this one.
 pub use tsd_query::{
     Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,

@@ -13,12 +13,14 @@
 mod config;
 mod quarantine;
 mod storage;
+mod verifier;
 
 #[cfg(test)]
 mod tests;
 
 pub use config::{EmbeddedConfig, EmbeddedTable, TableKind};
 pub use storage::{EmbeddedStorage, EmbeddedTables};
+pub use verifier::{rebuild_manifest, recorded_log_mark, verify_directory};
 
 /// Describes every metric of the store. Idempotent.
 pub fn describe_metrics() {

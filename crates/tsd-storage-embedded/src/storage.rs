@@ -5,19 +5,19 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use tsd_storage::{
     ClockMs, DirectBackend, DirectStore, DirectTable, HealthProblem, HeldRows, LogMark, Quarantine,
-    StorageError, Table,
+    StorageError, Table, Verifier,
 };
 use tsd_storage_lsm::{LsmConfig, LsmTables};
 use tsd_storage_parts::{PartLayout, PartStorageConfig, PartTableSpec, PartTables};
 
-use crate::{EmbeddedConfig, TableKind, quarantine::BothQuarantines};
+use crate::{EmbeddedConfig, TableKind, quarantine::BothQuarantines, verifier::BothVerifiers};
 
 /// The embedded store. The rows of its tables are flushed by one log.
 pub type EmbeddedStorage = DirectStore<EmbeddedTables>;
 
 /// Directories of the two kinds of tables.
-const POINTS: &str = "points";
-const CELLS: &str = "cells";
+pub(crate) const POINTS: &str = "points";
+pub(crate) const CELLS: &str = "cells";
 /// Rows of rollups cover a year at most.
 const MAX_SPAN_DAYS: u64 = 366;
 /// One in so many bytes of cache, and so many open files, is for the small tables: the engine has caches of
@@ -151,6 +151,11 @@ impl DirectBackend for EmbeddedTables {
     fn quarantine(&self) -> Arc<dyn Quarantine> {
         let (points, cells) = (self.points.quarantine(), self.cells.quarantine());
         Arc::new(BothQuarantines { points, cells })
+    }
+
+    fn verifier(&self) -> Arc<dyn Verifier> {
+        let (points, cells) = (self.points.verifier(), self.cells.verifier());
+        Arc::new(BothVerifiers { points, cells })
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -88,12 +88,7 @@ impl Directory {
 
     /// What the log in front has recorded.
     pub(crate) fn log_mark(&self) -> Result<LogMark, StorageError> {
-        let path = self.path.join(LOG_MARK_FILE);
-        match fs::read(&path) {
-            Ok(bytes) => Ok(LogMark::Recorded(bytes.into())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(LogMark::Absent),
-            Err(error) => Err(StorageError::io(format!("reading {}", path.display()), error)),
-        }
+        recorded_log_mark(&self.path)
     }
 
     /// Records a mark of the log, atomically and durably.
@@ -112,6 +107,30 @@ impl Directory {
 /// [`StorageError::Damaged`] if another version wrote the list, or an error of the disk.
 pub fn existing_tables(path: &Path) -> Result<Vec<Table>, StorageError> {
     Ok(read_tables(&path.join(TABLES_FILE))?.map_or_else(Vec::new, |list| list.tables))
+}
+
+/// True if the list of tables in a directory can be read, or there is none.
+pub(crate) fn is_list_intact(path: &Path) -> Result<bool, StorageError> {
+    Ok(read_tables(&path.join(TABLES_FILE))?.is_some())
+}
+
+/// Path of the list of tables.
+pub(crate) fn list_path(path: &Path) -> PathBuf {
+    path.join(TABLES_FILE)
+}
+
+/// What the log in front of the store in a directory has recorded.
+///
+/// # Errors
+///
+/// An error of the disk.
+pub fn recorded_log_mark(path: &Path) -> Result<LogMark, StorageError> {
+    let path = path.join(LOG_MARK_FILE);
+    match fs::read(&path) {
+        Ok(bytes) => Ok(LogMark::Recorded(bytes.into())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(LogMark::Absent),
+        Err(error) => Err(StorageError::io(format!("reading {}", path.display()), error)),
+    }
 }
 
 /// Name of the directory of a table's tree.

@@ -33,11 +33,13 @@ mod salvage;
 mod scanner;
 mod storage;
 mod table;
+mod verifier;
 
 #[cfg(test)]
 mod tests;
 
 pub use config::LsmConfig;
-pub use directory::existing_tables;
+pub use directory::{existing_tables, recorded_log_mark};
 pub use metrics::describe_metrics;
 pub use storage::{LsmStorage, LsmTables};
+pub use verifier::verify_directory;

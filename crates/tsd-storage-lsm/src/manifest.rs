@@ -352,12 +352,23 @@ pub(crate) fn is_medium_error(error: &io::Error) -> bool {
 
 /// The checksum of a whole file, read in pieces.
 pub(crate) fn file_checksum(path: &Path) -> io::Result<u128> {
+    file_checksum_with(path, &mut |_| Ok(()))
+}
+
+/// As [`file_checksum`]. `each` gets the bytes of each piece after it was read; its error ends the read.
+pub(crate) fn file_checksum_with<E: From<io::Error>>(
+    path: &Path,
+    each: &mut dyn FnMut(u64) -> Result<(), E>,
+) -> Result<u128, E> {
     let (mut file, mut hasher) = (File::open(path)?, checksum::Hasher::new());
     let mut buffer = vec![0; 256 * 1024];
     loop {
         match file.read(&mut buffer)? {
             0 => return Ok(hasher.finish()),
-            n => hasher.update(buffer.get(..n).unwrap_or_default()),
+            n => {
+                hasher.update(buffer.get(..n).unwrap_or_default());
+                each(n as u64)?;
+            }
         }
     }
 }

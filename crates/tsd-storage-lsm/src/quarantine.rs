@@ -47,7 +47,7 @@ pub(crate) struct KeyRange {
 }
 
 impl KeyRange {
-    fn rows(&self) -> LostRows {
+    pub(crate) fn rows(&self) -> LostRows {
         let row = |key: &[u8]| Some(key_encoding::decode(key)?.0.into());
         LostRows {
             first: row(&self.start),
@@ -392,6 +392,11 @@ fn size(path: &Path) -> u64 {
         Ok(entries) => entries.filter_map(Result::ok).map(|entry| size(&entry.path())).sum(),
         Err(_) => fs::metadata(path).map_or(0, |metadata| metadata.len()),
     }
+}
+
+/// Reads the records of the quarantine of a store, and changes nothing.
+pub(crate) fn read_records(store: &Path) -> io::Result<Vec<QuarantineRecord>> {
+    load(&store.join(DIRECTORY))
 }
 
 fn load(dir: &Path) -> io::Result<Vec<QuarantineRecord>> {

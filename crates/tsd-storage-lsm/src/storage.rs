@@ -9,7 +9,7 @@ use bytes::Bytes;
 use lsm_tree::{AbstractTree, Cache, DescriptorTable};
 use tsd_storage::{
     ClockMs, DirectBackend, DirectStore, DirectTable, HealthImpact, HealthProblem, LogMark,
-    QuarantinedFile, StorageError, StorePart, Table,
+    QuarantinedFile, StorageError, StorePart, Table, Verifier,
 };
 
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     metrics::describe_metrics,
     quarantine::Quarantine,
     table::{TableContext, TableStore},
+    verifier::TreeVerifier,
 };
 
 /// Limit on reported problems; the metric of files in quarantine counts all.
@@ -165,6 +166,11 @@ impl DirectBackend for LsmTables {
 
     fn quarantine(&self) -> Arc<dyn tsd_storage::Quarantine> {
         Arc::clone(&self.quarantine) as Arc<dyn tsd_storage::Quarantine>
+    }
+
+    fn verifier(&self) -> Arc<dyn Verifier> {
+        let tables = self.tables.clone();
+        Arc::new(TreeVerifier::new(tables, Arc::clone(&self.quarantine.files), &self.directory))
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -244,6 +244,19 @@ impl TableStore {
         StorageError::Damaged(Arc::from(format!("store file {file} is damaged ({what})")))
     }
 
+    /// Replaces a file that a verification has found damaged.
+    pub(crate) fn replace_damaged(&self, id: u64, what: &str) -> Result<(), StorageError> {
+        self.suspects().damaged.insert(id, what.to_owned());
+        self.repair()
+    }
+
+    /// Writes the manifest and its copy anew.
+    pub(crate) fn rewrite_manifest(&self) -> Result<(), StorageError> {
+        let _compacting = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.writer();
+        self.replace(&writer, &self.tree(), Vec::new())
+    }
+
     /// True if the file is to be verified.
     pub(crate) fn is_suspect(&self, id: u64) -> bool {
         let suspects = self.suspects();

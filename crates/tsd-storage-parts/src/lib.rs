@@ -50,6 +50,7 @@ mod series_encoder;
 mod snapshot;
 mod storage;
 mod store;
+mod verify;
 mod wire;
 mod writer;
 
@@ -68,3 +69,4 @@ pub use salvage::SectionLoss;
 pub use snapshot::{LostSection, Snapshot, SnapshotSection};
 pub use storage::{PartStorage, PartStorageConfig, PartTableSpec, PartTables, existing_tables};
 pub use store::{PartConfig, PartStore, QuarantinedPart, StoreStats};
+pub use verify::{rebuild_manifest, verify_directory};

@@ -28,7 +28,7 @@ use bytes::Bytes;
 
 use crate::error::Malformed;
 
-pub(crate) use self::file::{ManifestFile, stored_layout};
+pub(crate) use self::file::{ManifestCopies, ManifestFile, read_copies, stored_layout};
 
 /// A part file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

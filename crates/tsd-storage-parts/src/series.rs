@@ -65,6 +65,9 @@ struct FileState {
     first_bytes: u64,
 }
 
+/// An index with the path of its file; or that path, and what is wrong with the file.
+pub(crate) type ReadIndex = Result<(SeriesIndex, String), (String, String)>;
+
 /// Why a file cannot be used.
 #[derive(Debug)]
 enum Unusable {
@@ -123,6 +126,43 @@ impl TableSeries {
             load: started.elapsed(),
             built_rows: AtomicU64::new(0),
         })
+    }
+
+    /// What is wrong with the file, by its path; `None` if it is right, or not written yet.
+    pub(crate) fn check_file(&self) -> Result<Option<(String, String)>, StorageError> {
+        let file = self.file();
+        if !self.index.is_complete() || file.state.number == 0 {
+            return Ok(None);
+        }
+        let mut again =
+            IndexFile { state: file.state, dir: Arc::clone(&file.dir), name: file.name.clone() };
+        let read = again.read(*self.index.schema(), &mut |_| Ok(()));
+        let wrong = wrong_file(read.map(|_| ()), &self.table)?;
+        Ok(wrong.map(|what| (again.path(), what)))
+    }
+
+    /// Loads the index of a table that is not open, to compare it with the parts, and changes nothing. Without
+    /// it: its path and what is wrong with it.
+    pub(crate) fn read_file(
+        dir: &Arc<dyn StoreDir>,
+        table: &Table,
+        schema: TableSchema,
+    ) -> Result<ReadIndex, StorageError> {
+        let name = file_name(table);
+        let mut file = IndexFile { dir: Arc::clone(dir), name, state: FileState::default() };
+        let index = SeriesIndex::new(schema);
+        let read =
+            file.read(schema, &mut |frame| index.load(frame).map_err(|error| error.to_string()));
+        let wrong = wrong_file(read.map(|_| ()), table)?;
+        Ok(match wrong {
+            Some(what) => Err((file.path(), what)),
+            None => Ok((index, file.path())),
+        })
+    }
+
+    /// Path of its file.
+    pub(crate) fn path(&self) -> String {
+        self.file().path()
     }
 
     /// Removes the files of a table that is opened without its index: they would lack what is
@@ -190,13 +230,56 @@ impl TableSeries {
     }
 }
 
+/// Why a file is not as it was written.
+fn wrong_file(read: Result<(), Unusable>, table: &Table) -> Result<Option<String>, StorageError> {
+    match read {
+        Ok(()) => Ok(None),
+        Err(Unusable::Missing) => Ok(Some("it is missing".to_owned())),
+        Err(Unusable::OtherSchema) => {
+            Ok(Some("it was written for keys of other widths".to_owned()))
+        }
+        Err(Unusable::Damaged(what)) => Ok(Some(what)),
+        Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(Some("it is missing".to_owned()))
+        }
+        Err(Unusable::Io(source)) => {
+            Err(StorageError::io(format!("reading the series index of {table}"), source))
+        }
+    }
+}
+
 impl IndexFile {
+    /// Path of the file with the index, or of the one that names it.
+    fn path(&self) -> String {
+        let name = match self.state.number {
+            0 => self.name.clone(),
+            number => self.name_of(number),
+        };
+        self.dir.path().join(name).display().to_string()
+    }
+
     fn name_of(&self, number: u64) -> String {
         format!("{}.{number}", self.name)
     }
 
     /// Loads the index and cuts off an incomplete write.
     fn load(&mut self, index: &SeriesIndex) -> Result<(), Unusable> {
+        let bytes = self.read(*index.schema(), &mut |frame| {
+            index.load(frame).map_err(|error| error.to_string())
+        })?;
+        if bytes > self.state.bytes {
+            let name = self.name_of(self.state.number);
+            self.dir.truncate(&name, self.state.bytes).map_err(Unusable::Io)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the index, with each frame whose checksum is right; returns the length of the file.
+    fn read(
+        &mut self,
+        schema: TableSchema,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), String>,
+    ) -> Result<u64, Unusable> {
         let text = match self.dir.read(&self.name, 0, usize::MAX) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Unusable::Missing),
@@ -204,11 +287,11 @@ impl IndexFile {
         };
         let state = String::from_utf8(text).ok();
         let state = state.as_deref().and_then(unseal).and_then(parse_state);
-        let Some((schema, state)) = state else {
+        let Some((stored, state)) = state else {
             return Err(Unusable::Damaged(format!("{} is damaged", self.name)));
         };
         self.state = state;
-        if schema != schema_line(*index.schema()) {
+        if stored != schema_line(schema) {
             return Err(Unusable::OtherSchema);
         }
         let damaged = |what: &str, at: usize| Unusable::Damaged(format!("{what} at byte {at}"));
@@ -220,13 +303,10 @@ impl IndexFile {
         while !rest.is_empty() {
             let at = state.bytes as usize - rest.len();
             let (frame, after) = split_frame(rest).ok_or_else(|| damaged("wrong checksum", at))?;
-            index.load(frame).map_err(|error| damaged(&error.to_string(), at))?;
+            each(frame).map_err(|error| damaged(&error, at))?;
             rest = after;
         }
-        if bytes.len() as u64 > state.bytes {
-            self.dir.truncate(&name, state.bytes).map_err(Unusable::Io)?;
-        }
-        Ok(())
+        Ok(bytes.len() as u64)
     }
 
     /// Appends a delta.

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use tsd_model::TableSchema;
 use tsd_storage::{
     ClockMs, DirectBackend, DirectStore, DirectTable, DiskDir, DiskSpace, HealthProblem, HeldRows,
-    LockError, LogMark, Quarantine, StorageError, StoreDir, Table, system_clock_ms,
+    LockError, LogMark, Quarantine, StorageError, StoreDir, Table, Verifier, system_clock_ms,
 };
 
 use self::quarantine::PartQuarantine;
@@ -36,14 +36,15 @@ use crate::{
     resources::PartResources,
     series::{TableSeries, build::Build},
     store::{PartConfig, PartStore},
+    verify::PartVerifier,
 };
 
 /// Limit on reported problems; the metric of files in quarantine counts all.
 const MAX_PROBLEMS: usize = 32;
 /// Directory of the files of series indexes.
-const SERIES_DIRECTORY: &str = "series";
+pub(crate) const SERIES_DIRECTORY: &str = "series";
 /// Begins the name of the directory of a table.
-const TABLE_PREFIX: &str = "t.";
+pub(crate) const TABLE_PREFIX: &str = "t.";
 
 /// A table of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -267,6 +268,10 @@ impl DirectBackend for PartTables {
 
     fn quarantine(&self) -> Arc<dyn Quarantine> {
         Arc::new(PartQuarantine::new(self.tables.clone()))
+    }
+
+    fn verifier(&self) -> Arc<dyn Verifier> {
+        Arc::new(PartVerifier::new(self.tables.clone()))
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

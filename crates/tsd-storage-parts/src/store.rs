@@ -8,6 +8,7 @@ mod late_spans;
 mod merging;
 mod quarantine;
 mod recovery;
+mod verified;
 
 use std::{
     borrow::Borrow,
@@ -24,6 +25,7 @@ use tsd_storage::{
 #[cfg(test)]
 pub(crate) use self::quarantine::DamagedFile;
 pub use self::quarantine::QuarantinedPart;
+pub(crate) use self::quarantine::{assess_sections, find_damaged};
 use self::{
     compaction_limit::CompactionLimit, late_spans::LateSpans, merging::MeasuredMerges,
     quarantine::KnownLosses,
@@ -136,6 +138,11 @@ pub(crate) fn loss_name(table: &Table, number: u64) -> String {
 /// Number of a part file; `None` for other names.
 pub(crate) fn part_number(name: &str) -> Option<u64> {
     number_of(name, SUFFIX)
+}
+
+/// True for the name of a file in quarantine.
+pub(crate) fn is_quarantine_name(name: &str) -> bool {
+    number_of(name, ASIDE_SUFFIX).is_some()
 }
 
 fn number_of(name: &str, suffix: &str) -> Option<u64> {

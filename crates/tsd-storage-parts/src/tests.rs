@@ -12,3 +12,4 @@ mod scenario;
 mod series;
 mod size;
 mod storage;
+mod verify;

@@ -54,12 +54,14 @@ mod state;
 mod storage;
 mod table_writer;
 mod validate;
+mod verifier;
 
 pub use config::{BackendSharing, LoggedTables, WalConfig};
 pub use error::OpenError;
 pub use metrics::describe_metrics;
 pub use report::{Damage, LostRange, ReplayReport, TornTail};
 pub use storage::{WalStorage, holds_log};
+pub use verifier::verify_log;
 
 #[cfg(test)]
 mod tests;

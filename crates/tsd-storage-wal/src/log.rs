@@ -16,6 +16,6 @@ pub(crate) use self::{
     segment_reader::{SegmentItem, SegmentReader},
     state_file::{LogState, StateFile},
     store_mark::StoreMark,
-    verify::{VerifiedLog, verify},
+    verify::{VerifiedLog, verify, verify_with},
     writer::{LogError, LogPosition, LogWriter},
 };

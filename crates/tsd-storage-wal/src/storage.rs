@@ -17,7 +17,7 @@ use tsd_series_index::SeriesIndex;
 use tsd_storage::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, Quarantine,
     ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner, Storage, StorageError,
-    StorageFuture, Table, spawn_critical,
+    StorageFuture, Table, Verifier, spawn_critical,
 };
 
 use crate::{
@@ -41,6 +41,7 @@ use crate::{
     state::WalState,
     table_writer::TableWriter,
     validate::{check_column, check_columns, check_row},
+    verifier::LogVerifier,
 };
 
 /// A write-ahead log with memtables in front of a backend.
@@ -521,6 +522,11 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
 
     fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
         self.backend.quarantine()
+    }
+
+    fn verifier(&self) -> Option<Arc<dyn Verifier>> {
+        let backend = self.backend.verifier()?;
+        Some(Arc::new(LogVerifier::new(Arc::clone(&self.state.dir), backend)))
     }
 
     fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {

@@ -20,7 +20,7 @@ use crate::{
     BatchReader, BlockingPool, CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get,
     HealthProblem, HeldRows, LogMark, PoolHandle, PooledScanner, Quarantine, ReadVersion,
     RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner, Storage, StorageError,
-    StorageFuture, Table,
+    StorageFuture, Table, Verifier,
     direct_write::{self, LockedTable},
 };
 
@@ -97,6 +97,9 @@ pub trait DirectBackend: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// [`Storage::quarantine`].
     fn quarantine(&self) -> Arc<dyn Quarantine>;
+
+    /// [`Storage::verifier`].
+    fn verifier(&self) -> Arc<dyn Verifier>;
 
     /// [`Storage::gauges`].
     fn gauges(&self) -> Vec<(&'static str, f64)>;
@@ -319,6 +322,10 @@ impl<B: DirectBackend> Storage for DirectStore<B> {
 
     fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
         Some(self.backend.quarantine())
+    }
+
+    fn verifier(&self) -> Option<Arc<dyn Verifier>> {
+        Some(self.backend.verifier())
     }
 
     fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {

@@ -11,7 +11,7 @@ use tsd_series_index::SeriesIndex;
 use crate::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, HeldRows,
     LogMark, Operation, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock,
-    SeriesRead, SeriesScanner, Storage, StorageError, Table,
+    SeriesRead, SeriesScanner, Storage, StorageError, Table, Verifier,
 };
 
 /// Runs around every call of a [`HookedStorage`].
@@ -207,6 +207,10 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
 
     fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
         self.inner.quarantine()
+    }
+
+    fn verifier(&self) -> Option<Arc<dyn Verifier>> {
+        self.inner.verifier()
     }
 
     fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {

@@ -32,6 +32,7 @@ mod pooled_scanner;
 mod quarantine;
 mod series_read;
 mod storage;
+mod verify;
 
 pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef, decode_family};
 pub use blocking_pool::{BlockingPool, JobPriority, PoolHandle};
@@ -71,3 +72,4 @@ pub use storage::{
     BoxFuture, Column, Delete, Get, ReadVersion, RowRewrite, RowScanner, Scan, Storage,
     StorageFuture, Table,
 };
+pub use verify::{RepairAction, Verifier, VerifyFinding, VerifyRun};

@@ -8,6 +8,7 @@ use tsd_series_index::SeriesIndex;
 
 use crate::{
     CellBatch, HealthProblem, Quarantine, RowFilter, SeriesRead, SeriesScanner, StorageError,
+    Verifier,
 };
 
 /// A boxed future; it makes the trait usable as `dyn Storage`.
@@ -283,6 +284,11 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
 
     /// The damaged files that the store has quarantined; `None` if it quarantines none.
     fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
+        None
+    }
+
+    /// What verifies the files of the store; `None` if it keeps none of its own.
+    fn verifier(&self) -> Option<Arc<dyn Verifier>> {
         None
     }
 

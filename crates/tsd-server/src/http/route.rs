@@ -61,13 +61,15 @@ pub(crate) enum Route {
     DieDieDie,
     /// `/api/quarantine`, which OpenTSDB does not have.
     Quarantine,
+    /// `/api/verify`, which OpenTSDB does not have.
+    Verify,
     /// Anything else.
     Unknown,
 }
 
 impl Route {
     /// Every route with its label, in the order of the discriminants.
-    pub(crate) const ALL: [(Self, &'static str); 25] = [
+    pub(crate) const ALL: [(Self, &'static str); 26] = [
         (Self::Put, "api/put"),
         (Self::Rollup, "api/rollup"),
         (Self::Histogram, "api/histogram"),
@@ -92,6 +94,7 @@ impl Route {
         (Self::LegacyAggregators, "aggregators"),
         (Self::DieDieDie, "diediedie"),
         (Self::Quarantine, "api/quarantine"),
+        (Self::Verify, "api/verify"),
         (Self::Unknown, "unknown"),
     ];
 
@@ -115,7 +118,8 @@ impl Route {
             | Self::Version
             | Self::Aggregators
             | Self::DropCaches
-            | Self::Quarantine => config.api_enabled,
+            | Self::Quarantine
+            | Self::Verify => config.api_enabled,
             Self::Home | Self::LegacySuggest => config.ui_enabled && reads,
             Self::LegacyStats | Self::LegacyVersion | Self::LegacyAggregators => config.ui_enabled,
             Self::DieDieDie => config.ui_enabled && !config.no_diediedie,

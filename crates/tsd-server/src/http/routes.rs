@@ -11,6 +11,7 @@ mod query_list;
 mod search;
 mod suggest;
 mod uid;
+pub(crate) mod verify;
 
 use tsd_protocol::ApiError;
 
@@ -43,6 +44,7 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::Metrics => home::metrics(&request),
         Route::DieDieDie => home::diediedie(&request),
         Route::Quarantine => quarantine::quarantine(&request).await,
+        Route::Verify => verify::verify(&request).await,
         Route::Unknown => Err(ApiError::endpoint_not_found().into()),
     }
 }

@@ -30,6 +30,8 @@ fn admin_requests() -> Vec<(Method, String, &'static str)> {
         (Method::DELETE, "/api/annotations?start_time=1356998400", ""),
         (Method::DELETE, "/api/stats/query?id=1", ""),
         (Method::POST, "/api/quarantine/accept", r#"{"files":[]}"#),
+        (Method::POST, "/api/verify", r#"{"repair":false}"#),
+        (Method::POST, "/api/verify/stop", ""),
         (Method::GET, "/diediedie", ""),
         (Method::POST, "/diediedie", ""),
     ]
@@ -75,7 +77,7 @@ async fn administration_is_refused_to_other_peers() {
         });
         line.unwrap().split(' ').nth(2).unwrap().to_owned()
     };
-    assert_eq!((forbidden("http"), forbidden("telnet")), ("17".to_owned(), "2".to_owned()));
+    assert_eq!((forbidden("http"), forbidden("telnet")), ("19".to_owned(), "2".to_owned()));
 }
 
 #[tokio::test]

@@ -18,6 +18,8 @@ const NAME: &str = "manifest";
 const COPY_NAME: &str = "manifest.copy";
 /// Added to a name until the file is durable.
 const NEW_SUFFIX: &str = ".new";
+/// Added to the name of a file that was replaced because it could not be read.
+const DAMAGED_SUFFIX: &str = ".damaged";
 const MAGIC: &[u8; 8] = b"SLTMANI\x01";
 /// Edits are kept at least up to this size.
 const EDIT_BYTES: u64 = 64 << 10;
@@ -86,7 +88,105 @@ fn read_newest(dir: &dyn StoreDir) -> Result<Option<Contents>, PartError> {
     }
 }
 
+/// One of the files of a manifest: its name, and the number after its last record or why it cannot be read.
+pub(crate) type ManifestCopy = (String, Result<u64, PartError>);
+
+/// What the files of a manifest say. Nothing is changed.
+#[derive(Debug)]
+pub(crate) struct ManifestCopies {
+    /// Each file, whether it can be read or not.
+    pub(crate) copies: Vec<ManifestCopy>,
+    /// The newest state, if one can be read.
+    pub(crate) newest: Option<(PartLayout, ManifestState)>,
+}
+
+/// Reads both files of the manifest in a directory; `None` if there are neither of them nor parts.
+pub(crate) fn read_copies(dir: &dyn StoreDir) -> Result<Option<ManifestCopies>, PartError> {
+    let names = dir.list().map_err(PartError::io("list", dir.path()))?;
+    let is_manifest = |name: &String| name == NAME || name == COPY_NAME;
+    if !names.iter().any(|name| is_manifest(name) || crate::store::part_number(name).is_some()) {
+        return Ok(None);
+    }
+    let mut read = ManifestCopies { copies: Vec::new(), newest: None };
+    let mut newest: Option<Contents> = None;
+    for name in [NAME, COPY_NAME] {
+        let path = dir.path().join(name).display().to_string();
+        let contents = if names.iter().any(|n| n == name) {
+            Contents::read_file(dir, name)
+        } else {
+            let what = "it is missing";
+            Err(PartError::Damaged { file: path.as_str().into(), offset: 0, what })
+        };
+        match contents {
+            Ok(contents) => {
+                read.copies.push((path, Ok(contents.next_number)));
+                if newest.as_ref().is_none_or(|newest| newest.next_number < contents.next_number) {
+                    newest = Some(contents);
+                }
+            }
+            // Of one file a flipped byte; of both it is another version.
+            Err(error) if error.is_damage() || matches!(error, PartError::Unsupported { .. }) => {
+                read.copies.push((path, Err(error)));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if newest.is_none() {
+        let unsupported = |(_, copy): &ManifestCopy| match copy {
+            Err(error @ PartError::Unsupported { .. }) => Some(error.clone()),
+            _ => None,
+        };
+        if let Some(error) = read.copies.iter().find_map(unsupported) {
+            return Err(error);
+        }
+    }
+    read.newest = newest.map(|contents| (contents.layout, contents.state));
+    Ok(Some(read))
+}
+
 impl ManifestFile {
+    /// Reads the files again; `None` after an error, when the next change writes them anew.
+    pub(crate) fn read_again(&self) -> Result<Option<ManifestCopies>, PartError> {
+        if self.files.is_none() {
+            return Ok(None);
+        }
+        read_copies(&*self.dir)
+    }
+
+    /// Number of the next record.
+    pub(crate) const fn next_number(&self) -> u64 {
+        self.number
+    }
+
+    /// Writes the manifest of a directory whose files of it cannot be read; they get other names.
+    pub(crate) fn replace_damaged(
+        dir: Arc<dyn StoreDir>,
+        layout: PartLayout,
+        state: &ManifestEdit,
+    ) -> Result<(), PartError> {
+        let names = dir.list().map_err(PartError::io("list", dir.path()))?;
+        for name in [NAME, COPY_NAME].into_iter().filter(|name| names.iter().any(|n| n == name)) {
+            let path = dir.path().join(name);
+            let kept = format!("{name}{DAMAGED_SUFFIX}");
+            dir.rename(name, &kept).map_err(PartError::io("rename", &path))?;
+        }
+        let mut file = Self {
+            dir,
+            layout,
+            state: ManifestState::default(),
+            number: 1,
+            files: None,
+            written_bytes: 0,
+        };
+        file.commit(state)
+    }
+
+    /// Writes both files anew.
+    pub(crate) fn write_anew(&mut self) -> Result<(), PartError> {
+        let state = self.state.clone();
+        self.rewrite(&state)
+    }
+
     /// Opens the manifest and makes what it says durable; creates one in a directory without parts.
     ///
     /// An edit whose write was cut short is as if it had never been.

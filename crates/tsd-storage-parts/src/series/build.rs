@@ -14,6 +14,7 @@ use std::{
 };
 
 use tsd_model::BaseTime;
+use tsd_storage::StorageError;
 
 use super::TableSeries;
 use crate::{
@@ -63,6 +64,14 @@ impl Build {
             .spawn(move || run(&table, &series, &stopped))?;
         Ok(Self { stop, thread: Some(thread) })
     }
+}
+
+/// Builds an index again that lacks rows or has wrong entries. Queries scan meanwhile.
+pub(crate) fn rebuild(table: &PartStore, series: &TableSeries) -> Result<(), StorageError> {
+    series.index.set_complete(false);
+    series.index.restore_postings();
+    read_all(table, series, &AtomicBool::new(false))?;
+    series.complete()
 }
 
 fn run(table: &PartStore, series: &TableSeries, stop: &AtomicBool) {

@@ -55,6 +55,11 @@ impl PartTable {
         gauges
     }
 
+    /// The index of the series, if the table has one.
+    pub(crate) const fn series(&self) -> Option<&Arc<TableSeries>> {
+        self.series.as_ref()
+    }
+
     pub(crate) const fn store(&self) -> &Arc<PartStore> {
         &self.store
     }

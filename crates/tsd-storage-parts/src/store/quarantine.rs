@@ -6,11 +6,15 @@
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
+use tsd_storage::StoreDir;
+
 use super::{PartStore, aside_name, lock, loss_name, part_name, shown_name};
 use crate::{
     error::PartError,
+    layout::PartLayout,
     manifest::{FileRecord, ManifestEdit, ManifestState, QuarantineRecord, SectionRecord},
     part::Part,
+    resources::PartResources,
     salvage::{SectionLoss, assess_section, copy_section},
     writer::PartWriter,
 };
@@ -81,6 +85,22 @@ impl PartStore {
         }])
     }
 
+    /// Quarantines a section of a file, if it is live.
+    ///
+    /// # Errors
+    ///
+    /// An error of the disk: the section stays live.
+    pub(crate) fn quarantine_section(
+        &self,
+        number: u64,
+        section: u32,
+        what: &str,
+    ) -> Result<bool, PartError> {
+        let Some(part) = self.live_part(number) else { return Ok(false) };
+        let (file, what) = (part.record(), what.to_owned());
+        self.quarantine_files(&[DamagedFile { file, what, section: Some(section) }])
+    }
+
     /// Quarantines those of the sections that are live; false if none is. Several readers may find the
     /// same damage: the sections of the first record must stay.
     pub(crate) fn quarantine_files(&self, damaged: &[DamagedFile]) -> Result<bool, PartError> {
@@ -142,37 +162,13 @@ impl PartStore {
 
     fn assess(&self, record: &QuarantineRecord) -> Result<Option<SectionLoss>, PartError> {
         let Some(part) = self.damaged_part(record)? else { return Ok(None) };
-        let mut loss = SectionLoss::default();
-        for section in &record.sections {
-            loss.add(assess_section(&part, section.index as usize, &mut || Ok(()))?);
-        }
-        Ok(Some(loss))
+        assess_sections(&part, &record.sections).map(Some)
     }
 
     /// The file of a record, live or in quarantine; `None` if it is missing or has no intact footer.
     fn damaged_part(&self, record: &QuarantineRecord) -> Result<Option<Arc<Part>>, PartError> {
-        let number = record.file;
-        let live = lock(&self.state).parts.get(&number).cloned();
-        let mut found = live;
-        // It is moved when its last reader is done.
-        for name in [aside_name(number), part_name(number), aside_name(number)] {
-            if found.is_some() {
-                break;
-            }
-            match Part::open_named(&self.dir, &self.resources, (number, name), None) {
-                Ok(part) => found = Some(Arc::new(part)),
-                Err(PartError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                Err(error) if error.is_damage() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let is_of = |part: &Arc<Part>| {
-            let infos = part.sections();
-            record.sections.iter().all(|section| {
-                infos.get(section.index as usize).is_some_and(|info| info.span == section.span)
-            })
-        };
-        Ok(found.filter(|part| part.layout() == self.layout && is_of(part)))
+        let live = lock(&self.state).parts.get(&record.file).cloned();
+        find_damaged(&self.dir, &self.resources, self.layout, record, live)
     }
 
     /// Accepts the loss of what is damaged of a file: from then on reads return what is left. What is
@@ -224,21 +220,31 @@ impl PartStore {
 
     /// Copies what is intact of the damaged sections of a file to a new part.
     fn salvage(&self, record: &QuarantineRecord) -> Result<SalvagedPart, PartError> {
-        let nothing = SalvagedPart { part: None, sections: Vec::new(), loss: None };
-        let Some(source) = self.damaged_part(record)? else { return Ok(nothing) };
-        let sources = || record.sections.iter().map(|section| section.index as usize);
+        match self.damaged_part(record)? {
+            Some(source) => self.copy_sections(&source, &record.sections),
+            None => Ok(SalvagedPart { part: None, sections: Vec::new(), loss: None }),
+        }
+    }
+
+    /// Copies what is intact of sections of a part to a new one.
+    fn copy_sections(
+        &self,
+        source: &Part,
+        copied: &[SectionRecord],
+    ) -> Result<SalvagedPart, PartError> {
+        let sources = || copied.iter().map(|section| section.index as usize);
         let bytes: u64 = sources().map(|index| source.section_bytes(index)).sum();
         // Held until the copy is written. It takes the place of the damaged file.
         let _permit = self.resources.promise(bytes + OUTPUT_EXTRA_BYTES, true)?;
-        let first = record.sections.iter().map(|section| section.sequences.0).min();
-        let last = record.sections.iter().map(|section| section.sequences.1).max();
+        let first = copied.iter().map(|section| section.sequences.0).min();
+        let last = copied.iter().map(|section| section.sequences.1).max();
         let sequences = (first.unwrap_or_default(), last.unwrap_or_default());
         let mut loss = SectionLoss::default();
         let part = self.write_part(|number| {
             let name = part_name(number);
             let mut writer = PartWriter::create(&*self.dir, &name, self.layout, sequences)?;
             for index in sources() {
-                loss.add(copy_section(&source, index, &mut writer)?);
+                loss.add(copy_section(source, index, &mut writer)?);
             }
             writer.finish()
         })?;
@@ -246,16 +252,86 @@ impl PartStore {
         let sections: Vec<SectionRecord> = (0..)
             .zip(&infos)
             .filter_map(|(index, info)| {
-                let damaged = record.sections.iter().find(|section| section.span == info.span)?;
+                let damaged = copied.iter().find(|section| section.span == info.span)?;
                 Some(SectionRecord { file: part.number(), index, ..*damaged })
             })
             .collect();
-        if sections.is_empty() {
+        let is_empty = sections.is_empty();
+        if is_empty {
             part.retire();
-            return Ok(SalvagedPart { loss: Some(loss), ..nothing });
         }
-        Ok(SalvagedPart { part: Some(part), sections, loss: Some(loss) })
+        Ok(SalvagedPart { part: (!is_empty).then_some(part), sections, loss: Some(loss) })
     }
+
+    /// Copies the live sections of a part to a new one, which takes its place: the part is open, but its
+    /// file could not be opened again. Returns false if it is not live, or not intact otherwise.
+    ///
+    /// # Errors
+    ///
+    /// An error of the disk.
+    pub(crate) fn copy_part(&self, number: u64) -> Result<bool, PartError> {
+        let live = lock(&self.state).parts.get(&number).cloned();
+        let Some(source) = live else { return Ok(false) };
+        let copied = lock(&self.manifest).state().sections_of(number);
+        let SalvagedPart { part, sections, loss } = self.copy_sections(&source, &copied)?;
+        let edit = ManifestEdit {
+            files: part.iter().map(|part| part.record()).collect(),
+            removed: copied.iter().map(|section| (section.file, section.index)).collect(),
+            sections,
+            ..ManifestEdit::default()
+        };
+        let is_whole = loss.is_some_and(|loss| loss.blocks == 0);
+        let is_expected = |state: &ManifestState| is_whole && state.sections_of(number) == copied;
+        let is_done = self.commit_if(is_expected, &edit, part.clone(), |_| {})?;
+        if let Some(part) = part.filter(|_| !is_done) {
+            part.retire();
+        }
+        Ok(is_done)
+    }
+}
+
+/// What is lost of sections of a part.
+pub(crate) fn assess_sections(
+    part: &Part,
+    sections: &[SectionRecord],
+) -> Result<SectionLoss, PartError> {
+    let mut loss = SectionLoss::default();
+    for section in sections {
+        loss.add(assess_section(part, section.index as usize, &mut || Ok(()))?);
+    }
+    Ok(loss)
+}
+
+/// The file of a record, if it is open `live`, or else by its names; `None` if it is missing or has no
+/// intact footer.
+pub(crate) fn find_damaged(
+    dir: &Arc<dyn StoreDir>,
+    resources: &Arc<PartResources>,
+    layout: PartLayout,
+    record: &QuarantineRecord,
+    live: Option<Arc<Part>>,
+) -> Result<Option<Arc<Part>>, PartError> {
+    let number = record.file;
+    let mut found = live;
+    // It is moved when its last reader is done.
+    for name in [aside_name(number), part_name(number), aside_name(number)] {
+        if found.is_some() {
+            break;
+        }
+        match Part::open_named(dir, resources, (number, name), None) {
+            Ok(part) => found = Some(Arc::new(part)),
+            Err(PartError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let is_of = |part: &Arc<Part>| {
+        let infos = part.sections();
+        record.sections.iter().all(|section| {
+            infos.get(section.index as usize).is_some_and(|info| info.span == section.span)
+        })
+    };
+    Ok(found.filter(|part| part.layout() == layout && is_of(part)))
 }
 
 impl DamagedFile {

@@ -1,6 +1,6 @@
 //! Verifies the whole log before any record is used.
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeMap, convert::Infallible, io};
 
 use super::{
     record::RecordHeader,
@@ -56,6 +56,17 @@ pub(crate) struct TornWrite {
 
 /// Reads all segments. Changes nothing; damage is part of the result, not an error.
 pub(crate) fn verify(dir: &dyn LogDir) -> io::Result<VerifiedLog> {
+    match verify_with(dir, &mut |_| Ok::<(), Infallible>(()))? {
+        Ok(verified) => Ok(verified),
+        Err(never) => match never {},
+    }
+}
+
+/// As [`verify`]. `each` gets the bytes of each segment after it was read; its error ends the verification.
+pub(crate) fn verify_with<E>(
+    dir: &dyn LogDir,
+    each: &mut dyn FnMut(u64) -> Result<(), E>,
+) -> io::Result<Result<VerifiedLog, E>> {
     let mut headers = BTreeMap::new();
     for segment in dir.list()?.iter().filter_map(|name| segment_of_name(name)) {
         let bytes = dir.read(&segment_name(segment), 0, SEGMENT_HEADER)?;
@@ -71,11 +82,15 @@ pub(crate) fn verify(dir: &dyn LogDir) -> io::Result<VerifiedLog> {
     let chain = verifier.chain(headers)?;
     for link in &chain {
         verifier.segment(link)?;
+        let len = verifier.result.segments.last().map_or(0, |segment| segment.len as u64);
+        if let Err(ended) = each(len) {
+            return Ok(Err(ended));
+        }
     }
     let first = verifier.result.segments.first();
     verifier.result.first_sequence = first.and_then(|first| first.first_sequence);
     verifier.result.next_sequence = verifier.expected.unwrap_or(1);
-    Ok(verifier.result)
+    Ok(Ok(verifier.result))
 }
 
 /// A segment of the chain.

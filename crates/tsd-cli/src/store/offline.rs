@@ -1,0 +1,95 @@
+//! Verification of a data directory that no daemon has open.
+
+use std::{path::PathBuf, sync::Arc};
+
+use tsd_model::TableSchema;
+use tsd_storage::{
+    DirectBackend as _, DiskSpace, RepairAction, StorageError, Table, Verifier, VerifyRun,
+};
+use tsd_storage_embedded::{EmbeddedTables, rebuild_manifest, recorded_log_mark, verify_directory};
+use tsd_storage_wal::verify_log;
+
+use crate::{
+    config::{Config, EngineKind, Settings},
+    data_directory::DataDirectory,
+    store::embedded_config,
+};
+
+/// Verifies the files as they are: the store is not opened, since that restores and quarantines some.
+#[derive(Debug)]
+pub(crate) struct DirectoryVerifier {
+    store: PathBuf,
+    log: PathBuf,
+    data: Table,
+    schema: TableSchema,
+    settings: Settings,
+    // Locked until it is dropped.
+    directory: DataDirectory,
+}
+
+impl DirectoryVerifier {
+    /// Locks the data directory.
+    pub(crate) fn open(config: &Config, settings: &Settings) -> anyhow::Result<Self> {
+        match settings.storage.engine {
+            EngineKind::Embedded => {}
+            EngineKind::Memory => anyhow::bail!("the store in memory has no files"),
+            EngineKind::HBase => anyhow::bail!(
+                "the points are in HBase, which has its own tools (hbase hbck); tsdb verify is for the embedded store"
+            ),
+        }
+        let directory = DataDirectory::prepare(&settings.storage, config, false)?;
+        Ok(Self {
+            store: directory.store(),
+            log: directory.log(),
+            data: settings.engine.tables.data.clone(),
+            schema: directory.schema(),
+            settings: settings.clone(),
+            directory,
+        })
+    }
+
+    /// Opens the store without its log, for repairs. Manifests of which no copy can be read must be made first.
+    pub(crate) fn open_store(&self) -> Result<OpenedStore, StorageError> {
+        let reserve = self.settings.storage.reserve_bytes;
+        let space = Arc::new(DiskSpace::new(self.directory.path(), reserve));
+        let tables =
+            EmbeddedTables::open(&embedded_config(&self.settings, &self.directory, &space))?;
+        Ok(OpenedStore { tables })
+    }
+}
+
+impl Verifier for DirectoryVerifier {
+    fn verify(&self, run: &VerifyRun) -> Result<(), StorageError> {
+        verify_log(&self.log, &recorded_log_mark(&self.store)?, run)?;
+        verify_directory(&self.store, &self.data, self.schema, run)
+    }
+
+    /// Only what must be done before the store is opened; the rest is that of the open store.
+    fn repair(&self, action: &RepairAction) -> Result<(), StorageError> {
+        match action {
+            RepairAction::RebuildManifest { table } => rebuild_manifest(&self.store, table),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The store without its log.
+#[derive(Debug)]
+pub(crate) struct OpenedStore {
+    tables: EmbeddedTables,
+}
+
+impl OpenedStore {
+    /// What verifies and repairs it.
+    pub(crate) fn verifier(&self) -> Arc<dyn Verifier> {
+        self.tables.verifier()
+    }
+}
+
+impl Drop for OpenedStore {
+    fn drop(&mut self) {
+        self.tables.stop();
+        // Its files are unlocked when the process ends, too.
+        let _ = self.tables.release();
+    }
+}

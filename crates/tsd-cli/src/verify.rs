@@ -1,0 +1,253 @@
+//! `tsdb verify`: checks all files of the store, and repairs them.
+
+use std::{
+    fmt::Write as _,
+    io::{IsTerminal, stderr},
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow, ensure};
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+use tsd_engine::{RepairOutcome, Verification, VerificationFinding, VerificationStatus};
+use tsd_server::verification_json;
+use tsd_storage::Verifier;
+
+use crate::{
+    args::VerifyArgs, daemon_client::DaemonClient, daemon_in_the_way, prepare, print_lines,
+    runtime, store::offline::DirectoryVerifier,
+};
+
+/// How often the progress is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Time between two lines of progress, without a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Runs the command: on the daemon that has the directory open, or on the directory.
+pub(crate) fn main(args: &VerifyArgs) -> ExitCode {
+    match run(args) {
+        Ok(result) => {
+            let text = if args.json { format!("{result:#}\n") } else { describe(&result, args) };
+            print_lines(&text);
+            ExitCode::from(u8::from(is_damaged(&result)))
+        }
+        Err(error) => {
+            eprintln!("tsdb: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &VerifyArgs) -> anyhow::Result<Value> {
+    let repairs = args.repair && args.yes;
+    let by_daemon = |client| runtime()?.block_on(verify_by_daemon(client, repairs));
+    if let Some(url) = &args.url {
+        return by_daemon(DaemonClient::new(url)?);
+    }
+    let (config, settings) = prepare(args.config()?)?;
+    match DirectoryVerifier::open(&config, &settings) {
+        Ok(directory) => verify_directory(directory, repairs),
+        Err(error) => by_daemon(daemon_in_the_way(error, "verifying")?),
+    }
+}
+
+async fn verify_by_daemon(mut daemon: DaemonClient, repairs: bool) -> anyhow::Result<Value> {
+    let body = json!({ "repair": repairs }).to_string();
+    let started = daemon.post("/api/verify", body).await?;
+    let authority = daemon.authority().to_owned();
+    ensure!(started.status == 200, "{authority}: {}", started.error_text());
+    let mut progress = Progress::new();
+    loop {
+        let response = daemon.get("/api/verify").await?;
+        ensure!(response.status == 200, "{authority}: {}", response.error_text());
+        let status = serde_json::from_slice(&response.body).context("the response is no JSON")?;
+        if let Some(result) = progress.ended(status)? {
+            return Ok(result);
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Verifies the directory; with damage and `repairs`, opens the store and repairs it.
+fn verify_directory(directory: DirectoryVerifier, repairs: bool) -> anyhow::Result<Value> {
+    let directory = Arc::new(directory);
+    let verifier = Arc::<DirectoryVerifier>::clone(&directory);
+    // Manifests that cannot be read are made before the store is opened.
+    let found = watch(verifier, repairs)?;
+    let has_failed =
+        |found: &VerificationFinding| matches!(found.outcome, RepairOutcome::Failed(_));
+    let needs_store = found.findings.iter().any(|found| found.finding.action.is_some());
+    // Without its manifests the store cannot be opened.
+    if !repairs || !needs_store || found.findings.iter().any(has_failed) {
+        return Ok(verification_json(&found));
+    }
+    let store = directory.open_store()?;
+    let repaired = watch(store.verifier(), true)?;
+    drop(store);
+    Ok(verification_json(&merged(found, &repaired)))
+}
+
+/// The first findings with the outcomes of the repair of the open store. What is not found again was restored
+/// when it was opened.
+fn merged(mut found: VerificationStatus, repaired: &VerificationStatus) -> VerificationStatus {
+    for first in &mut found.findings {
+        first.outcome = RepairOutcome::Open;
+        if first.finding.action.is_none() {
+            continue;
+        }
+        let again = repaired.findings.iter().filter(|other| is_same_file(other, first));
+        let open = again.map(|other| &other.outcome).find(|o| **o != RepairOutcome::Repaired);
+        first.outcome = open.cloned().unwrap_or(RepairOutcome::Repaired);
+    }
+    // What was found only when the store was open.
+    for other in &repaired.findings {
+        if !found.findings.iter().any(|first| is_same_file(first, other)) {
+            found.found += 1;
+            found.findings.push(other.clone());
+        }
+    }
+    found.stage = repaired.stage.clone();
+    found
+}
+
+/// True if both are of one file; one in quarantine has another name.
+fn is_same_file(a: &VerificationFinding, b: &VerificationFinding) -> bool {
+    let name = |found: &VerificationFinding| {
+        let file = &found.finding.file;
+        file.strip_suffix(".damaged").unwrap_or(file).to_owned()
+    };
+    name(a) == name(b)
+}
+
+fn watch(verifier: Arc<dyn Verifier>, repairs: bool) -> anyhow::Result<VerificationStatus> {
+    let verification = Verification::start(verifier, repairs, false, || {})?;
+    let mut progress = Progress::new();
+    loop {
+        let status = verification.status();
+        if progress.ended(verification_json(&status))?.is_some() {
+            return Ok(status);
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+fn findings(result: &Value) -> Vec<Value> {
+    result.get("findings").and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+fn is_repaired(finding: &Value) -> bool {
+    finding.get("repaired").and_then(Value::as_bool).unwrap_or_default()
+}
+
+/// True if something is damaged and was not repaired.
+fn is_damaged(result: &Value) -> bool {
+    let listed = findings(result);
+    let found = result.get("found").and_then(Value::as_u64).unwrap_or_default();
+    !listed.iter().all(is_repaired) || found > listed.len() as u64
+}
+
+/// Shows how far it is: a bar on a terminal, else a line from time to time.
+struct Progress {
+    bar: ProgressBar,
+    is_terminal: bool,
+    next_line: Instant,
+}
+
+impl Progress {
+    fn new() -> Self {
+        let is_terminal = stderr().is_terminal();
+        let bar = ProgressBar::new(0);
+        bar.set_draw_target(if is_terminal {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        });
+        let template =
+            "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self { bar, is_terminal, next_line: Instant::now() + LINE_INTERVAL }
+    }
+
+    /// Takes a status; returns it if it is the last one.
+    fn ended(&mut self, status: Value) -> anyhow::Result<Option<Value>> {
+        let number = |field| status.get(field).and_then(Value::as_u64).unwrap_or_default();
+        let (bytes, total) = (number("bytes"), number("totalBytes"));
+        self.bar.set_length(total);
+        self.bar.set_position(bytes);
+        match status.get("state").and_then(Value::as_str).unwrap_or_default() {
+            "done" => {
+                self.bar.finish_and_clear();
+                Ok(Some(status))
+            }
+            "failed" => {
+                self.bar.finish_and_clear();
+                let error = status.get("error").and_then(Value::as_str).unwrap_or_default();
+                Err(anyhow!("the verification did not complete: {error}"))
+            }
+            state => {
+                if !self.is_terminal && Instant::now() >= self.next_line {
+                    self.next_line = Instant::now() + LINE_INTERVAL;
+                    let secs = status.get("seconds").and_then(Value::as_f64).unwrap_or_default();
+                    let rate = bytes as f64 / secs.max(0.001);
+                    eprintln!(
+                        "{state}: {} of {}, {}/s, {:.0} s left, {} found",
+                        HumanBytes(bytes),
+                        HumanBytes(total),
+                        HumanBytes(rate as u64),
+                        total.saturating_sub(bytes) as f64 / rate.max(1.0),
+                        number("found")
+                    );
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// The result for people.
+fn describe(result: &Value, args: &VerifyArgs) -> String {
+    let mut out = String::new();
+    let findings = findings(result);
+    for finding in &findings {
+        let text = |field: &str| finding.get(field).and_then(Value::as_str);
+        let _ = writeln!(out, "{}", text("file").unwrap_or_default());
+        let _ = writeln!(out, "  damage  {}", text("damage").unwrap_or_default());
+        let _ = writeln!(out, "  cost    {}", text("cost").unwrap_or_default());
+        let action = text("action").unwrap_or("none of this command");
+        let _ = writeln!(out, "  repair  {action}");
+        if let Some(error) = text("error") {
+            let _ = writeln!(out, "  result  failed: {error}");
+        } else if is_repaired(finding) {
+            let _ = writeln!(out, "  result  done");
+        }
+    }
+    let number = |field| result.get(field).and_then(Value::as_u64).unwrap_or_default();
+    let found = number("found");
+    if found > findings.len() as u64 {
+        let _ = writeln!(out, "and {} more", found - findings.len() as u64);
+    }
+    let secs = result.get("seconds").and_then(Value::as_f64).unwrap_or_default();
+    let read = format!("{} read in {secs:.1} s", HumanBytes(number("bytes")));
+    let _ = match (found, args.repair, args.yes) {
+        (0, ..) => writeln!(out, "No damage found: {read}."),
+        (_, true, true) => writeln!(out, "{found} damaged, {read}."),
+        (_, true, false) => {
+            writeln!(
+                out,
+                "{found} damaged, {read}. Nothing was changed: --yes does what is listed."
+            )
+        }
+        _ => writeln!(out, "{found} damaged, {read}. Nothing was changed: see --repair."),
+    };
+    out
+}
