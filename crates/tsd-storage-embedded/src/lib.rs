@@ -12,6 +12,7 @@
 
 mod config;
 mod quarantine;
+mod restored;
 mod storage;
 mod verifier;
 
@@ -19,6 +20,7 @@ mod verifier;
 mod tests;
 
 pub use config::{EmbeddedConfig, EmbeddedTable, TableKind};
+pub use restored::verify_restored;
 pub use storage::{EmbeddedStorage, EmbeddedTables};
 pub use verifier::{rebuild_manifest, recorded_log_mark, verify_directory};
 

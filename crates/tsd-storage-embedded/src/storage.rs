@@ -1,11 +1,11 @@
 //! The tables of both kinds behind the storage traits.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use tsd_storage::{
-    ClockMs, DirectBackend, DirectStore, DirectTable, HealthProblem, HeldRows, LogMark, Quarantine,
-    StorageError, Table, Verifier,
+    ClockMs, DirectBackend, DirectStore, DirectTable, HealthProblem, HeldRows, LogMark,
+    PinnedFiles, Quarantine, StorageError, Table, Verifier,
 };
 use tsd_storage_lsm::{LsmConfig, LsmTables};
 use tsd_storage_parts::{PartLayout, PartStorageConfig, PartTableSpec, PartTables};
@@ -15,6 +15,8 @@ use crate::{EmbeddedConfig, TableKind, quarantine::BothQuarantines, verifier::Bo
 /// The embedded store. The rows of its tables are flushed by one log.
 pub type EmbeddedStorage = DirectStore<EmbeddedTables>;
 
+/// The directory of a store below a data directory, as snapshots have it.
+pub(crate) const STORE: &str = "store";
 /// Directories of the two kinds of tables.
 pub(crate) const POINTS: &str = "points";
 pub(crate) const CELLS: &str = "cells";
@@ -28,6 +30,7 @@ const CELLS_FILES_PART: usize = 4;
 /// Tables of points and small tables.
 #[derive(Debug)]
 pub struct EmbeddedTables {
+    dir: PathBuf,
     points: PartTables,
     cells: LsmTables,
 }
@@ -119,7 +122,7 @@ impl DirectBackend for EmbeddedTables {
             space: Arc::clone(&config.space),
             clock,
         })?;
-        Ok(Self { points, cells })
+        Ok(Self { dir: config.dir.clone(), points, cells })
     }
 
     fn options(config: &EmbeddedConfig) -> (usize, ClockMs) {
@@ -156,6 +159,17 @@ impl DirectBackend for EmbeddedTables {
     fn verifier(&self) -> Arc<dyn Verifier> {
         let (points, cells) = (self.points.verifier(), self.cells.verifier());
         Arc::new(BothVerifiers { points, cells })
+    }
+
+    fn pin_files(&self) -> Result<PinnedFiles, StorageError> {
+        let mut pinned = PinnedFiles::default();
+        self.dir.clone_into(&mut pinned.root);
+        // Small tables first: the parts that are pinned then have no UID that these lack, even if rows
+        // were flushed in between.
+        let (cells, points) = (self.cells.pin_files()?, self.points.pin_files()?);
+        pinned.add(&format!("{STORE}/{CELLS}"), cells);
+        pinned.add(&format!("{STORE}/{POINTS}"), points);
+        Ok(pinned)
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -7,10 +7,13 @@ use std::sync::{
 
 use bytes::Bytes;
 use tsd_model::{Family, TableSchema};
-use tsd_storage::{CellBatch, CellRef, FlushTarget, Get, LogMark, Storage, Table, conformance};
+use tsd_storage::{
+    CellBatch, CellRef, FlushTarget, Get, LogMark, PinnedFiles, SnapshotList, SnapshotProgress,
+    SnapshotRequest, SnapshotTarget, Storage, Table, conformance,
+};
 use tsd_storage_wal::{WalConfig, WalStorage};
 
-use crate::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable, TableKind};
+use crate::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable, TableKind, verify_restored};
 
 /// On a memory file system if there is one: on a busy disk each of the many small writes would wait for
 /// its syncs.
@@ -76,6 +79,83 @@ async fn a_restart_keeps_rows_the_mark_of_the_log_and_tables_that_are_not_config
         assert_eq!(store.log_mark().await.unwrap(), LogMark::Recorded(row.clone()));
         store.close().await.unwrap();
     }
+}
+
+/// Takes the files of a store while rows of both tables are put: what the snapshot has of one table it has
+/// of the other, and nothing that was put before it is missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pinned_files_are_of_one_moment_between_two_memtables() {
+    let dir = new_dir();
+    let backend = Arc::new(open(&dir.path().join("store"), tables()));
+    // Each put is nearly a memtable of its own.
+    let config = WalConfig { memtable_bytes: 4_000, ..WalConfig::new(dir.path().join("log")) };
+    let store = Arc::new(WalStorage::open(config, backend).await.unwrap().0);
+    let done = Arc::new(AtomicU32::new(0));
+    let writer = {
+        let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+        tokio::spawn(async move {
+            for number in 0..400_u32 {
+                // As UIDs: the name first, then what uses it.
+                for table in conformance::tables().iter().rev() {
+                    put(&*store, table, number).await;
+                }
+                done.store(number + 1, Ordering::SeqCst);
+            }
+        })
+    };
+    for number in 0..6 {
+        let before = done.load(Ordering::SeqCst);
+        while done.load(Ordering::SeqCst) == before && !writer.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        let before = done.load(Ordering::SeqCst);
+        let pinned = store.pin_files().await.unwrap();
+        let target = dir.path().join(format!("snapshot-{number}"));
+        let restored = write_and_restore(&pinned, &target);
+        drop(pinned);
+        let restored = open(&restored.join("store"), tables());
+        assert_eq!(restored.log_mark().await.unwrap(), LogMark::Absent);
+        let mut count = [0; 2];
+        for (count, table) in count.iter_mut().zip(conformance::tables()) {
+            while restored.get(&table, Get::row(row(*count))).await.unwrap().is_some() {
+                *count += 1;
+            }
+            let beyond = restored.get(&table, Get::row(row(*count + 1))).await.unwrap();
+            assert!(beyond.is_none(), "{table} lacks {count}");
+        }
+        let [data, uid] = count;
+        assert!(data >= before, "{data} of {before}");
+        assert!(uid == data || uid == data + 1, "{uid} names of {data} rows");
+    }
+    writer.await.unwrap();
+    store.close().await.unwrap();
+}
+
+fn row(number: u32) -> Bytes {
+    Bytes::copy_from_slice(&[&[0; 7][..], &number.to_be_bytes()].concat())
+}
+
+async fn put(store: &dyn Storage, table: &Table, number: u32) {
+    let cell = CellRef { family: Family::T, qualifier: &[0, 0], value: &[7], timestamp_ms: None };
+    store.put(table, CellBatch::single(&row(number), cell).unwrap()).await.unwrap();
+}
+
+/// Writes a snapshot; returns a verified copy of its directory.
+fn write_and_restore(pinned: &PinnedFiles, target: &std::path::Path) -> std::path::PathBuf {
+    let request = SnapshotRequest { target: target.to_owned(), ..SnapshotRequest::default() };
+    let (schema, progress) = (TableSchema::opentsdb_default(), SnapshotProgress::default());
+    let mut elsewhere = PinnedFiles::default();
+    elsewhere.files.clone_from(&pinned.files);
+    SnapshotTarget::create(request).unwrap().write(&elsewhere, schema, "test", &progress).unwrap();
+    let list = SnapshotList::read(target).unwrap();
+    let restored = target.with_extension("restored");
+    for file in &list.files {
+        let to = restored.join(&file.path);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(target.join(&file.path), to).unwrap();
+    }
+    verify_restored(&restored, &list.files, &SnapshotProgress::default()).unwrap();
+    restored
 }
 
 #[test]

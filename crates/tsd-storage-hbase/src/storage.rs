@@ -10,8 +10,8 @@ use hbase_rs::{
 use tokio::{runtime::Handle, time::sleep};
 use tsd_model::{Cell, ColumnKind, Family, Row};
 use tsd_storage::{
-    BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, ReplacedColumn,
-    RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
+    BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, PinnedFiles,
+    ReplacedColumn, RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
 };
 
 use crate::{
@@ -443,6 +443,12 @@ impl Storage for HBaseStorage {
             let _ = flushed.await;
             Ok(())
         })
+    }
+
+    fn pin_files(&self) -> BoxFuture<'_, Result<PinnedFiles, StorageError>> {
+        let text = "the points are in HBase, which has snapshots of its own: take one of each table \
+                    there, such as `snapshot 'tsdb', 'NAME'` in `hbase shell`";
+        Box::pin(async move { Err(StorageError::Rejected(text.into())) })
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -13,7 +13,7 @@ use tsd_storage::{LogMark, StorageError, Table};
 use crate::{checksum, manifest::replace_file};
 
 /// File that lists the tables.
-const TABLES_FILE: &str = "TABLES";
+pub(crate) const TABLES_FILE: &str = "TABLES";
 /// File with the mark of the log in front.
 const LOG_MARK_FILE: &str = "LOG";
 const VERSION_LINE: &str = "saltern lsm 2";
@@ -136,6 +136,17 @@ pub fn recorded_log_mark(path: &Path) -> Result<LogMark, StorageError> {
 /// Name of the directory of a table's tree.
 pub(crate) fn tree_name(table: &Table) -> String {
     file_name(table.as_str())
+}
+
+/// The contents of the file that lists the tables.
+pub(crate) fn table_list(tables: &[Table]) -> String {
+    let TableList { mut text, .. } = TableList::new();
+    for table in tables {
+        text.push_str(table.as_str());
+        text.push('\n');
+    }
+    checksum::seal(&mut text);
+    text
 }
 
 struct TableList {

@@ -25,6 +25,7 @@ mod ingest;
 mod key_encoding;
 mod manifest;
 mod metrics;
+mod pin;
 mod quarantine;
 mod read;
 mod reclaim;
@@ -40,6 +41,7 @@ mod tests;
 
 pub use config::LsmConfig;
 pub use directory::{existing_tables, recorded_log_mark};
+pub use manifest::file_checksum;
 pub use metrics::describe_metrics;
 pub use storage::{LsmStorage, LsmTables};
 pub use verifier::verify_directory;

@@ -17,8 +17,10 @@ use lsm_tree::{AbstractTree, AnyTree};
 
 use crate::checksum;
 
-const CURRENT: &str = "current";
-const FILES: &str = "FILES";
+/// Names the current version.
+pub(crate) const CURRENT: &str = "current";
+/// The copy of the list of files.
+pub(crate) const FILES: &str = "FILES";
 const FILES_HEADER: &str = "saltern files 1";
 /// Directory of the tree's data files.
 pub(crate) const TABLES: &str = "tables";
@@ -155,6 +157,15 @@ impl Manifest {
 
     /// Makes this the version that the tree in `dir` opens. Durable on return.
     pub(crate) fn write(&self, dir: &Path) -> io::Result<()> {
+        let (contents, current) = self.encode()?;
+        let mut file = File::create(dir.join(format!("v{}", self.version)))?;
+        file.write_all(&contents)?;
+        file.sync_all()?;
+        replace_file(&dir.join(CURRENT), &current, true)
+    }
+
+    /// The contents of the file of this version, and of the one that names it.
+    pub(crate) fn encode(&self) -> io::Result<(Vec<u8>, Vec<u8>)> {
         let mut archive = sfa::Writer::from_writer(io::Cursor::new(Vec::new()));
         // The sections and constants of format 3 of the tree.
         for (name, value) in [
@@ -172,13 +183,10 @@ impl Manifest {
         }
         let contents =
             archive.into_inner().map_err(|e| io::Error::other(e.to_string()))?.into_inner();
-        let mut file = File::create(dir.join(format!("v{}", self.version)))?;
-        file.write_all(&contents)?;
-        file.sync_all()?;
         let mut current = self.version.to_le_bytes().to_vec();
         current.extend(checksum::of(&contents).to_le_bytes());
         current.push(0);
-        replace_file(&dir.join(CURRENT), &current, true)
+        Ok((contents, current))
     }
 
     fn encode_levels(&self) -> Vec<u8> {
@@ -228,6 +236,11 @@ impl Manifest {
 
     /// Writes `FILES`. Not synced: after a power failure the manifest itself is there.
     pub(crate) fn write_copy(&self, dir: &Path) -> io::Result<()> {
+        replace_file(&dir.join(FILES), self.encode_copy().as_bytes(), false)
+    }
+
+    /// The contents of `FILES`.
+    pub(crate) fn encode_copy(&self) -> String {
         let mut text = format!("{FILES_HEADER}\nversion {}\n", self.version);
         for level in &self.levels {
             text.push_str("level\n");
@@ -248,7 +261,7 @@ impl Manifest {
             }
         }
         checksum::seal(&mut text);
-        replace_file(&dir.join(FILES), text.as_bytes(), false)
+        text
     }
 }
 
@@ -350,8 +363,12 @@ pub(crate) fn is_medium_error(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
-/// The checksum of a whole file, read in pieces.
-pub(crate) fn file_checksum(path: &Path) -> io::Result<u128> {
+/// The XXH3-128 of a whole file, as trees record it; read in pieces.
+///
+/// # Errors
+///
+/// An error of the disk.
+pub fn file_checksum(path: &Path) -> io::Result<u128> {
     file_checksum_with(path, &mut |_| Ok(()))
 }
 

@@ -267,6 +267,22 @@ impl Quarantine {
             .collect()
     }
 
+    /// Names and contents of the files of a store that has the same losses, but not the damaged files.
+    pub(crate) fn notes(&self) -> Vec<(String, String)> {
+        let record = |record: &Arc<QuarantineRecord>| {
+            let name = format!("{DIRECTORY}/{}.{RECORD}", record.name);
+            (name, QuarantineRecord { kept: false, ..(**record).clone() }.encode())
+        };
+        let records = self.records();
+        let mut notes: Vec<_> =
+            records.iter().filter(|record| record.is_loss()).map(record).collect();
+        let unchecked = self.unchecked.read().unwrap_or_else(PoisonError::into_inner);
+        notes.extend(
+            unchecked.iter().map(|tree| (format!("{DIRECTORY}/{tree}.{ACCEPTED}"), String::new())),
+        );
+        notes
+    }
+
     /// Accepts the loss of a file; returns false if there is none of this name.
     pub(crate) fn accept(&self, name: &str) -> Result<bool, StorageError> {
         let Some(record) = self.records().into_iter().find(|record| record.name == name) else {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use lsm_tree::{AbstractTree, Cache, DescriptorTable};
 use tsd_storage::{
     ClockMs, DirectBackend, DirectStore, DirectTable, HealthImpact, HealthProblem, LogMark,
-    QuarantinedFile, StorageError, StorePart, Table, Verifier,
+    PinnedFiles, QuarantinedFile, StorageError, StorePart, Table, Verifier,
 };
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     compactor::{CompactionSignal, Compactor},
     directory::{Directory, tree_name},
     metrics::describe_metrics,
+    pin::{pin_lists, pin_tree},
     quarantine::Quarantine,
     table::{TableContext, TableStore},
     verifier::TreeVerifier,
@@ -171,6 +172,17 @@ impl DirectBackend for LsmTables {
     fn verifier(&self) -> Arc<dyn Verifier> {
         let tables = self.tables.clone();
         Arc::new(TreeVerifier::new(tables, Arc::clone(&self.quarantine.files), &self.directory))
+    }
+
+    fn pin_files(&self) -> Result<PinnedFiles, StorageError> {
+        let names: Vec<Table> = self.tables.keys().cloned().collect();
+        let mut pinned = pin_lists(&names, &self.quarantine.files);
+        for table in self.tables.values() {
+            let tree = pin_tree(table)?;
+            pinned.files.extend(tree.files);
+        }
+        self.directory.path().clone_into(&mut pinned.root);
+        Ok(pinned)
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -67,6 +67,8 @@ pub use read::{RowsReader, SeriesPoints, SeriesReader, SeriesRows, SeriesSelecti
 pub use resources::PartResources;
 pub use salvage::SectionLoss;
 pub use snapshot::{LostSection, Snapshot, SnapshotSection};
-pub use storage::{PartStorage, PartStorageConfig, PartTableSpec, PartTables, existing_tables};
+pub use storage::{
+    PartStorage, PartStorageConfig, PartTableSpec, PartTables, existing_tables, verify_tables,
+};
 pub use store::{PartConfig, PartStore, QuarantinedPart, StoreStats};
 pub use verify::{rebuild_manifest, verify_directory};

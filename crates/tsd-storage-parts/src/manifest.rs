@@ -28,7 +28,9 @@ use bytes::Bytes;
 
 use crate::error::Malformed;
 
-pub(crate) use self::file::{ManifestCopies, ManifestFile, read_copies, stored_layout};
+pub(crate) use self::file::{
+    COPY_NAME, ManifestCopies, ManifestFile, NAME, encode, read_copies, stored_layout, stored_state,
+};
 
 /// A part file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! Rows are read in order of their keys, which parts do not have: a scan costs a merge. The write-ahead log
 //! flushes rows; every other write is a small part of its own, for tools and tests.
 
+mod pin;
 mod quarantine;
 mod row_scan;
 mod scan_job;
@@ -21,9 +22,11 @@ use bytes::Bytes;
 use tsd_model::TableSchema;
 use tsd_storage::{
     ClockMs, DirectBackend, DirectStore, DirectTable, DiskDir, DiskSpace, HealthProblem, HeldRows,
-    LockError, LogMark, Quarantine, StorageError, StoreDir, Table, Verifier, system_clock_ms,
+    LockError, LogMark, PinnedFiles, Quarantine, StorageError, StoreDir, Table, Verifier,
+    system_clock_ms,
 };
 
+pub use self::pin::verify_tables;
 use self::quarantine::PartQuarantine;
 #[cfg(test)]
 pub(crate) use self::row_scan::{RowScan, ScanStep};
@@ -272,6 +275,12 @@ impl DirectBackend for PartTables {
 
     fn verifier(&self) -> Arc<dyn Verifier> {
         Arc::new(PartVerifier::new(self.tables.clone()))
+    }
+
+    fn pin_files(&self) -> Result<PinnedFiles, StorageError> {
+        let mut pinned = self.pin_tables();
+        self.directory.path().clone_into(&mut pinned.root);
+        Ok(pinned)
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

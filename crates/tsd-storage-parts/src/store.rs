@@ -6,6 +6,7 @@
 mod compaction_limit;
 mod late_spans;
 mod merging;
+mod pin;
 mod quarantine;
 mod recovery;
 mod verified;
@@ -22,6 +23,7 @@ use tsd_storage::{
     ClockMs, FlushRows, HealthImpact, HealthProblem, HeldRows, StoreDir, StorePart, Table,
 };
 
+pub(crate) use self::pin::verify_directory;
 #[cfg(test)]
 pub(crate) use self::quarantine::DamagedFile;
 pub use self::quarantine::QuarantinedPart;

@@ -48,6 +48,11 @@ fn load(dir: &dyn LogDir) -> io::Result<Option<i64>> {
     Ok(<SavedTime>::try_from(bytes).ok().and_then(decode))
 }
 
+/// Name and contents of the file.
+pub(crate) fn file(commit_ms: i64) -> (&'static str, Vec<u8>) {
+    (FILE, encode(commit_ms).to_vec())
+}
+
 /// Saves a time, atomically.
 pub(crate) fn save(dir: &dyn LogDir, commit_ms: i64) -> io::Result<()> {
     match dir.remove(NEW_FILE) {

@@ -73,6 +73,8 @@ handles! {
         stall_seconds:
             "tsd_wal_stall_seconds", Seconds, "Time that commits waited for a flush.";
         flush_seconds: "tsd_wal_flush_seconds", Seconds, "Time to flush a memtable.";
+        flush_pause_seconds:
+            "tsd_wal_flush_pause_seconds", Seconds, "Time that a snapshot paused flushes.";
     }
 }
 

@@ -122,6 +122,12 @@ impl SharingPolicy {
         }
     }
 
+    /// True if memtables are flushed one after the other, so that the backend can have all rows up to one
+    /// commit and no others.
+    pub(crate) const fn has_whole_flushes(&self) -> bool {
+        matches!(self, Self::Exclusive)
+    }
+
     /// Problems that only this policy has.
     pub(crate) fn health(&self) -> Option<HealthProblem> {
         let Self::MultiWriter(progress) = self else { return None };

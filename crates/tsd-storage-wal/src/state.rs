@@ -15,6 +15,7 @@ use crate::{
     WalConfig,
     files::LogDir,
     flush_failures::FlushFailures,
+    flush_pause::FlushPause,
     flush_queue::{FlushJob, FlushQueue},
     log_tie::LogTie,
     memtable::{BufferPool, Memtable, NewRows, TableId},
@@ -37,6 +38,7 @@ pub(crate) struct WalState {
     /// Owned while a memtable gets rows.
     pub(crate) applying: Mutex<()>,
     pub(crate) flush_queue: FlushQueue,
+    pub(crate) flush_pause: FlushPause,
     pub(crate) closed: AtomicBool,
     /// Number of segments that wait for a flush.
     pub(crate) closed_segments: AtomicU64,
@@ -70,6 +72,7 @@ impl WalState {
             tables: TableIds::default(),
             applying: Mutex::new(()),
             flush_queue: FlushQueue::default(),
+            flush_pause: FlushPause::default(),
             closed: AtomicBool::new(false),
             closed_segments: AtomicU64::new(0),
             closed_segment_bytes: AtomicU64::new(0),

@@ -15,9 +15,9 @@ use tokio::sync::oneshot;
 use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, Quarantine,
-    ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner, Storage, StorageError,
-    StorageFuture, Table, Verifier, spawn_critical,
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, PinnedFiles,
+    Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner, Storage,
+    StorageError, StorageFuture, Table, Verifier, spawn_critical,
 };
 
 use crate::{
@@ -32,6 +32,7 @@ use crate::{
     log::{LogWriter, segment_of_name},
     memtable::{CellPrecedence, Memtable, NewRows, TableId},
     memtable_list::MemtableList,
+    pin,
     replay::{ReplayedLog, log_report, replay},
     request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
     row_reader::RowReader,
@@ -527,6 +528,21 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
     fn verifier(&self) -> Option<Arc<dyn Verifier>> {
         let backend = self.backend.verifier()?;
         Some(Arc::new(LogVerifier::new(Arc::clone(&self.state.dir), backend)))
+    }
+
+    fn pin_files(&self) -> StorageFuture<'_, PinnedFiles> {
+        Box::pin(async move {
+            self.state.check_open()?;
+            if !self.policy.has_whole_flushes() {
+                return self.backend.pin_files().await;
+            }
+            self.flush_all().await?;
+            let (state, backend) = (Arc::clone(&self.state), Arc::clone(&self.backend));
+            let executor = Executor::current();
+            let pinning =
+                in_thread("wal-pin", move || pin::pin_files(&state, &*backend, &executor));
+            pinning.await.map_err(|error| StorageError::Backend(error.to_string().into()))?
+        })
     }
 
     fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {

@@ -18,9 +18,9 @@ use tsd_series_index::SeriesIndex;
 
 use crate::{
     BatchReader, BlockingPool, CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get,
-    HealthProblem, HeldRows, LogMark, PoolHandle, PooledScanner, Quarantine, ReadVersion,
-    RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner, Storage, StorageError,
-    StorageFuture, Table, Verifier,
+    HealthProblem, HeldRows, LogMark, PinnedFiles, PoolHandle, PooledScanner, Quarantine,
+    ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner, Storage,
+    StorageError, StorageFuture, Table, Verifier,
     direct_write::{self, LockedTable},
 };
 
@@ -100,6 +100,9 @@ pub trait DirectBackend: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// [`Storage::verifier`].
     fn verifier(&self) -> Arc<dyn Verifier>;
+
+    /// [`Storage::pin_files`], called while nothing is flushed. Blocks on disk I/O.
+    fn pin_files(&self) -> Result<PinnedFiles, StorageError>;
 
     /// [`Storage::gauges`].
     fn gauges(&self) -> Vec<(&'static str, f64)>;
@@ -326,6 +329,11 @@ impl<B: DirectBackend> Storage for DirectStore<B> {
 
     fn verifier(&self) -> Option<Arc<dyn Verifier>> {
         Some(self.backend.verifier())
+    }
+
+    fn pin_files(&self) -> StorageFuture<'_, PinnedFiles> {
+        let backend = Arc::clone(&self.backend);
+        Box::pin(self.reads.call(move || backend.pin_files()))
     }
 
     fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {

@@ -10,8 +10,8 @@ use tsd_series_index::SeriesIndex;
 
 use crate::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, HeldRows,
-    LogMark, Operation, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock,
-    SeriesRead, SeriesScanner, Storage, StorageError, Table, Verifier,
+    LogMark, Operation, PinnedFiles, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan,
+    SeriesBlock, SeriesRead, SeriesScanner, Storage, StorageError, Table, Verifier,
 };
 
 /// Runs around every call of a [`HookedStorage`].
@@ -211,6 +211,10 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
 
     fn verifier(&self) -> Option<Arc<dyn Verifier>> {
         self.inner.verifier()
+    }
+
+    fn pin_files(&self) -> BoxFuture<'_, Result<PinnedFiles, StorageError>> {
+        self.inner.pin_files()
     }
 
     fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {

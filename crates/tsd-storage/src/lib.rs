@@ -31,6 +31,7 @@ mod owned_flush_row;
 mod pooled_scanner;
 mod quarantine;
 mod series_read;
+mod snapshot;
 mod storage;
 mod verify;
 
@@ -65,6 +66,11 @@ pub use quarantine::{LossExtent, LostRows, Quarantine, QuarantinedFile};
 pub use series_read::{
     BlockPiece, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner,
     retain_points_family,
+};
+pub use snapshot::{
+    FileChecksum, ListedFile, PinnedFile, PinnedFiles, PinnedSource, SNAPSHOT_LIST, SnapshotError,
+    SnapshotList, SnapshotProgress, SnapshotReport, SnapshotRequest, SnapshotTarget, TransferMeter,
+    copy_file, sync_directory,
 };
 pub use tsd_model::ReplacedColumn;
 

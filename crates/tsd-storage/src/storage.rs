@@ -7,8 +7,8 @@ use tsd_model::{Cell, Family, ReplacedColumn, Row};
 use tsd_series_index::SeriesIndex;
 
 use crate::{
-    CellBatch, HealthProblem, Quarantine, RowFilter, SeriesRead, SeriesScanner, StorageError,
-    Verifier,
+    CellBatch, HealthProblem, PinnedFiles, Quarantine, RowFilter, SeriesRead, SeriesScanner,
+    StorageError, Verifier,
 };
 
 /// A boxed future; it makes the trait usable as `dyn Storage`.
@@ -290,6 +290,14 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// What verifies the files of the store; `None` if it keeps none of its own.
     fn verifier(&self) -> Option<Arc<dyn Verifier>> {
         None
+    }
+
+    /// The files of the store at one moment after every write that was acknowledged before the call, of
+    /// all tables the same. Fails if the store takes no snapshots, or cannot write its memtables.
+    fn pin_files(&self) -> StorageFuture<'_, PinnedFiles> {
+        Box::pin(async {
+            Err(StorageError::Rejected("this store is in memory; it takes no snapshots".into()))
+        })
     }
 
     /// The index of the series of a table; `None` if the store has none, and queries scan. It may

@@ -13,9 +13,10 @@ use crate::{
     layout::PartLayout,
 };
 
-const NAME: &str = "manifest";
+/// Name of the file.
+pub(crate) const NAME: &str = "manifest";
 /// Has the same records. A flipped bit of one file, also of its last record, does not lose parts.
-const COPY_NAME: &str = "manifest.copy";
+pub(crate) const COPY_NAME: &str = "manifest.copy";
 /// Added to a name until the file is durable.
 const NEW_SUFFIX: &str = ".new";
 /// Added to the name of a file that was replaced because it could not be read.
@@ -266,8 +267,7 @@ impl ManifestFile {
 
     fn rewrite(&mut self, state: &ManifestState) -> Result<(), PartError> {
         self.files = None;
-        let mut bytes = MAGIC.to_vec();
-        record::put(self.number, Some(self.layout), &state.as_edit(), &mut bytes);
+        let bytes = encode(self.number, self.layout, state);
         let files = [self.replace(NAME, &bytes)?, self.replace(COPY_NAME, &bytes)?];
         self.number += 1;
         let len = bytes.len() as u64;
@@ -288,6 +288,20 @@ impl ManifestFile {
         self.written_bytes += bytes.len() as u64;
         Ok(file)
     }
+}
+
+/// The contents of a manifest with one state.
+pub(crate) fn encode(number: u64, layout: PartLayout, state: &ManifestState) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    record::put(number, Some(layout), &state.as_edit(), &mut bytes);
+    bytes
+}
+
+/// The state of the store in a directory, and its layout; `None` if there is none. Changes nothing.
+pub(crate) fn stored_state(
+    dir: &dyn StoreDir,
+) -> Result<Option<(PartLayout, ManifestState)>, PartError> {
+    Ok(read_newest(dir)?.map(|contents| (contents.layout, contents.state)))
 }
 
 fn is_full(error: &io::Error) -> bool {

@@ -128,7 +128,7 @@ fn reason(error: PartError) -> Result<String, PartError> {
 }
 
 /// Opens a part and compares it with the manifest.
-fn open_listed(
+pub(super) fn open_listed(
     dir: &Arc<dyn StoreDir>,
     resources: &Arc<PartResources>,
     file: &FileRecord,

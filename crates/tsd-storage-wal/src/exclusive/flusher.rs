@@ -47,6 +47,7 @@ pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executo
     let mut pause = Duration::MAX;
     while let Some(jobs) = state.flush_queue.jobs_after(flushes.len(), pause) {
         flushes.extend(jobs.into_iter().map(MemtableFlush::new));
+        let round = state.flush_pause.begin_round();
         let mut failed = BTreeSet::new();
         for flush in &mut flushes {
             let flushed = flush.run(backend, executor, state, &mut failed);
@@ -67,6 +68,7 @@ pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executo
             // If that failed before.
             segments.remove_all(state, set_mark);
         }
+        round.end(flushes.iter().any(MemtableFlush::is_partial));
         pause = if flushes.is_empty() && segments.is_empty() {
             backoff.reset();
             Duration::MAX
@@ -82,6 +84,11 @@ impl MemtableFlush {
     fn new(job: FlushJob) -> Self {
         job.memtable.sort();
         Self { tables: job.memtable.tables(), job, started: Instant::now() }
+    }
+
+    /// True if some of its tables are flushed.
+    fn is_partial(&self) -> bool {
+        self.tables.len() < self.job.memtable.tables().len()
     }
 
     /// Flushes the remaining tables, without those in `failed`, and adds those that fail.

@@ -1,0 +1,52 @@
+//! The files of all tables at one moment, and their check where they were restored.
+
+use std::{fs, path::Path, sync::Arc};
+
+use tsd_storage::{DiskDir, DiskSpace, PinnedFiles, StorageError, StoreDir};
+
+use super::{PartTables, TABLE_PREFIX};
+use crate::{resources::PartResources, store::verify_directory};
+
+/// Cache for a check, which reads each block once.
+const CACHE_BYTES: u64 = 1 << 20;
+
+impl PartTables {
+    /// The files of all tables.
+    pub(super) fn pin_tables(&self) -> PinnedFiles {
+        let mut pinned = PinnedFiles::default();
+        for (table, parts) in &self.tables {
+            pinned.add(&format!("{TABLE_PREFIX}{table}"), parts.store().pin_files());
+        }
+        pinned
+    }
+}
+
+/// Reads and decodes every live section of all tables in the directory of a store that is not open.
+/// `meter` gets the bytes that were read since the last call.
+///
+/// # Errors
+///
+/// Names the first file that is missing, damaged or of another version.
+pub fn verify_tables(dir: &Path, meter: &mut dyn FnMut(u64)) -> Result<(), StorageError> {
+    let failed = |source| StorageError::io(format!("reading {}", dir.display()), source);
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(failed)?,
+    };
+    let space = Arc::new(DiskSpace::new(dir.to_owned(), 0));
+    let resources = Arc::new(PartResources::new(CACHE_BYTES, 1, space));
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        if !name.to_str().is_some_and(|name| name.starts_with(TABLE_PREFIX)) {
+            continue;
+        }
+        let table: Arc<dyn StoreDir> =
+            Arc::new(DiskDir::unlocked(&dir.join(&name)).map_err(failed)?);
+        let mut checkpoint = |bytes| {
+            meter(bytes);
+            Ok(())
+        };
+        verify_directory(&table, &resources, &mut checkpoint)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! The files of the backend at a boundary between two memtables, for a snapshot.
+
+use std::sync::atomic::Ordering;
+
+use tsd_storage::{FlushTarget, PinnedFile, PinnedFiles, StorageError};
+
+use crate::{commit_time, executor::Executor, state::WalState};
+
+/// Directory of the log in a snapshot. It has the last commit time only: the rows are in the store, and
+/// the restored store begins a log of its own.
+const DIRECTORY: &str = "log";
+
+/// Pins the files of the backend while nothing is flushed: they have the rows of all tables up to one
+/// commit.
+pub(crate) fn pin_files<B: FlushTarget>(
+    state: &WalState,
+    backend: &B,
+    executor: &Executor,
+) -> Result<PinnedFiles, StorageError> {
+    let paused = state.flush_pause.pause()?;
+    let pinned = executor.wait(backend.pin_files());
+    state.metrics.flush_pause_seconds.record(paused.duration());
+    drop(paused);
+    let mut pinned = pinned?;
+    // Not before the last commit that is flushed. Later commits of the restored store must be newer.
+    let last_ms = state.last_commit_ms.load(Ordering::Acquire);
+    let (name, contents) = commit_time::file(last_ms);
+    pinned.files.push(PinnedFile::rendered(format!("{DIRECTORY}/{name}"), contents));
+    Ok(pinned)
+}
