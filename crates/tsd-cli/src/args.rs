@@ -98,6 +98,24 @@ Exit status: 0 if nothing is damaged, or all was repaired; 1 if something is dam
   tsdb verify --repair          # lists what it would do
   tsdb verify --repair --yes")]
     Verify(VerifyArgs),
+    /// Take a snapshot of the embedded store, also while a daemon uses it
+    #[command(after_help = "\
+Every point that was acknowledged before the command is in the snapshot. TARGET gets its name when the
+snapshot is complete. Files are linked where TARGET is on the file system of the data directory, and
+copied elsewhere; --copy makes a snapshot that shares no file with the store. With --base, files that
+are in a former snapshot beside TARGET are linked to those instead of copied. If a daemon has the data
+directory open, or with --url, the daemon takes the snapshot, with its rights.
+
+  tsdb snapshot --data /var/lib/tsdb /backup/monday
+  tsdb snapshot --data /var/lib/tsdb /backup/tuesday --base /backup/monday")]
+    Snapshot(SnapshotArgs),
+    /// Restore a snapshot to a new data directory
+    #[command(after_help = "\
+Every file is verified before the data directory can be opened. An interrupted restore is repeated by
+the same command. Keep a snapshot that --link was used with as it is: the store shares its files.
+
+  tsdb restore --data /var/lib/tsdb-restored /backup/monday")]
+    Restore(RestoreArgs),
     /// Print the version
     Version,
 }
@@ -308,6 +326,47 @@ pub(crate) struct VerifyArgs {
     pub(crate) yes: bool,
 }
 
+/// Arguments of `tsdb snapshot`.
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
+    #[arg(long, visible_alias = "host", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// A former snapshot, of which files that did not change are linked
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub(crate) base: Option<PathBuf>,
+    /// Copy files although they could be linked
+    #[arg(long)]
+    pub(crate) copy: bool,
+    /// Take the snapshot although the store has damaged files in quarantine
+    #[arg(long)]
+    pub(crate) allow_damage: bool,
+    /// Print JSON, as /api/snapshot does
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory of the snapshot; missing or empty
+    #[arg(value_name = "TARGET")]
+    pub(crate) target: PathBuf,
+}
+
+/// Arguments of `tsdb restore`.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Link files of the snapshot instead of copying them
+    #[arg(long)]
+    pub(crate) link: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory of the snapshot
+    #[arg(value_name = "SNAPSHOT")]
+    pub(crate) snapshot: PathBuf,
+}
+
 /// Permission to open a damaged log.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct DamageArgs {
@@ -443,6 +502,28 @@ impl VerifyArgs {
         let mut config = self.overrides.load()?;
         if self.overrides.log_level.is_none() {
             config.set_flag("tsdb verify without --log-level", "tsd.log.level", "error");
+        }
+        Ok(config)
+    }
+}
+
+impl SnapshotArgs {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() {
+            config.set_flag("tsdb snapshot without --log-level", "tsd.log.level", "error");
+        }
+        Ok(config)
+    }
+}
+
+impl RestoreArgs {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() {
+            config.set_flag("tsdb restore without --log-level", "tsd.log.level", "error");
         }
         Ok(config)
     }

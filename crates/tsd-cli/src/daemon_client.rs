@@ -94,6 +94,11 @@ impl DaemonClient {
         Ok(Self { authority, sender: None })
     }
 
+    /// Another connection to the same daemon.
+    pub(crate) fn another(&self) -> Self {
+        Self { authority: self.authority.clone(), sender: None }
+    }
+
     /// Host and port.
     pub(crate) fn authority(&self) -> &str {
         &self.authority

@@ -11,6 +11,7 @@ use std::{
 };
 
 use tsd_model::{SchemaError, TableSchema};
+use tsd_storage::SNAPSHOT_LIST;
 
 use crate::{
     config::{Config, ConfigError, StorageSettings},
@@ -19,7 +20,12 @@ use crate::{
 
 /// File with the key layout.
 const SCHEMA_FILE: &str = "schema.conf";
-const LOCK_FILE: &str = "lock";
+/// Locked by the process that has the directory open.
+pub(crate) const LOCK_FILE: &str = "lock";
+/// Below it a snapshot is being restored: until it is removed there is no store here.
+pub(crate) const RESTORING: &str = "restoring";
+/// What a data directory consists of, beside its lock.
+pub(crate) const PARTS: [&str; 3] = ["log", SCHEMA_FILE, "store"];
 const VERSION_KEY: &str = "format.version";
 /// 1 had the points in the trees of the small tables.
 const VERSION: u64 = 2;
@@ -117,6 +123,23 @@ pub(crate) enum DataDirectoryError {
         /// URL of the daemon that uses it; `None` if it is none, or does not serve yet.
         url: Option<String>,
     },
+    /// A restore did not end.
+    #[error(
+        "a snapshot is being restored to {}, or its restore was interrupted: then repeat `tsdb restore`",
+        path.display()
+    )]
+    Restoring {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A snapshot, which a store would change.
+    #[error(
+        "{} is a snapshot, not a data directory; `tsdb restore` makes one of it", path.display()
+    )]
+    IsSnapshot {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Data without a schema file.
     #[error(
         "{} holds data but no {SCHEMA_FILE}: restore the file, or move the data elsewhere",
@@ -147,7 +170,13 @@ impl DataDirectory {
     ) -> Result<Self, DataDirectoryError> {
         let path = settings.data_directory.clone();
         let io = |source| DataDirectoryError::Io { path: path.clone(), source };
-        let is_new = || !["log", "store", SCHEMA_FILE].iter().any(|name| path.join(name).exists());
+        if path.join(RESTORING).exists() {
+            return Err(DataDirectoryError::Restoring { path });
+        }
+        if path.join(SNAPSHOT_LIST).exists() {
+            return Err(DataDirectoryError::IsSnapshot { path });
+        }
+        let is_new = || !PARTS.iter().any(|name| path.join(name).exists());
         if !create && is_new() {
             let expected = "there is no data here; expected a directory that `tsdb tsd` or `tsdb \
                             import --create` has created";
@@ -165,7 +194,7 @@ impl DataDirectory {
                 return Err(DataDirectoryError::SchemaLost { path });
             }
             None => {
-                directory.write_schema().map_err(io)?;
+                write_schema(&path, settings.schema).map_err(io)?;
                 settings.schema
             }
         };
@@ -235,16 +264,6 @@ impl DataDirectory {
         }
         schema.map(Some).map_err(|source| DataDirectoryError::Schema { path, source })
     }
-
-    fn write_schema(&self) -> io::Result<()> {
-        let keys = numbers(self.schema).map(|(key, n)| format!("{key} = {n}\n")).concat();
-        let text = format!(
-            "# Key layout of this directory, fixed at its creation.\n\
-             {VERSION_KEY} = {VERSION}\n{keys}{CHECK_KEY} = {}\n",
-            checksum(self.schema)
-        );
-        PropertiesFile::write(&self.path.join(SCHEMA_FILE), &text)
-    }
 }
 
 impl Drop for DataDirectory {
@@ -252,6 +271,17 @@ impl Drop for DataDirectory {
         // A child process that was forked meanwhile keeps the file open until it executes its program.
         let _ = self.lock.unlock();
     }
+}
+
+/// Records the key layout in a directory.
+pub(crate) fn write_schema(directory: &Path, schema: TableSchema) -> io::Result<()> {
+    let keys = numbers(schema).map(|(key, n)| format!("{key} = {n}\n")).concat();
+    let text = format!(
+        "# Key layout of this directory, fixed at its creation.\n\
+         {VERSION_KEY} = {VERSION}\n{keys}{CHECK_KEY} = {}\n",
+        checksum(schema)
+    );
+    PropertiesFile::write(&directory.join(SCHEMA_FILE), &text)
 }
 
 /// Fails if another version wrote the directory. A file that cannot be read, or without a number, is
@@ -271,7 +301,7 @@ fn check_version(path: &Path) -> Result<(), DataDirectoryError> {
 }
 
 /// Acquires the lock and writes the process id into it, for the error of other processes.
-fn lock(directory: &Path) -> Result<File, DataDirectoryError> {
+pub(crate) fn lock(directory: &Path) -> Result<File, DataDirectoryError> {
     let path = directory.join(LOCK_FILE);
     let io = |source| DataDirectoryError::Io { path: path.clone(), source };
     let mut file = File::options()

@@ -20,8 +20,11 @@ mod open_files;
 mod properties_file;
 mod quarantine;
 mod query;
+mod restore;
+mod snapshot;
 mod store;
 mod table;
+mod transfer_bar;
 mod verify;
 mod version;
 
@@ -57,6 +60,8 @@ pub fn main() -> ExitCode {
         Command::Table(args) => tables(&args),
         Command::Quarantine(args) => quarantine::run(&args),
         Command::Verify(args) => return verify::main(&args),
+        Command::Snapshot(args) => snapshot::run(&args),
+        Command::Restore(args) => restore::run(&args),
         Command::Version => {
             print_lines(&version::text());
             Ok(())

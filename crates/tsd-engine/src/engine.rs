@@ -31,6 +31,7 @@ use crate::{
     metrics::{WriteMetrics, describe_metrics},
     query::{QueryEngine, QueryRunner, Scheduler},
     series_cache::SeriesCache,
+    snapshot::SnapshotSlot,
     uid::{
         AssignerSettings, AssignerStats, FilterError, LossCheck, NameFilter, PerKind, Resolver,
         UidAdmin, UidAssigner, UidCaches, UidTable,
@@ -263,6 +264,7 @@ fn build(
         queue_totals,
         stop,
         verification: std::sync::Mutex::default(),
+        snapshot: SnapshotSlot::default(),
     })
 }
 

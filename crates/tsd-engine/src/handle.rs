@@ -23,6 +23,7 @@ use crate::{
         ExplainedSubQuery, GexpResult, QueryContext, QueryControl, QueryEngine, QueryFailure,
         QueryGuard, QueryId, QueryList, QueryResult, QueryRunner,
     },
+    snapshot::SnapshotSlot,
     stats::{self, RegionClientStats, Stat},
     uid::{AssignerStats, UidAdmin, UidError},
     verification::Verification,
@@ -50,6 +51,7 @@ pub(crate) struct EngineShared {
     pub(crate) queue_totals: Arc<QueueTotals>,
     pub(crate) stop: StopSignal,
     pub(crate) verification: Mutex<Option<Arc<Verification>>>,
+    pub(crate) snapshot: SnapshotSlot,
 }
 
 impl EngineHandle {

@@ -27,6 +27,7 @@ mod series_cache;
 mod series_lookup;
 mod series_names;
 mod series_scan;
+mod snapshot;
 mod stats;
 #[cfg(test)]
 mod testing;
@@ -60,7 +61,10 @@ pub use query::{
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};
 pub use stats::{ClientStats, RegionClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
-pub use tsd_storage::{HealthImpact, LogLimit, StorePart};
+pub use tsd_storage::{
+    HealthImpact, LogLimit, SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest,
+    StorePart,
+};
 pub use verification::{
     RepairOutcome, Verification, VerificationError, VerificationFinding, VerificationStage,
     VerificationStatus,

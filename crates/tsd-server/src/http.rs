@@ -16,7 +16,9 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use self::routes::{quarantine::quarantine_json, verify::verification_json};
+pub use self::routes::{
+    quarantine::quarantine_json, snapshot::snapshot_json, verify::verification_json,
+};
 pub(crate) use self::{body::BodyMemory, route::Route};
 use crate::{
     server_state::ServerState,

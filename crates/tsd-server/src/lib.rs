@@ -27,7 +27,7 @@ mod timeout_io;
 pub use admin_peers::{AdminPeers, AdminPeersError};
 pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
-pub use http::{quarantine_json, verification_json};
+pub use http::{quarantine_json, snapshot_json, verification_json};
 pub use metrics::{describe_metrics, install_metrics};
 pub use server::{BindError, Server, ShutdownReport};
 

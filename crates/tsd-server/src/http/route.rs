@@ -63,13 +63,15 @@ pub(crate) enum Route {
     Quarantine,
     /// `/api/verify`, which OpenTSDB does not have.
     Verify,
+    /// `/api/snapshot`, which OpenTSDB does not have.
+    Snapshot,
     /// Anything else.
     Unknown,
 }
 
 impl Route {
     /// Every route with its label, in the order of the discriminants.
-    pub(crate) const ALL: [(Self, &'static str); 26] = [
+    pub(crate) const ALL: [(Self, &'static str); 27] = [
         (Self::Put, "api/put"),
         (Self::Rollup, "api/rollup"),
         (Self::Histogram, "api/histogram"),
@@ -95,6 +97,7 @@ impl Route {
         (Self::DieDieDie, "diediedie"),
         (Self::Quarantine, "api/quarantine"),
         (Self::Verify, "api/verify"),
+        (Self::Snapshot, "api/snapshot"),
         (Self::Unknown, "unknown"),
     ];
 
@@ -119,7 +122,8 @@ impl Route {
             | Self::Aggregators
             | Self::DropCaches
             | Self::Quarantine
-            | Self::Verify => config.api_enabled,
+            | Self::Verify
+            | Self::Snapshot => config.api_enabled,
             Self::Home | Self::LegacySuggest => config.ui_enabled && reads,
             Self::LegacyStats | Self::LegacyVersion | Self::LegacyAggregators => config.ui_enabled,
             Self::DieDieDie => config.ui_enabled && !config.no_diediedie,

@@ -9,6 +9,7 @@ pub(crate) mod quarantine;
 mod query;
 mod query_list;
 mod search;
+pub(crate) mod snapshot;
 mod suggest;
 mod uid;
 pub(crate) mod verify;
@@ -45,6 +46,7 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::DieDieDie => home::diediedie(&request),
         Route::Quarantine => quarantine::quarantine(&request).await,
         Route::Verify => verify::verify(&request).await,
+        Route::Snapshot => snapshot::snapshot(&request).await,
         Route::Unknown => Err(ApiError::endpoint_not_found().into()),
     }
 }

@@ -32,6 +32,7 @@ fn admin_requests() -> Vec<(Method, String, &'static str)> {
         (Method::POST, "/api/quarantine/accept", r#"{"files":[]}"#),
         (Method::POST, "/api/verify", r#"{"repair":false}"#),
         (Method::POST, "/api/verify/stop", ""),
+        (Method::POST, "/api/snapshot", r#"{"target":"relative"}"#),
         (Method::GET, "/diediedie", ""),
         (Method::POST, "/diediedie", ""),
     ]
@@ -77,7 +78,7 @@ async fn administration_is_refused_to_other_peers() {
         });
         line.unwrap().split(' ').nth(2).unwrap().to_owned()
     };
-    assert_eq!((forbidden("http"), forbidden("telnet")), ("19".to_owned(), "2".to_owned()));
+    assert_eq!((forbidden("http"), forbidden("telnet")), ("20".to_owned(), "2".to_owned()));
 }
 
 #[tokio::test]

@@ -1,0 +1,204 @@
+//! `tsdb restore`: a data directory from a snapshot.
+//!
+//! Everything is written below `restoring` in the data directory, verified, and then renamed; while that
+//! directory exists no store is opened there. So an interrupted restore never looks like a store. The
+//! restored store has no log and no mark of one: its next start begins a log of its own, as for a new
+//! store, after the last commit time of the snapshot.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use indicatif::HumanBytes;
+use jiff::Timestamp;
+use serde_json::json;
+use tsd_storage::{
+    FileChecksum, ListedFile, SnapshotError, SnapshotList, TransferMeter, copy_file, sync_directory,
+};
+use tsd_storage_embedded::verify_restored;
+
+use crate::{
+    args::RestoreArgs,
+    data_directory::{self, LOCK_FILE, PARTS, RESTORING},
+    prepare, print_lines,
+    snapshot::require_embedded,
+    transfer_bar::TransferBar,
+};
+
+/// Restores a snapshot.
+pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
+    let (_, settings) = prepare(args.config()?)?;
+    require_embedded(&settings, "restore")?;
+    let data = &settings.storage.data_directory;
+    let list = SnapshotList::read(&args.snapshot)?;
+    let is_new = !data.exists();
+    let Some(_lock) = claim(data)? else {
+        bail!(
+            "{} is not empty; a snapshot is restored to a directory of its own (--data)",
+            data.display()
+        );
+    };
+    let bytes = restore(args, &list, data).inspect_err(|_| {
+        // What cannot be removed now is removed by the next attempt.
+        let _ = discard(data);
+        let _ = fs::remove_file(data.join(LOCK_FILE));
+        if is_new {
+            let _ = fs::remove_dir(data);
+        }
+    })?;
+    if !list.damaged.is_empty() {
+        eprintln!(
+            "tsdb: the snapshot was taken of a store with damaged files, and lacks what they had: {}; \
+             `tsdb quarantine list` describes them",
+            list.damaged.join(", ")
+        );
+    }
+    let created = Timestamp::from_millisecond(list.created_ms)?;
+    if args.json {
+        let report = json!({
+            "data": data.display().to_string(),
+            "files": list.files.len(),
+            "bytes": list.bytes(),
+            "linkedBytes": bytes.linked,
+            "copiedBytes": bytes.copied,
+            "createdMs": list.created_ms,
+            "damaged": list.damaged,
+        });
+        print_lines(&format!("{report}\n"));
+    } else {
+        print_lines(&format!(
+            "Restored the snapshot of {} to {}: {} files, {}, verified\n",
+            created.strftime("%Y-%m-%d %H:%M:%S UTC"),
+            data.display(),
+            list.files.len(),
+            HumanBytes(list.bytes()),
+        ));
+    }
+    Ok(())
+}
+
+/// How the files were restored.
+#[derive(Debug, Default)]
+struct RestoredBytes {
+    linked: u64,
+    copied: u64,
+}
+
+/// Locks the data directory, and removes what an interrupted restore has left in it; `None` if it is not
+/// empty.
+fn claim(data: &Path) -> anyhow::Result<Option<File>> {
+    let using = || format!("cannot use {}", data.display());
+    fs::create_dir_all(data).with_context(using)?;
+    let names = names_in(data).with_context(using)?;
+    let is_interrupted = names.iter().any(|name| name == RESTORING);
+    let is_ours = |name: &String| {
+        name == LOCK_FILE
+            || name == "lost+found"
+            || (is_interrupted && (name == RESTORING || PARTS.contains(&name.as_str())))
+    };
+    if !names.iter().all(is_ours) {
+        return Ok(None);
+    }
+    let lock = data_directory::lock(data)?;
+    if is_interrupted {
+        eprintln!("tsdb: removing what an interrupted restore has left in {}", data.display());
+        discard(data).with_context(using)?;
+    }
+    Ok(Some(lock))
+}
+
+/// Removes what a restore has written. The directory that says that it did not end is the last.
+fn discard(data: &Path) -> io::Result<()> {
+    PARTS.iter().chain(&[RESTORING]).try_for_each(|name| remove(&data.join(name)))
+}
+
+fn names_in(directory: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(directory)?;
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn restore(
+    args: &RestoreArgs,
+    list: &SnapshotList,
+    data: &Path,
+) -> Result<RestoredBytes, SnapshotError> {
+    let restoring = data.join(RESTORING);
+    fs::create_dir(&restoring).map_err(SnapshotError::io("creating", &restoring))?;
+    sync(data)?;
+    let bar = TransferBar::new("restore");
+    bar.show(0, list.bytes());
+    let mut bytes = RestoredBytes::default();
+    for file in &list.files {
+        let linked = restore_file(args, file, &restoring, &bar)?;
+        *(if linked { &mut bytes.linked } else { &mut bytes.copied }) += file.bytes;
+    }
+    drop(bar);
+    let bar = TransferBar::new("verify");
+    bar.show(0, list.bytes());
+    verify_restored(&restoring, &list.files, &bar)?;
+    drop(bar);
+    data_directory::write_schema(&restoring, list.schema)
+        .map_err(SnapshotError::io("writing the key layout to", &restoring))?;
+    sync_directory(&restoring)?;
+    for name in PARTS {
+        let (from, to) = (restoring.join(name), data.join(name));
+        match fs::rename(&from, &to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed.map_err(SnapshotError::io("renaming to", &to))?,
+        }
+    }
+    sync(data)?;
+    fs::remove_dir(&restoring).map_err(SnapshotError::io("removing", &restoring))?;
+    sync(data)?;
+    Ok(bytes)
+}
+
+/// Links or copies a file; returns true if it is linked.
+fn restore_file(
+    args: &RestoreArgs,
+    file: &ListedFile,
+    restoring: &Path,
+    meter: &dyn TransferMeter,
+) -> Result<bool, SnapshotError> {
+    let from = args.snapshot.join(&file.path);
+    let to = restoring.join(&file.path);
+    let above = to.parent().unwrap_or(restoring);
+    fs::create_dir_all(above).map_err(SnapshotError::io("creating", above))?;
+    let damaged = |what: String| SnapshotError::DamagedFile { path: from.clone(), what };
+    let source = File::open(&from).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => damaged("it is missing".to_owned()),
+        _ => SnapshotError::io("opening", from.clone())(error),
+    })?;
+    let is_immutable = !matches!(file.checksum, FileChecksum::Crc32c(_));
+    if args.link && is_immutable && fs::hard_link(&from, &to).is_ok() {
+        let size = source.metadata().map_err(SnapshotError::io("reading", from.clone()))?.len();
+        if size != file.bytes {
+            return Err(damaged(format!("it has {size} bytes, not {}", file.bytes)));
+        }
+        meter.moved(file.bytes)?;
+        return Ok(true);
+    }
+    let crc = copy_file((&source, &from), &to, file.bytes, meter)?;
+    match file.checksum {
+        FileChecksum::Crc32c(expected) if expected != crc => {
+            Err(damaged("its checksum is wrong".to_owned()))
+        }
+        _ => Ok(false),
+    }
+}
+
+fn sync(directory: &Path) -> Result<(), SnapshotError> {
+    let synced = File::open(directory).and_then(|opened| opened.sync_all());
+    synced.map_err(SnapshotError::io("syncing", PathBuf::from(directory)))
+}

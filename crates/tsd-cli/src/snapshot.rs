@@ -1,0 +1,155 @@
+//! `tsdb snapshot`: a consistent copy of the embedded store, while it is in use.
+
+use std::{
+    io::{IsTerminal, stderr},
+    path::{Path, PathBuf, absolute},
+    time::Duration,
+};
+
+use anyhow::{Context, bail, ensure};
+use indicatif::HumanBytes;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tsd_engine::{EngineHandle, SnapshotRequest};
+use tsd_server::snapshot_json;
+
+use crate::{
+    args::SnapshotArgs,
+    config::{EngineKind, Settings},
+    daemon_client::DaemonClient,
+    daemon_in_the_way, prepare, print_lines, runtime,
+    store::Purpose,
+    transfer_bar::TransferBar,
+    with_engine,
+};
+
+/// Interval of the reports of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Runs the command on the daemon that has the store open, or on the store itself.
+pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<()> {
+    let whole = |path: &Path| absolute(path).with_context(|| format!("path {}", path.display()));
+    let request = SnapshotRequest {
+        target: whole(&args.target)?,
+        base: args.base.as_deref().map(whole).transpose()?,
+        copy: args.copy,
+        allow_damage: args.allow_damage,
+    };
+    let by_daemon = |client: DaemonClient| {
+        let report = runtime()?.block_on(take_from_daemon(client, &request))?;
+        print(args, &report)
+    };
+    if let Some(url) = &args.url {
+        return by_daemon(DaemonClient::new(url)?);
+    }
+    let (config, settings) = prepare(args.config()?)?;
+    require_embedded(&settings, "snapshot")?;
+    let opened = with_engine(&config, &settings, Purpose::Query, async |open| {
+        let report = take(&open.engine, request.clone()).await?;
+        print(args, &report)
+    });
+    match opened {
+        Err(error) => by_daemon(daemon_in_the_way(error, "taking the snapshot")?),
+        done => done,
+    }
+}
+
+/// Fails with what to do instead if the points are not in the embedded store.
+pub(crate) fn require_embedded(settings: &Settings, command: &str) -> anyhow::Result<()> {
+    match settings.storage.engine {
+        EngineKind::Embedded => Ok(()),
+        EngineKind::HBase => bail!(
+            "`tsdb {command}` is for the embedded store; the points are in HBase, which has snapshots of \
+             its own: `snapshot` and `restore_snapshot` of each table in `hbase shell`"
+        ),
+        EngineKind::Memory => bail!("the store is in memory; there is nothing to {command}"),
+    }
+}
+
+async fn take(engine: &EngineHandle, request: SnapshotRequest) -> anyhow::Result<Value> {
+    let bar = TransferBar::new("snapshot");
+    let taking = engine.snapshot(request, env!("CARGO_PKG_VERSION"));
+    let shown = async {
+        loop {
+            sleep(PROGRESS_INTERVAL).await;
+            if let Some(progress) = engine.snapshot_progress() {
+                bar.show(progress.bytes(), progress.total_bytes());
+            }
+        }
+    };
+    tokio::select! {
+        report = taking => Ok(snapshot_json(&report?)),
+        () = shown => bail!("no progress"),
+    }
+}
+
+async fn take_from_daemon(
+    mut client: DaemonClient,
+    request: &SnapshotRequest,
+) -> anyhow::Result<Value> {
+    let bar = TransferBar::new("snapshot");
+    let mut watch = client.another();
+    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
+    let body = json!({
+        "target": text(&request.target),
+        "base": request.base.as_ref().map(text),
+        "copy": request.copy,
+        "allowDamage": request.allow_damage,
+    });
+    let response = {
+        let taking = client.post("/api/snapshot", body.to_string());
+        let shown = async {
+            loop {
+                sleep(PROGRESS_INTERVAL).await;
+                if !stderr().is_terminal() {
+                    continue;
+                }
+                // Only for the display: the response of the other request counts.
+                let Ok(response) = watch.get("/api/snapshot").await else { continue };
+                let progress: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+                let number = |name| progress.get("running")?.get(name)?.as_u64();
+                if let (Some(bytes), Some(total)) = (number("bytes"), number("totalBytes")) {
+                    bar.show(bytes, total);
+                }
+            }
+        };
+        tokio::select! {
+            response = taking => response?,
+            () = shown => bail!("no progress"),
+        }
+    };
+    let authority = client.authority();
+    ensure!(response.status == 200, "{authority}: {}", response.error_text());
+    serde_json::from_slice(&response.body).context("the response is no JSON")
+}
+
+fn print(args: &SnapshotArgs, report: &Value) -> anyhow::Result<()> {
+    let text = |name| report.get(name).and_then(Value::as_str);
+    if let Some(removed) = text("removed") {
+        eprintln!("tsdb: removed {removed}, which an interrupted snapshot had left");
+    }
+    let damaged = report.get("damaged").and_then(Value::as_array).context("no report")?;
+    if !damaged.is_empty() {
+        let names: Vec<&str> = damaged.iter().filter_map(Value::as_str).collect();
+        eprintln!(
+            "tsdb: the snapshot lacks what damaged files had: {}; `tsdb quarantine list` describes them",
+            names.join(", ")
+        );
+    }
+    if args.json {
+        print_lines(&format!("{report}\n"));
+        return Ok(());
+    }
+    let number = |name| report.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let bytes = |name| HumanBytes(number(name)).to_string();
+    print_lines(&format!(
+        "Snapshot {}: {} files, {} (linked {}, linked to the base {}, copied {})\n",
+        text("target").unwrap_or_default(),
+        number("files"),
+        bytes("bytes"),
+        bytes("linkedBytes"),
+        bytes("baseBytes"),
+        bytes("copiedBytes"),
+    ));
+    Ok(())
+}

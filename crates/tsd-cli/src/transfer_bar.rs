@@ -1,0 +1,56 @@
+//! Progress of a transfer of bytes on a terminal: rate and time left.
+
+use std::{
+    cell::Cell,
+    io::{IsTerminal, stderr},
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tsd_storage::{SnapshotError, TransferMeter};
+
+/// A bar on a terminal; hidden otherwise.
+#[derive(Debug)]
+pub(crate) struct TransferBar {
+    bar: ProgressBar,
+    moved: Cell<u64>,
+}
+
+impl TransferBar {
+    /// A bar without a size yet.
+    pub(crate) fn new(what: &'static str) -> Self {
+        let bar = ProgressBar::no_length();
+        bar.set_draw_target(if stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        });
+        let template = "{prefix} {bar:30} {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_prefix(what);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self { bar, moved: Cell::new(0) }
+    }
+
+    /// Sets both numbers.
+    pub(crate) fn show(&self, bytes: u64, total_bytes: u64) {
+        self.bar.set_length(total_bytes);
+        self.bar.set_position(bytes);
+    }
+}
+
+impl TransferMeter for TransferBar {
+    fn moved(&self, bytes: u64) -> Result<(), SnapshotError> {
+        self.moved.set(self.moved.get() + bytes);
+        self.bar.set_position(self.moved.get());
+        Ok(())
+    }
+}
+
+impl Drop for TransferBar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,84 @@
+//! Snapshots of the store, one at a time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::spawn_blocking;
+use tsd_storage::{
+    SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest, SnapshotTarget, StorageError,
+};
+
+use crate::EngineHandle;
+
+/// The snapshot that is being taken, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotSlot(Mutex<Option<Arc<SnapshotProgress>>>);
+
+/// Frees the slot, and ends the snapshot if the call that waits for it was dropped.
+struct SlotPermit<'a> {
+    slot: &'a SnapshotSlot,
+    progress: Arc<SnapshotProgress>,
+}
+
+impl SnapshotSlot {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<SnapshotProgress>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn acquire(&self) -> Result<SlotPermit<'_>, SnapshotError> {
+        let mut running = self.lock();
+        if running.is_some() {
+            return Err(SnapshotError::InProgress);
+        }
+        let progress = Arc::<SnapshotProgress>::default();
+        *running = Some(Arc::clone(&progress));
+        Ok(SlotPermit { slot: self, progress })
+    }
+}
+
+impl Drop for SlotPermit<'_> {
+    fn drop(&mut self) {
+        self.progress.cancel();
+        *self.slot.lock() = None;
+    }
+}
+
+impl EngineHandle {
+    /// Takes a snapshot of the store: every point that was acknowledged before the call is in it. Points
+    /// are accepted meanwhile. Dropping the future cancels it. `program` is the version of the program.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SnapshotTarget`] and of the store; [`SnapshotError::InProgress`] if another one is
+    /// being taken.
+    pub async fn snapshot(
+        &self,
+        request: SnapshotRequest,
+        program: &str,
+    ) -> Result<SnapshotReport, SnapshotError> {
+        let shared = self.shared();
+        let permit = shared.snapshot.acquire()?;
+        let (schema, program) = (shared.config.schema, program.to_owned());
+        let target = in_thread(move || SnapshotTarget::create(request)).await?;
+        let pinned = shared.storage.pin_files().await?;
+        let progress = Arc::clone(&permit.progress);
+        let report = in_thread(move || target.write(&pinned, schema, &program, &progress)).await?;
+        let SnapshotReport { files, bytes, linked_bytes, copied_bytes, .. } = report;
+        let target = report.target.display();
+        tracing::info!(%target, files, bytes, linked_bytes, copied_bytes, "snapshot taken");
+        Ok(report)
+    }
+
+    /// Progress of the snapshot that is being taken; `None` if there is none.
+    #[must_use]
+    pub fn snapshot_progress(&self) -> Option<Arc<SnapshotProgress>> {
+        self.shared().snapshot.lock().clone()
+    }
+}
+
+/// Runs blocking work on a thread that may block.
+async fn in_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SnapshotError> + Send + 'static,
+) -> Result<T, SnapshotError> {
+    // A panic ends the task only: it was reported.
+    spawn_blocking(work).await.unwrap_or(Err(SnapshotError::Store(StorageError::Closed)))
+}
