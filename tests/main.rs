@@ -26,6 +26,7 @@ mod refusals;
 mod search;
 mod seeds;
 mod series_index;
+mod snapshot;
 mod start;
 mod telnet;
 mod tidy;
