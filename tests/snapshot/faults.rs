@@ -1,6 +1,9 @@
 //! What is refused, and what kills, damage and full disks leave.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use tsd_testkit::{Xorshift64, wait_for};
 
@@ -119,14 +122,26 @@ fn a_killed_snapshot_leaves_no_directory_of_its_name_and_a_killed_restore_no_sto
     let (target, restored) = (dir.path().join("target"), dir.path().join("restored"));
     let mut random = Xorshift64::new(11);
     let mut kills = [0; 3];
-    let mut killed = |arguments: &[&str], data: &Path, path: &Path| {
-        let mut process = command(arguments, data, path).spawn().expect("run tsdb");
-        thread::sleep(Duration::from_micros(random.below(60_000)));
+    // At moments between the start of a command and its usual end.
+    let usual = |arguments: &[&str], data: &Path, path: &Path| {
+        let started = Instant::now();
+        json(arguments, data, path);
+        started.elapsed().as_micros() as u64
+    };
+    let usual_snapshot = usual(&["snapshot", "--copy"], &data, &target);
+    let usual_restore = usual(&["restore"], &restored, &target);
+    fs::remove_dir_all(&target).expect("remove");
+    fs::remove_dir_all(&restored).expect("remove");
+    let mut killed = |arguments: &[&str], data: &Path, path: &Path, within: u64| {
+        let mut command = command(arguments, data, path);
+        let mut process =
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("run tsdb");
+        thread::sleep(Duration::from_micros(random.below(within.max(1))));
         let _ = process.kill();
         process.wait().expect("wait").success()
     };
     for _ in 0..25 {
-        if killed(&["snapshot", "--copy"], &data, &target) {
+        if killed(&["snapshot", "--copy"], &data, &target, usual_snapshot) {
             kills[0] += 1;
         }
         if target.exists() {
@@ -142,8 +157,12 @@ fn a_killed_snapshot_leaves_no_directory_of_its_name_and_a_killed_restore_no_sto
     assert!(output.status.success(), "{error}");
     assert!(error.contains("target.incomplete, which an interrupted snapshot had left"), "{error}");
     assert!(!dir.path().join("target.incomplete").exists());
-    for _ in 0..25 {
-        if killed(&["restore"], &restored, &snapshot) {
+    for round in 0..25 {
+        if round == 0 {
+            // As a kill between the renames leaves it.
+            fs::create_dir_all(restored.join("restoring/store")).expect("create");
+            fs::write(restored.join("schema.conf"), "half").expect("write");
+        } else if killed(&["restore"], &restored, &snapshot, usual_restore) {
             kills[1] += 1;
         }
         if restored.join("restoring").exists() {
