@@ -28,6 +28,7 @@ mod health;
 mod memory_store_equivalence;
 mod model;
 mod multi_writer;
+mod pinning;
 mod replay_failures;
 mod rewrites;
 mod thread_panics;

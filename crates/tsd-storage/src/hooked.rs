@@ -45,7 +45,8 @@ impl<S: ?Sized, H> HookedStorage<S, H> {
 
     /// The hook; every open scan has a reference of its own to it.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) const fn hook(&self) -> &Arc<H> {
+    #[must_use]
+    pub const fn hook(&self) -> &Arc<H> {
         &self.hook
     }
 }
@@ -214,7 +215,7 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
     }
 
     fn pin_files(&self) -> BoxFuture<'_, Result<PinnedFiles, StorageError>> {
-        self.inner.pin_files()
+        Box::pin(self.hook.around(Operation::PinFiles, self.inner.pin_files()))
     }
 
     fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {

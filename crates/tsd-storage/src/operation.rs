@@ -34,11 +34,13 @@ pub enum Operation {
     FlushRows,
     /// `set_log_mark`.
     SetLogMark,
+    /// `pin_files`.
+    PinFiles,
 }
 
 impl Operation {
     /// All operations, in the order of their declaration.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Get,
         Self::MultiGet,
         Self::ScanBatch,
@@ -54,6 +56,7 @@ impl Operation {
         Self::Flush,
         Self::FlushRows,
         Self::SetLogMark,
+        Self::PinFiles,
     ];
 
     /// Value of the label `operation` of the metrics.
@@ -75,6 +78,7 @@ impl Operation {
             Self::Flush => "flush",
             Self::FlushRows => "flush_rows",
             Self::SetLogMark => "set_log_mark",
+            Self::PinFiles => "pin_files",
         }
     }
 }
