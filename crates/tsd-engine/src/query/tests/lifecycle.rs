@@ -202,12 +202,22 @@ async fn duplicate_queries_of_a_client_can_be_rejected() {
 async fn memory_is_limited_per_query_and_in_total_and_released() {
     let store = store();
     let mut settings = settings(1, 2);
-    (settings.query.max_memory_bytes, settings.query.max_total_memory_bytes) = (1_200_000, 0);
+    // Scans that are open at one time add up.
+    settings.query.max_scans = 1;
+    let large = ["max", "min", "sum", "avg", "count", "dev", "zimsum", "mimmin", "mimmax", "mult"]
+        .map(|aggregator| format!("{aggregator}:sys.cpu{{host=*}}"));
+    let large = query(HOUR, HOUR + 10_000, &large.each_ref().map(String::as_str));
+    let small = query(HOUR, HOUR + 10_000, &["sum:1h-avg:sys.cpu"]);
     let engine = start(settings.clone(), &store);
     fill(&engine).await;
-    let large = ["none:sys.cpu", "max:sys.cpu{host=*}", "min:sys.cpu{host=*}"];
-    let large = query(HOUR, HOUR + 10_000, &large);
-    let small = query(HOUR, HOUR + 10_000, &["sum:1h-avg:sys.cpu"]);
+    let needs = async |query: &Query| {
+        execute(&engine, query.clone()).await.unwrap().stats.peak_memory_bytes
+    };
+    let (less, more) = (needs(&small).await, needs(&large).await);
+    assert!(less * 3 < more * 2, "{less}, {more}");
+    (settings.query.max_memory_bytes, settings.query.max_total_memory_bytes) =
+        (less.midpoint(more), 0);
+    let engine = start(settings.clone(), &store);
     let failure = execute(&engine, large.clone()).await.unwrap_err();
     assert!(
         message(&failure, 413).starts_with("Sorry, your query needs more than our maximum of ")
