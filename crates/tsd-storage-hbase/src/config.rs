@@ -30,7 +30,8 @@ pub struct HBaseConfig {
     pub max_write_bytes: usize,
     /// The table whose rows daemons compact when their hour is over, and the format of its keys.
     /// After a flush to such a row its points are read back: another daemon may have compacted the
-    /// row while they were in the log. `None`: no table is compacted.
+    /// row while they were in the log. `None`: no table is compacted, or its cells have the times of
+    /// their points, so that a point with a later time would hide its corrections.
     pub compacted_table: Option<(Table, TableSchema)>,
     /// Longest duration of a compaction of OpenTSDB, from its read of a row to its delete. Points that are
     /// written to rows whose hour is over are read back again after this time. Zero: they are not.

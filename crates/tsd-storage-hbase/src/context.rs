@@ -46,6 +46,14 @@ pub(crate) struct OpenTable {
     pub(crate) read_backs: ReadBacks,
 }
 
+impl OpenTable {
+    /// True if a daemon may wait to put points of a row again.
+    pub(crate) fn may_be_put_again(&self, row: &[u8]) -> bool {
+        let is_compactible = |rows: CompactibleRows| rows.contains(row, self.clock.system_ms());
+        self.read_backs.is_enabled() && self.compactible.is_some_and(is_compactible)
+    }
+}
+
 impl StoreContext {
     pub(crate) fn new(client: Client, config: HBaseConfig, runtime: Handle) -> Self {
         let (tables, closed) = (RwLock::default(), AtomicBool::new(false));

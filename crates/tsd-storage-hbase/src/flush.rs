@@ -30,8 +30,8 @@ use crate::{
     row::model_row,
     storage::{batch_error, write_batch},
     superseded::{
-        Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore, is_doubtful,
-        is_whole_compaction,
+        ColumnOrigin, Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore,
+        is_doubtful, is_whole_compaction,
     },
 };
 
@@ -98,20 +98,35 @@ impl UnverifiedRow {
         of: &OpenTable,
         cells: &[Cell],
         history: &RowHistory,
-        retry_ms: Option<i64>,
     ) -> Vec<RestoredPoint> {
         let is_ours = |cell: &Cell| {
             let is_cell = |(q, at): &(Bytes, i64)| (q, *at) == (&cell.qualifier, cell.timestamp_ms);
             self.put.iter().flatten().any(is_cell)
         };
-        let is_compaction = |column: &Cell| {
-            let is_compaction =
-                || is_whole_compaction(column, cells, is_ours) || history.is_compaction(column);
-            self.put.is_some() && is_compaction()
+        let is_stored = |column: &Cell| {
+            cells
+                .iter()
+                .any(|c| (&c.qualifier, c.timestamp_ms) == (&column.qualifier, column.timestamp_ms))
+        };
+        let origin = |column: &Cell| {
+            if self.put.is_none() {
+                return ColumnOrigin::Write;
+            }
+            match history.origin(column, i64::MIN) {
+                // Its sources may not be deleted yet. A log that repeats values of the row beside this one
+                // may lose.
+                ColumnOrigin::Unsettled
+                    if is_stored(column) && is_whole_compaction(column, cells, is_ours) =>
+                {
+                    ColumnOrigin::Compaction
+                }
+                origin => origin,
+            }
         };
         let written_ms = |cell: &Cell| of.read_backs.written_ms(&self.key, cell);
-        let evidence = Evidence { is_compaction: &is_compaction, written_ms: &written_ms, history };
-        cells_to_restore(&self.points, cells, &evidence, retry_ms)
+        let evidence = Evidence { origin: &origin, written_ms: &written_ms, history };
+        // The points are read back once more in any case.
+        cells_to_restore(&self.points, cells, &evidence).points
     }
 
     /// Points were put again.
@@ -187,7 +202,7 @@ async fn restore_superseded(
     mut rows: Vec<UnverifiedRow>,
 ) -> Result<(), StorageError> {
     let mut settled = Vec::new();
-    for attempt in 0..MAX_RESTORES {
+    for _ in 0..MAX_RESTORES {
         if rows.is_empty() {
             break;
         }
@@ -198,8 +213,7 @@ async fn restore_superseded(
         let mut unsettled = Vec::new();
         for (mut row, found) in rows.into_iter().zip(&found) {
             let found = model_row(found).map_or_else(Vec::new, |row| row.cells);
-            let retry_ms = (attempt > 0).then(|| to.clock.now_ms());
-            let mut restored = row.to_restore(to, &found, &RowHistory::default(), retry_ms);
+            let mut restored = row.to_restore(to, &found, &RowHistory::default());
             let is_own_time = |point: &RestoredPoint| point.cell.timestamp_ms == point.written_ms;
             let written_ms = |cell: &Cell| to.read_backs.written_ms(&row.key, cell);
             let is_doubtful = || row.put.is_some() && is_doubtful(&row.points, &found, written_ms);
@@ -207,10 +221,10 @@ async fn restore_superseded(
                 // A later write that a compaction has absorbed is not superseded, and a compaction may
                 // lack an instant that was written during it.
                 let history = history(to, table, &row.key).await?;
-                restored = row.to_restore(to, &found, &history, retry_ms);
+                restored = row.to_restore(to, &found, &history);
             }
             row.restored(&restored);
-            if put_again(to, &row.key, restored, &mut puts)? > 0 {
+            if put_again(to, table, &row.key, restored, &mut puts).await? {
                 unsettled.push(row);
             } else {
                 settled.push(row);

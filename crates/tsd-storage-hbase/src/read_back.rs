@@ -27,7 +27,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use hbase_rs::{CellKind, MutationBatch, ReadType, Scan, Selection};
+use hbase_rs::{CellKind, Condition, MutationBatch, Put, ReadType, Scan, Selection};
 use tokio::time::sleep;
 use tsd_model::{BaseTime, Cell, Family, Qualifier, RowKey, TableSchema};
 use tsd_storage::{CellRef, Get, StorageError, Table};
@@ -37,12 +37,12 @@ use crate::{
     error::{request_error, storage_error},
     metrics::{READ_BACK_DROPPED_POINTS, RESTORED_POINTS},
     mutations::put,
-    request::{family_name, hbase_get},
+    request::{family_name, hbase_get, timestamp},
     row::model_row,
     storage::write_batch,
     superseded::{
-        Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore, is_doubtful,
-        point_qualifier,
+        Basis, Evidence, Restoration, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore,
+        is_doubtful, point_qualifier,
     },
 };
 
@@ -143,6 +143,16 @@ impl ReadBacks {
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if points are read back.
+    pub(crate) const fn is_enabled(&self) -> bool {
+        !self.delay.is_zero()
+    }
+
+    /// Compactions of OpenTSDB that have put their column before this time are over.
+    pub(crate) const fn settled_ms(&self, now_ms: i64) -> i64 {
+        now_ms.saturating_sub(self.delay.as_millis() as i64)
     }
 
     /// Rows and bytes that wait.
@@ -255,8 +265,8 @@ impl ReadBacks {
             return true;
         }
         let instant = (key.clone(), offset_ms);
+        let is_new = !queue.restored.contains_key(&instant);
         let again = queue.restored.entry(instant.clone()).or_default();
-        let is_new = again.is_empty();
         if again.len() >= MAX_RESTORED_PER_INSTANT {
             again.pop_front();
         }
@@ -270,6 +280,17 @@ impl ReadBacks {
             queue.restored.remove(&oldest);
         }
         true
+    }
+
+    /// A point that is remembered was not put again.
+    fn forget_restored(&self, key: &Bytes, restored: &RestoredPoint) {
+        let Some(qualifier) = Qualifier::decode(&restored.cell.qualifier) else { return };
+        let mut queue = self.queue();
+        // The instant keeps its place in the order, also if nothing of it is left.
+        if let Some(again) = queue.restored.get_mut(&(key.clone(), qualifier.offset_ms())) {
+            let (timestamp_ms, written_ms) = (restored.cell.timestamp_ms, restored.written_ms);
+            again.retain(|one| (one.timestamp_ms, one.written_ms) != (timestamp_ms, written_ms));
+        }
     }
 }
 
@@ -298,17 +319,17 @@ pub(crate) async fn read_due(context: &StoreContext) -> Result<(), StorageError>
             return Ok(());
         }
         let result = read_back(of, table, &mut due).await;
-        if let Ok(has_restored) = &result {
+        if let Ok(is_unsettled) = &result {
             // Points that were put again may be superseded again.
-            let mut has_restored = has_restored.iter();
-            due.retain(|_| has_restored.next().is_some_and(|restored| *restored));
+            let mut is_unsettled = is_unsettled.iter();
+            due.retain(|_| is_unsettled.next().is_some_and(|unsettled| *unsettled));
         }
         of.read_backs.add(due, now_ms);
         result?;
     }
 }
 
-/// Reads rows back once. Returns for each whether a point was put again.
+/// Reads rows back once. Returns for each whether it has to be read again.
 async fn read_back(
     of: &OpenTable,
     table: &Table,
@@ -320,53 +341,103 @@ async fn read_back(
     let gets: Vec<_> = rows.iter().filter_map(|(key, _)| hbase_get(get(key), None)).collect();
     let found = of.rows.get_many(gets).await.map_err(|error| storage_error(table, &error))?;
     let mut puts = MutationBatch::default();
-    let mut has_restored = Vec::with_capacity(rows.len());
+    let mut is_unsettled = Vec::with_capacity(rows.len());
     for ((key, points), found) in rows.iter_mut().zip(&found) {
         let cells = model_row(found).map_or_else(Vec::new, |row| row.cells);
         let written_ms = |cell: &Cell| of.read_backs.written_ms(key, cell);
-        let mut restored = Vec::new();
+        let mut restoration = Restoration::default();
         if is_doubtful(points, &cells, written_ms) {
             let history = history(of, table, key).await?;
-            let is_compaction = |column: &Cell| history.is_compaction(column);
-            let evidence = Evidence {
-                is_compaction: &is_compaction,
-                written_ms: &written_ms,
-                history: &history,
-            };
-            restored = cells_to_restore(points, &cells, &evidence, Some(of.clock.now_ms()));
+            let settled_ms = of.read_backs.settled_ms(of.clock.system_ms());
+            let origin = |column: &Cell| history.origin(column, settled_ms);
+            let evidence = Evidence { origin: &origin, written_ms: &written_ms, history: &history };
+            restoration = cells_to_restore(points, &cells, &evidence);
         }
-        for RestoredPoint { point, .. } in &restored {
+        for RestoredPoint { point, .. } in &restoration.points {
             if let Some(point) = points.get_mut(*point) {
                 point.column_ms = point.written_ms;
             }
         }
-        has_restored.push(put_again(of, key, restored, &mut puts)? > 0);
+        let is_put = put_again(of, table, key, restoration.points, &mut puts).await?;
+        is_unsettled.push(is_put || restoration.is_unsettled);
     }
     write_batch(of, table, puts).await?;
-    Ok(has_restored)
+    Ok(is_unsettled)
 }
 
-/// Adds points that are to be put again. Returns their number.
-pub(crate) fn put_again(
+/// Puts points again, those with the times of their writes by adding them to `puts`. Returns true if
+/// the row has to be read once more: points were put, or the row has changed since it was read.
+///
+/// A point with a later time is put only while the row still has what was read instead of it, in one
+/// step: a delete of the row in between would not hide it. A put of another daemon in between is newer,
+/// or has replaced what was read.
+pub(crate) async fn put_again(
     of: &OpenTable,
+    table: &Table,
     key: &Bytes,
     mut restored: Vec<RestoredPoint>,
     puts: &mut MutationBatch,
-) -> Result<usize, StorageError> {
+) -> Result<bool, StorageError> {
     restored.retain(|point| of.read_backs.remember(key, point));
-    if restored.is_empty() {
-        return Ok(0);
-    }
-    metrics::counter!(RESTORED_POINTS).increment(restored.len() as u64);
+    let mut put_now = 0;
+    let mut later: Vec<(Basis, Vec<RestoredPoint>)> = Vec::new();
     puts.begin();
-    for RestoredPoint { cell, .. } in &restored {
-        let Cell { family, qualifier, value, timestamp_ms } = cell;
+    for point in &restored {
         // Later writes of this process are newer.
-        of.clock.pass(*timestamp_ms);
-        let timestamp_ms = Some(*timestamp_ms);
-        put(puts, key, CellRef { family: *family, qualifier, value, timestamp_ms })?;
+        of.clock.pass(point.cell.timestamp_ms);
+        if point.basis == Basis::OwnTime {
+            put_now += 1;
+            put(puts, key, cell_ref(&point.cell))?;
+        } else if let Some((_, same)) = later.iter_mut().find(|(basis, _)| *basis == point.basis) {
+            same.push(point.clone());
+        } else {
+            later.push((point.basis.clone(), vec![point.clone()]));
+        }
     }
-    Ok(restored.len())
+    for (basis, points) in later {
+        if put_on_basis(of, table, key, &basis, &points).await? {
+            put_now += points.len();
+        } else {
+            for point in &points {
+                of.read_backs.forget_restored(key, point);
+            }
+        }
+    }
+    metrics::counter!(RESTORED_POINTS).increment(put_now as u64);
+    Ok(!restored.is_empty())
+}
+
+/// Puts points if the row has what they depend on. Returns true if it had.
+async fn put_on_basis(
+    of: &OpenTable,
+    table: &Table,
+    key: &Bytes,
+    basis: &Basis,
+    points: &[RestoredPoint],
+) -> Result<bool, StorageError> {
+    let family = family_name(Family::T);
+    let condition = match (basis, points.first()) {
+        (Basis::Cell(cell), _) => {
+            Condition::equals(family, cell.qualifier.clone(), cell.value.clone())
+        }
+        (_, Some(first)) => Condition::absent(family, first.cell.qualifier.clone()),
+        (_, None) => return Ok(true),
+    };
+    let mut put = Put::try_new(key.clone()).map_err(|error| request_error(&error))?;
+    for RestoredPoint { cell, .. } in points {
+        let at = timestamp(cell.timestamp_ms)?;
+        let family = cell.family.as_str().as_bytes();
+        put = put
+            .cell(family, &cell.qualifier, at, &cell.value)
+            .map_err(|error| request_error(&error))?;
+    }
+    let result = of.rows.check_and_mutate(&condition, put).await;
+    result.map_err(|error| storage_error(table, &error))
+}
+
+fn cell_ref(cell: &Cell) -> CellRef<'_> {
+    let Cell { family, qualifier, value, timestamp_ms } = cell;
+    CellRef { family: *family, qualifier, value, timestamp_ms: Some(*timestamp_ms) }
 }
 
 /// Reads what a row had.
@@ -458,22 +529,31 @@ mod tests {
             value: Bytes::from_static(&[7]),
             timestamp_ms,
         };
+        let restored_at = |at, written_ms| RestoredPoint {
+            point: 0,
+            cell: cell(at),
+            written_ms,
+            basis: Basis::EmptyRow,
+        };
         for (at, written_ms) in [(20, 5), (30, 6)] {
-            let restored = RestoredPoint { point: 0, cell: cell(at), written_ms };
+            let restored = restored_at(at, written_ms);
             assert!(read_backs.remember(&key, &restored));
         }
         let written = [20, 25, 30].map(|at| read_backs.written_ms(&key, &cell(at)));
         assert_eq!(written, [5, 25, 6]);
+        read_backs.forget_restored(&key, &restored_at(30, 6));
+        assert_eq!(read_backs.written_ms(&key, &cell(30)), 30, "it was not put");
+        assert_eq!(read_backs.written_ms(&key, &cell(20)), 5);
         // This process has written a later value since.
         read_backs.add([row("a", vec![point(0, Bytes::from_static(&[8]), 9)])], 9);
-        let restored = RestoredPoint { point: 0, cell: cell(40), written_ms: 6 };
+        let restored = restored_at(40, 6);
         assert!(!read_backs.remember(&key, &restored));
         for instant in 0..MAX_RESTORED as u64 {
-            let restored = RestoredPoint { point: 0, cell: cell(20), written_ms: 5 };
+            let restored = restored_at(20, 5);
             let key = Bytes::from(instant.to_be_bytes().to_vec());
             assert!(read_backs.remember(&key, &restored));
         }
-        assert_eq!(read_backs.written_ms(&key, &cell(30)), 30, "the oldest is forgotten");
+        assert_eq!(read_backs.written_ms(&key, &cell(20)), 20, "the oldest is forgotten");
     }
 
     #[test]

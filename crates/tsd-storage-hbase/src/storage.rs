@@ -24,7 +24,7 @@ use crate::{
     read_back,
     request::{family_name, timestamp},
     scanner::HBaseScanner,
-    superseded::{Evidence, RowHistory, WrittenPoint, cells_to_restore},
+    superseded::{ColumnOrigin, Evidence, RowHistory, WrittenPoint, cells_to_restore},
 };
 
 /// Pause after a delete: a put of another daemon in the same millisecond would be hidden by its marker.
@@ -146,6 +146,9 @@ impl HBaseStorage {
                 "a delete marker with a later time hides the compacted column".into(),
             ));
         }
+        if self.context.table(table)?.compactible.is_none() {
+            return Ok(());
+        }
         let is_replaced =
             |cell: &Cell| is_compacted(cell) || replaced.iter().any(|old| is_same(cell, old));
         let written_since: Vec<_> = cells
@@ -154,11 +157,11 @@ impl HBaseStorage {
             .filter_map(WrittenPoint::of_cell)
             .collect();
         let evidence = Evidence {
-            is_compaction: &|_| true,
+            origin: &|_| ColumnOrigin::Compaction,
             written_ms: &|cell| cell.timestamp_ms,
             history: &RowHistory::default(),
         };
-        for restored in cells_to_restore(&written_since, &cells, &evidence, None) {
+        for restored in cells_to_restore(&written_since, &cells, &evidence).points {
             ::metrics::counter!(metrics::RESTORED_POINTS).increment(1);
             self.put_while(table, row, &restored.cell, compacted).await?;
         }
@@ -173,9 +176,10 @@ impl HBaseStorage {
         row: &Bytes,
         cell: &Cell,
     ) -> Result<i64, StorageError> {
-        let (row, cell_ms) = (row.clone(), cell.timestamp_ms);
+        let (row, qualifier, cell_ms) = (row.clone(), cell.qualifier.clone(), cell.timestamp_ms);
         self.write(table, move |of, table, _| async move {
-            let newest = read_back::history(&of, &table, &row).await?.newest_marker_ms();
+            let newest = read_back::history(&of, &table, &row).await?;
+            let newest = newest.newest_marker_ms(&qualifier);
             let newest = newest.map_or(cell_ms, |newest| newest.max(cell_ms));
             of.clock.pass(newest);
             Ok(newest.saturating_add(1))
@@ -510,7 +514,12 @@ async fn delete_read(
     let read = of.rows.get(&get).await.map_err(failed)?;
     // The markers are as old as the cells that they hide, whose clock may be another: neither
     // a later write of this clock nor one of the server's is hidden.
-    let newest = read.cells().map(|cell| cell.timestamp).max();
+    let mut newest = read.cells().map(|cell| cell.timestamp).max();
+    if columns.is_none() && of.may_be_put_again(row) {
+        // Points that compactions of OpenTSDB have hidden would be put again.
+        let history = read_back::history(of, table, row).await?;
+        newest = newest.max(history.newest_write_ms().and_then(|at| u64::try_from(at).ok()));
+    }
     let Some(newest) = newest.filter(|newest| deleted_until.is_none_or(|until| until < *newest))
     else {
         return Ok(None);

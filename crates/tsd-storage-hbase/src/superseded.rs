@@ -79,12 +79,33 @@ impl WrittenPoint {
 
 /// What tells writes from compactions in a row.
 pub(crate) struct Evidence<'a> {
-    /// True for a column that a compaction has put.
-    pub(crate) is_compaction: &'a (dyn Fn(&Cell) -> bool + Sync),
+    /// Who has put a column of several points.
+    pub(crate) origin: &'a (dyn Fn(&Cell) -> ColumnOrigin + Sync),
     /// Time of the write of a stored cell of one point: before its timestamp if it was put again.
     pub(crate) written_ms: &'a (dyn Fn(&Cell) -> i64 + Sync),
     /// What the row had.
     pub(crate) history: &'a RowHistory,
+}
+
+/// Who has put a column of several points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ColumnOrigin {
+    /// A flush: its points are writes.
+    Write,
+    /// A compaction: its points are older than its time.
+    Compaction,
+    /// A compaction of OpenTSDB that has not deleted its sources yet, or a flush of values that the row
+    /// had before. Delete markers tell them apart as soon as every compaction is over.
+    Unsettled,
+}
+
+/// What is to be done so that points are read.
+#[derive(Debug, Default)]
+pub(crate) struct Restoration {
+    /// The cells to put.
+    pub(crate) points: Vec<RestoredPoint>,
+    /// The row has to be read once more when its compactions are over.
+    pub(crate) is_unsettled: bool,
 }
 
 /// A cell that makes a point visible.
@@ -95,35 +116,51 @@ pub(crate) struct RestoredPoint {
     pub(crate) cell: Cell,
     /// Time of the write of the value.
     pub(crate) written_ms: i64,
+    /// What the cell depends on.
+    pub(crate) basis: Basis,
+}
+
+/// What a cell that is put again depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// Nothing: it has the time of its write. A later write is newer. A delete that read the row hides
+    /// it: it deletes up to its own time, because the row has a column of several points.
+    OwnTime,
+    /// The row still has this cell. A delete of the row has a marker of the time of the cells that it
+    /// read, which would not hide the later time.
+    Cell(Cell),
+    /// The row still has no cell: a delete of the row does nothing.
+    EmptyRow,
 }
 
 /// Returns the cells to put, with their timestamps, so that `points` are read from a row that has
-/// `cells`; empty if they are read already.
+/// `cells`; none if they are read already.
 ///
 /// A later write stays, and an instant that the row does not have was deleted and stays deleted, unless
-/// compactions have deleted each other's columns. If a compaction supersedes or hides a point it is put after that, in later attempts at `retry_ms` at
-/// least: the compaction has deleted older cells of its column.
+/// compactions have deleted each other's columns. If a compaction supersedes or hides a point it is put
+/// right after the column that is read and the delete markers that would hide it: a later time could be
+/// that of another daemon's next write.
 pub(crate) fn cells_to_restore(
     points: &[WrittenPoint],
     cells: &[Cell],
     evidence: &Evidence<'_>,
-    retry_ms: Option<i64>,
-) -> Vec<RestoredPoint> {
+) -> Restoration {
+    let history = evidence.history;
     let (read, had) = (by_instant(cells), by_instant(&evidence.history.writes));
     let written_ms = |read: &ReadPoint<'_>| {
         if read.is_single { (evidence.written_ms)(read.cell) } else { read.cell.timestamp_ms }
     };
-    let mut restored = Vec::new();
+    let mut restoration = Restoration::default();
     for (index, point) in points.iter().enumerate() {
         let Some(qualifier) = Qualifier::decode(&point.qualifier) else { continue };
         let offset_ms = qualifier.offset_ms();
         let candidates = read.get(&offset_ms).map_or(&[][..], Vec::as_slice);
         let visible = candidates.iter().max_by_key(|candidate| candidate.rank());
-        let mut restore = |qualifier: &[u8], value: &[u8], timestamp_ms, written_ms| {
+        let mut restore = |qualifier: &[u8], value: &[u8], timestamp_ms, written_ms, basis| {
             let qualifier = Bytes::copy_from_slice(qualifier);
             let value = Bytes::copy_from_slice(value);
             let cell = Cell { family: Family::T, qualifier, value, timestamp_ms };
-            restored.push(RestoredPoint { point: index, cell, written_ms });
+            restoration.points.push(RestoredPoint { point: index, cell, written_ms, basis });
         };
         let visible_ms = visible.map_or(i64::MIN, |visible| visible.cell.timestamp_ms);
         let flags = qualifier.flags().bits();
@@ -133,22 +170,33 @@ pub(crate) fn cells_to_restore(
             && !(is_same && (visible_ms == point.column_ms || visible_ms >= point.written_ms))
         {
             // Its own time decides.
-            restore(&point.qualifier, &point.value, point.written_ms, point.written_ms);
+            let (at, basis) = (point.written_ms, Basis::OwnTime);
+            restore(&point.qualifier, &point.value, at, at, basis);
+            continue;
+        }
+        if history.deleted_rows.iter().any(|until| *until >= point.written_ms) {
             continue;
         }
         // The last write of the instant.
         let earlier = had.get(&offset_ms).map_or(&[][..], Vec::as_slice);
+        // The time of a flushed column is not later than those of its points.
+        let is_write =
+            |c: &&ReadPoint<'_>| c.is_single || (evidence.origin)(c.cell) == ColumnOrigin::Write;
         let later = candidates.iter().chain(earlier);
-        let later = later.filter(|c| c.is_single && written_ms(c) > point.written_ms);
+        let later = later.filter(|c| written_ms(c) > point.written_ms).filter(is_write);
         let wanted = later.max_by_key(|later| written_ms(later));
         let (wanted, value, wanted_ms) = match wanted {
             Some(later) => (later.qualifier, later.value, written_ms(later)),
             None => (qualifier, &point.value[..], point.written_ms),
         };
-        if visible.is_some_and(|visible| visible.is_same_value(wanted.flags().bits(), value)) {
+        let flags = wanted.flags().bits();
+        if is_read(candidates, flags, value) {
             continue;
         }
-        let history = evidence.history;
+        // Of columns with one timestamp, one with another value.
+        let is_visible = |c: &&ReadPoint<'_>| Some(c.rank()) == visible.as_ref().map(|v| v.rank());
+        let mut greatest = candidates.iter().filter(is_visible);
+        let visible = greatest.find(|c| !c.is_same_value(flags, value));
         let is_older = match visible {
             None => history.is_lost(offset_ms, wanted_ms),
             // Of single points with one timestamp readers decide by value or type: another timestamp
@@ -158,15 +206,25 @@ pub(crate) fn cells_to_restore(
                 let is_older = written_ms(visible) < wanted_ms;
                 is_older && (was_put_again || history.is_hidden(wanted.as_bytes(), wanted_ms))
             }
-            Some(visible) => (evidence.is_compaction)(visible.cell),
+            Some(visible) => match (evidence.origin)(visible.cell) {
+                ColumnOrigin::Write => false,
+                ColumnOrigin::Compaction => true,
+                ColumnOrigin::Unsettled => {
+                    restoration.is_unsettled = true;
+                    false
+                }
+            },
         };
         if is_older {
-            let after = visible_ms.max(wanted_ms).saturating_add(1);
-            let at = retry_ms.map_or(after, |retry_ms| retry_ms.max(after));
-            restore(wanted.as_bytes(), value, at, wanted_ms);
+            let marker_ms = history.newest_marker_ms(wanted.as_bytes()).unwrap_or(i64::MIN);
+            let at = visible_ms.max(wanted_ms).max(marker_ms).saturating_add(1);
+            let newest = || cells.iter().max_by_key(|cell| cell.timestamp_ms);
+            let basis = visible.map(|visible| visible.cell).or_else(newest);
+            let basis = basis.map_or(Basis::EmptyRow, |cell| Basis::Cell(cell.clone()));
+            restore(wanted.as_bytes(), value, at, wanted_ms, basis);
         }
     }
-    restored
+    restoration
 }
 
 /// True if the value is read, of the points of an instant. Of columns with one timestamp either may be
@@ -203,10 +261,16 @@ pub(crate) struct RowHistory {
 }
 
 impl RowHistory {
-    /// Time of the newest delete marker.
-    pub(crate) fn newest_marker_ms(&self) -> Option<i64> {
-        let columns = self.deleted.iter().map(|(_, until)| *until);
-        columns.chain(self.deleted_rows.iter().copied()).max()
+    /// Time of the newest delete marker that hides older cells of a column.
+    pub(crate) fn newest_marker_ms(&self, qualifier: &[u8]) -> Option<i64> {
+        let of_column = self.deleted.iter().filter(|(deleted, _)| deleted == qualifier);
+        of_column.map(|(_, until)| *until).chain(self.deleted_rows.iter().copied()).max()
+    }
+
+    /// Time of the newest write, unless all of the row was deleted since.
+    pub(crate) fn newest_write_ms(&self) -> Option<i64> {
+        let newest = self.writes.iter().map(|cell| cell.timestamp_ms).max()?;
+        self.deleted_rows.iter().all(|until| *until < newest).then_some(newest)
     }
 
     /// True if a delete marker hides a cell.
@@ -215,7 +279,7 @@ impl RowHistory {
     }
 
     /// True if compactions of OpenTSDB that overlapped have deleted an instant: one deletes the column that
-    /// another has put. No row was deleted since `written_ms`, and the markers are not those of our
+    /// another has put. The markers are not those of our
     /// deletes, which have the times of the deleted cells.
     fn is_lost(&self, offset_ms: u32, written_ms: i64) -> bool {
         let is_instant = |at| at == offset_ms;
@@ -230,21 +294,60 @@ impl RowHistory {
                 && has_instant(qualifier, is_instant)
                 && !self.writes.iter().any(is_deleted)
         };
-        was_compacted
-            && self.deleted.iter().any(is_of_opentsdb)
-            && !self.deleted_rows.iter().any(|until| *until >= written_ms)
+        was_compacted && self.deleted.iter().any(is_of_opentsdb)
     }
 
-    /// True if OpenTSDB has compacted a row to this column: after that it deletes the columns that it
-    /// read, up to the present, which is later. The markers of our row compactions are not later than
-    /// their column, and columns of a flush have no markers.
-    pub(crate) fn is_compaction(&self, column: &Cell) -> bool {
+    /// Who has put a column of several points. Compactions of OpenTSDB that have put their column before
+    /// `settled_ms` are over.
+    ///
+    /// A compaction puts values that the row had, a flush puts others. A flush may repeat old values, so
+    /// the deletes tell too: after its put OpenTSDB deletes the columns that it read, up to the present,
+    /// which is later than the column. The markers of our row compactions are not later than theirs.
+    ///
+    /// The order of the markers tells nothing: compactions of one row overlap, and one may delete the
+    /// column of another before, or with, the sources of that.
+    pub(crate) fn origin(&self, column: &Cell, settled_ms: i64) -> ColumnOrigin {
+        if self.has_new_value(column) {
+            return ColumnOrigin::Write;
+        }
         let instants: HashSet<u32> = points_of(column).map(|(q, _)| q.offset_ms()).collect();
         let is_source = |(qualifier, until): &(Bytes, i64)| {
-            let are_known = !has_instant(qualifier, |at| !instants.contains(&at));
-            *until > column.timestamp_ms && is_of_points(qualifier) && are_known
+            let are_known = || !has_instant(qualifier, |at| !instants.contains(&at));
+            *until > column.timestamp_ms && is_of_points(qualifier) && are_known()
         };
-        self.deleted.iter().any(is_source)
+        if self.deleted.iter().any(is_source) {
+            ColumnOrigin::Compaction
+        } else if column.timestamp_ms >= settled_ms {
+            ColumnOrigin::Unsettled
+        } else {
+            ColumnOrigin::Write
+        }
+    }
+
+    /// True if no older cell has one of the values of a column. A value whose cell HBase may have
+    /// forgotten is not new.
+    fn has_new_value(&self, column: &Cell) -> bool {
+        let is_other = |w: &&Cell| w.qualifier != column.qualifier || w.value != column.value;
+        let is_older = |w: &&Cell| {
+            w.timestamp_ms < column.timestamp_ms
+                || (w.timestamp_ms == column.timestamp_ms && is_other(w))
+        };
+        let older: Vec<_> = self.writes.iter().filter(is_older).flat_map(points_of).collect();
+        points_of(column).any(|(qualifier, value)| {
+            let offset_ms = qualifier.offset_ms();
+            let is_same = |(q, v): &(Qualifier, &[u8])| {
+                (q.offset_ms(), q.flags(), *v) == (offset_ms, qualifier.flags(), value)
+            };
+            !older.iter().any(is_same) && !self.has_forgotten(offset_ms)
+        })
+    }
+
+    /// True if a column with an instant was deleted and HBase has forgotten its cells.
+    fn has_forgotten(&self, offset_ms: u32) -> bool {
+        self.deleted.iter().any(|(qualifier, until)| {
+            let is_deleted = |w: &Cell| w.qualifier == qualifier && w.timestamp_ms <= *until;
+            has_instant(qualifier, |at| at == offset_ms) && !self.writes.iter().any(is_deleted)
+        })
     }
 }
 
@@ -330,193 +433,4 @@ pub(crate) fn point_qualifier(family: Family, qualifier: &[u8], value: &[u8]) ->
 }
 
 #[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-
-    use tsd_model::{from_hex, to_hex};
-
-    use super::*;
-
-    fn hex(text: &str) -> Bytes {
-        from_hex(text.as_bytes()).unwrap().into()
-    }
-
-    /// `qualifier=value@time`.
-    fn cell(text: &str) -> Cell {
-        let (column, time) = text.split_once('@').unwrap();
-        let (qualifier, value) = column.split_once('=').unwrap();
-        let (qualifier, value) = (hex(qualifier), hex(value));
-        Cell { family: Family::T, qualifier, value, timestamp_ms: time.parse().unwrap() }
-    }
-
-    /// Checks the cells that are restored for `qualifier=value@written` or
-    /// `qualifier=value@written/column` points of a row.
-    #[track_caller]
-    fn check_of(is_compaction: bool, written: &[&str], row: &[&str], expected: &[&str]) {
-        let point = |text: &&str| {
-            let (text, column) = text.split_once('/').unwrap_or((text, ""));
-            let mut point = WrittenPoint::of_cell(&cell(text)).unwrap();
-            point.column_ms = column.parse().unwrap_or(point.written_ms);
-            point
-        };
-        let written: Vec<_> = written.iter().map(point).collect();
-        let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
-        let evidence = Evidence {
-            is_compaction: &|_| is_compaction,
-            written_ms: &|cell| cell.timestamp_ms,
-            history: &RowHistory::default(),
-        };
-        assert_eq!(restored(&written, &row, &evidence), expected);
-    }
-
-    fn restored(written: &[WrittenPoint], row: &[Cell], evidence: &Evidence<'_>) -> Vec<String> {
-        cells_to_restore(written, row, evidence, Some(100))
-            .iter()
-            .map(|RestoredPoint { cell: c, .. }| {
-                format!("{}={}@{}", to_hex(&c.qualifier), to_hex(&c.value), c.timestamp_ms)
-            })
-            .collect()
-    }
-
-    #[track_caller]
-    fn check(written: &[&str], row: &[&str], expected: &[&str]) {
-        check_of(true, written, row, expected);
-    }
-
-    #[test]
-    fn visible_correction_is_left_alone() {
-        check(&["0000=07@15"], &["0000=07@15", "00000010=050600@14"], &[]);
-        check(&["0000=07@15"], &["00000010=070600@90"], &[]);
-        check(&["0000=07@15"], &["0000=07@15", "00000010=050600@15"], &[]);
-    }
-
-    #[test]
-    fn correction_below_a_compaction_is_put_above_it() {
-        check(&["0000=07@15"], &["0000=07@15", "00000010=050600@20"], &["0000=07@100"]);
-        check(&["0000=07@15"], &["0000=07@15", "00000010=050600@200"], &["0000=07@201"]);
-        // Another width, and seconds beside milliseconds.
-        check(&["0001=0107@15"], &["0001=0107@15", "00000010=050600@20"], &["0001=0107@100"]);
-        check(&["F0000000=07@15"], &["F0000000=07@15", "00000010=050600@20"], &["F0000000=07@100"]);
-    }
-
-    #[test]
-    fn later_flush_of_another_daemon_stays() {
-        let row = ["0000=07@15", "00000010=050600@20"];
-        check_of(false, &["0000=07@15"], &row, &[]);
-        check_of(false, &["0000=07@15/3"], &row, &[]);
-    }
-
-    #[test]
-    fn correction_hidden_by_a_delete_marker_of_a_compaction_is_put_again() {
-        check(&["0000=07@15"], &["00000010=050600@20"], &["0000=07@100"]);
-        check(&["0000=07@15"], &["00000010=050600@14"], &["0000=07@100"]);
-        check_of(false, &["0000=07@15"], &["00000010=050600@20"], &[]);
-    }
-
-    #[test]
-    fn point_of_a_column_with_an_earlier_time_is_put_with_its_own() {
-        let ours = "000000100020=01020300@3";
-        check_of(false, &["0010=02@5/3"], &[ours], &[]);
-        // Another daemon's value from before, and one from after.
-        check_of(false, &["0010=02@5/3"], &[ours, "0010=09@4"], &["0010=02@5"]);
-        check_of(false, &["0010=02@5/3"], &[ours, "00100030=090900@4"], &["0010=02@5"]);
-        check_of(false, &["0010=02@5/3"], &[ours, "0010=02@4"], &["0010=02@5"]);
-        check_of(false, &["0010=02@5/3"], &[ours, "0010=09@6"], &[]);
-        check_of(false, &["0010=02@5/3"], &[ours, "0011=0009@2"], &[]);
-        // Another daemon's column with the same time: either value may be read.
-        for column in ["00100030=090900@3", "00000010=090900@3"] {
-            check_of(false, &["0010=02@5/3"], &[ours, column], &["0010=02@5"]);
-            check_of(false, &["0010=02@5/3"], &[column, ours], &["0010=02@5"]);
-            // The write times tie too.
-            check_of(false, &["0010=02@3"], &[ours, column], &[]);
-        }
-        check_of(false, &["0010=02@5/3"], &[ours, "00100030=020900@3"], &[]);
-        // A delete marker hides the column.
-        check_of(false, &["0010=02@5/3"], &["0020=02@9"], &["0010=02@5"]);
-        check_of(false, &["0010=02@5/3"], &[], &["0010=02@5"]);
-    }
-
-    #[test]
-    fn later_correction_of_another_writer_wins() {
-        check(&["0000=07@15"], &["0000=08@18"], &[]);
-        check(&["0000=07@15"], &["0000=08@18", "00000010=050600@17"], &[]);
-        // A compaction that read neither.
-        check(&["0000=05@10"], &["0000=08@18", "00000010=040600@20"], &["0000=08@100"]);
-    }
-
-    #[test]
-    fn deleted_instant_stays_deleted() {
-        check(&["0000=07@15"], &["0010=06@20"], &[]);
-        check(&["0000=07@15"], &[], &[]);
-    }
-
-    /// Checks with what HBase remembers of the row: deleted cells, and markers `qualifier=@until`.
-    #[track_caller]
-    fn check_history(
-        written: &str,
-        row: &[&str],
-        writes: &[&str],
-        deleted: &[&str],
-        then: &[&str],
-    ) {
-        let written = WrittenPoint::of_cell(&cell(written)).unwrap();
-        let cells = |texts: &[&str]| texts.iter().map(|text| cell(text)).collect::<Vec<_>>();
-        let deleted = cells(deleted).into_iter().map(|c| (c.qualifier, c.timestamp_ms)).collect();
-        let history = RowHistory { writes: cells(writes), deleted, deleted_rows: Vec::new() };
-        let evidence = Evidence {
-            is_compaction: &|column| history.is_compaction(column),
-            // The value 9 was written at 5, and put again.
-            written_ms: &|cell| if cell.value[..] == [9] { 5 } else { cell.timestamp_ms },
-            history: &history,
-        };
-        assert_eq!(restored(&[written], &cells(row), &evidence), then);
-    }
-
-    #[test]
-    fn history_tells_a_compaction_from_a_flush() {
-        let row = ["00000010=050600@20"];
-        check_history("0000=07@15", &row, &[], &["0000=@21"], &["0000=07@100"]);
-        check_history("0000=07@15", &row, &[], &["00000010=@21"], &["0000=07@100"]);
-        // A flush, and our row compaction.
-        check_history("0000=07@15", &row, &[], &[], &[]);
-        check_history("0000=07@15", &row, &[], &["0000=@20"], &[]);
-        // The column was deleted for another compaction.
-        check_history("0000=07@15", &row, &[], &["00000020=@21"], &[]);
-        // A later write that the compaction has absorbed, and one that it has missed.
-        check_history("0000=07@15", &["00000010=080600@20"], &["0000=08@18"], &["0000=@21"], &[]);
-        check_history("0000=07@15", &row, &["0001=0008@18"], &["0000=@21"], &["0001=0008@100"]);
-    }
-
-    #[test]
-    fn hidden_correction_beside_a_single_point_is_put_again() {
-        let row = ["0001=0006@12"];
-        check_history("0000=07@15", &row, &[], &["0000=@21"], &["0000=07@100"]);
-        check_history("0000=07@15", &row, &[], &["0000=@14"], &[]);
-        check_history("0000=07@15", &["0001=0006@16"], &[], &["0000=@21"], &[]);
-    }
-
-    #[test]
-    fn instant_that_overlapping_compactions_have_deleted_is_put_again() {
-        let (row, columns) = (["0020=01@9"], ["00000010=070600@20", "0000=07@15"]);
-        check_history("0000=07@15", &row, &columns, &["00000010=@21"], &["0000=07@100"]);
-        // Deletes of ours, and before the write; no compaction.
-        check_history("0000=07@15", &row, &columns, &["00000010=@20", "0000=@15"], &[]);
-        check_history("0000=07@15", &row, &columns, &["00000010=@14"], &[]);
-        check_history("0000=07@15", &row, &columns[1..], &["0000=@21"], &[]);
-        check_history("0000=07@15", &row, &columns, &["0010=@21"], &[]);
-    }
-
-    #[test]
-    fn older_value_that_was_put_again_is_no_later_write() {
-        check_history("0001=0007@15", &["0000=09@20"], &[], &[], &["0001=0007@100"]);
-        check_history("0001=0007@4", &["0000=09@20"], &[], &[], &[]);
-    }
-
-    #[test]
-    fn compaction_has_the_instants_of_all_older_columns() {
-        let row = ["0000=05@3", "00000010=050600@20", "0020=01@4", "0030=02@30"].map(cell);
-        assert!(!is_whole_compaction(&row[1], &row, |_| false));
-        assert!(is_whole_compaction(&row[1], &row, |cell| cell.timestamp_ms == 4));
-        assert!(is_whole_compaction(&row[1], &row[..2], |_| false));
-    }
-}
+mod tests;

@@ -39,7 +39,10 @@ const IMPORT_LOG: &str = "hbase-import-log";
 pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Result<OpenStore> {
     let hbase = &settings.storage.hbase;
     let client = hbase.client();
-    let compacted_table = Some((settings.engine.tables.data.clone(), settings.storage.schema));
+    // Of cells with the times of their points none is put again: it would need a later time.
+    let has_cell_times = settings.engine.rows.use_otsdb_timestamp;
+    let compacted_table =
+        (!has_cell_times).then(|| (settings.engine.tables.data.clone(), settings.storage.schema));
     // A flush takes time, and the clocks of the daemons differ.
     let max_hold = hbase.hold * 2;
     let cluster = HBaseConfig { compacted_table, max_hold, ..hbase.cluster.clone() };

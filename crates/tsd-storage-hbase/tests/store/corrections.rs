@@ -1,6 +1,12 @@
 //! Corrections beside flushes and row compactions.
 
+use std::time::Duration;
+
+use hbase_fake::{FaultKind, InjectedFault};
+use tsd_storage::{Delete, Storage};
+
 use crate::{
+    cells::{cells, data},
     fake_cluster::{cluster, store, store_beside_logs, store_beside_opentsdb},
     scenarios::corrections,
 };
@@ -81,4 +87,30 @@ async fn points_deleted_by_overlapping_compactions_are_read_back() {
         &cluster,
     ))
     .await;
+}
+
+#[tokio::test]
+async fn points_that_are_deleted_while_they_are_read_back_stay_deleted() {
+    let cluster = cluster().await;
+    let store = store_beside_opentsdb(&cluster);
+    let row = corrections::lose_points_in_overlapping_compactions(&store).await;
+    // Another daemon deletes the row when the history was read and before the points are put.
+    let delay = FaultKind::Delay(Duration::from_millis(100));
+    cluster.inject(InjectedFault::once("Scan", delay));
+    let before = cluster.calls("Scan");
+    let other = store_beside_opentsdb(&cluster);
+    let (table, key) = (data(), row.clone());
+    let delete = async {
+        while cluster.calls("Scan") == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        other.delete(&table, Delete::Row(key)).await
+    };
+    let (read_back, deleted) = tokio::join!(store.read_back(), delete);
+    read_back.unwrap();
+    deleted.unwrap();
+    assert_eq!(cells(&store, &row).await, []);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    store.read_back().await.unwrap();
+    assert_eq!(cells(&store, &row).await, []);
 }

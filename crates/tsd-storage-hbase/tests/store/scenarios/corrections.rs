@@ -196,6 +196,23 @@ pub(crate) async fn points_deleted_by_overlapping_compactions_are_read_back(stor
     assert_eq!(values(store).await, [7, 6]);
 }
 
+/// Leaves points that overlapping compactions have deleted, and one that a log held meanwhile.
+/// Returns the row.
+pub(crate) async fn lose_points_in_overlapping_compactions(store: &HBaseStorage) -> Bytes {
+    put(store, &key(), &[0, 0], &[7], None).await;
+    put(store, &key(), &[0, 16], &[6], None).await;
+    let compaction = OpenTsdbCompaction::read(store).await;
+    compaction.put(store).await;
+    compaction.delete(store).await;
+    let delete = hbase_rs::Delete::try_new(key()).unwrap();
+    let delete = delete.column(&b"t"[..], &hex("00000010"), SERVER_TIME).unwrap();
+    store.client().table("tsdb".parse().unwrap()).mutate(delete).await.unwrap();
+    pause().await;
+    put_cells(store, system_clock_ms(), &["0020=04@-1000"]).await;
+    assert_eq!(values(store).await, [4]);
+    key()
+}
+
 pub(crate) async fn held_correction_wins_over_a_compaction(store: &HBaseStorage) {
     for correction in ["0000=07@1", "0001=0007@1", "F0000000=07@1"] {
         delete_row(store).await;

@@ -1,0 +1,304 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use tsd_model::{from_hex, to_hex};
+
+use super::*;
+
+fn hex(text: &str) -> Bytes {
+    from_hex(text.as_bytes()).unwrap().into()
+}
+
+/// `qualifier=value@time`.
+fn cell(text: &str) -> Cell {
+    let (column, time) = text.split_once('@').unwrap();
+    let (qualifier, value) = column.split_once('=').unwrap();
+    let (qualifier, value) = (hex(qualifier), hex(value));
+    Cell { family: Family::T, qualifier, value, timestamp_ms: time.parse().unwrap() }
+}
+
+/// Checks the cells that are restored for `qualifier=value@written` or
+/// `qualifier=value@written/column` points of a row.
+#[track_caller]
+fn check_of(origin: ColumnOrigin, written: &[&str], row: &[&str], expected: &[&str]) {
+    let point = |text: &&str| {
+        let (text, column) = text.split_once('/').unwrap_or((text, ""));
+        let mut point = WrittenPoint::of_cell(&cell(text)).unwrap();
+        point.column_ms = column.parse().unwrap_or(point.written_ms);
+        point
+    };
+    let written: Vec<_> = written.iter().map(point).collect();
+    let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
+    let evidence = Evidence {
+        origin: &|_| origin,
+        written_ms: &|cell| cell.timestamp_ms,
+        history: &RowHistory::default(),
+    };
+    assert_eq!(restored(&written, &row, &evidence), expected);
+}
+
+fn restored(written: &[WrittenPoint], row: &[Cell], evidence: &Evidence<'_>) -> Vec<String> {
+    cells_to_restore(written, row, evidence)
+        .points
+        .iter()
+        .map(|RestoredPoint { cell: c, .. }| {
+            format!("{}={}@{}", to_hex(&c.qualifier), to_hex(&c.value), c.timestamp_ms)
+        })
+        .collect()
+}
+
+#[track_caller]
+fn check(written: &[&str], row: &[&str], expected: &[&str]) {
+    check_of(ColumnOrigin::Compaction, written, row, expected);
+}
+
+#[test]
+fn visible_correction_is_left_alone() {
+    check(&["0000=07@15"], &["0000=07@15", "00000010=050600@14"], &[]);
+    check(&["0000=07@15"], &["00000010=070600@90"], &[]);
+    check(&["0000=07@15"], &["0000=07@15", "00000010=050600@15"], &[]);
+}
+
+#[test]
+fn correction_below_a_compaction_is_put_above_it() {
+    check(&["0000=07@15"], &["0000=07@15", "00000010=050600@20"], &["0000=07@21"]);
+    check(&["0000=07@15"], &["0000=07@15", "00000010=050600@200"], &["0000=07@201"]);
+    // Another width, and seconds beside milliseconds.
+    check(&["0001=0107@15"], &["0001=0107@15", "00000010=050600@20"], &["0001=0107@21"]);
+    check(&["F0000000=07@15"], &["F0000000=07@15", "00000010=050600@20"], &["F0000000=07@21"]);
+}
+
+#[test]
+fn later_flush_of_another_daemon_stays() {
+    let row = ["0000=07@15", "00000010=050600@20"];
+    check_of(ColumnOrigin::Write, &["0000=07@15"], &row, &[]);
+    check_of(ColumnOrigin::Write, &["0000=07@15/3"], &row, &[]);
+}
+
+#[test]
+fn correction_hidden_by_a_delete_marker_of_a_compaction_is_put_again() {
+    check(&["0000=07@15"], &["00000010=050600@20"], &["0000=07@21"]);
+    check(&["0000=07@15"], &["00000010=050600@14"], &["0000=07@16"]);
+    check_of(ColumnOrigin::Write, &["0000=07@15"], &["00000010=050600@20"], &[]);
+}
+
+#[test]
+fn point_of_a_column_with_an_earlier_time_is_put_with_its_own() {
+    let ours = "000000100020=01020300@3";
+    check_of(ColumnOrigin::Write, &["0010=02@5/3"], &[ours], &[]);
+    // Another daemon's value from before, and one from after.
+    check_of(ColumnOrigin::Write, &["0010=02@5/3"], &[ours, "0010=09@4"], &["0010=02@5"]);
+    check_of(ColumnOrigin::Write, &["0010=02@5/3"], &[ours, "00100030=090900@4"], &["0010=02@5"]);
+    check_of(ColumnOrigin::Write, &["0010=02@5/3"], &[ours, "0010=02@4"], &["0010=02@5"]);
+    check_of(ColumnOrigin::Write, &["0010=02@5/3"], &[ours, "0010=09@6"], &[]);
+    check_of(ColumnOrigin::Write, &["0010=02@5/3"], &[ours, "0011=0009@2"], &[]);
+    // Another daemon's column with the same time: either value may be read.
+    for column in ["00100030=090900@3", "00000010=090900@3"] {
+        check_of(ColumnOrigin::Write, &["0010=02@5/3"], &[ours, column], &["0010=02@5"]);
+        check_of(ColumnOrigin::Write, &["0010=02@5/3"], &[column, ours], &["0010=02@5"]);
+        // The write times tie too.
+        check_of(ColumnOrigin::Write, &["0010=02@3"], &[ours, column], &[]);
+    }
+    check_of(ColumnOrigin::Write, &["0010=02@5/3"], &[ours, "00100030=020900@3"], &[]);
+    // A delete marker hides the column.
+    check_of(ColumnOrigin::Write, &["0010=02@5/3"], &["0020=02@9"], &["0010=02@5"]);
+    check_of(ColumnOrigin::Write, &["0010=02@5/3"], &[], &["0010=02@5"]);
+}
+
+#[test]
+fn later_correction_of_another_writer_wins() {
+    check(&["0000=07@15"], &["0000=08@18"], &[]);
+    check(&["0000=07@15"], &["0000=08@18", "00000010=050600@17"], &[]);
+    // A compaction that read neither.
+    check(&["0000=05@10"], &["0000=08@18", "00000010=040600@20"], &["0000=08@21"]);
+}
+
+#[test]
+fn deleted_instant_stays_deleted() {
+    check(&["0000=07@15"], &["0010=06@20"], &[]);
+    check(&["0000=07@15"], &[], &[]);
+}
+
+/// What HBase remembers of a row: its cells, the deleted ones, and markers `qualifier=@until`.
+fn history(row: &[&str], writes: &[&str], deleted: &[&str]) -> RowHistory {
+    let cells = |texts: &[&str]| texts.iter().map(|text| cell(text)).collect::<Vec<_>>();
+    let deleted = cells(deleted).into_iter().map(|c| (c.qualifier, c.timestamp_ms)).collect();
+    RowHistory { writes: cells(&[row, writes].concat()), deleted, deleted_rows: Vec::new() }
+}
+
+/// Checks with the history of the row.
+#[track_caller]
+fn check_history(written: &str, row: &[&str], writes: &[&str], deleted: &[&str], then: &[&str]) {
+    check_row(written, row, &history(row, writes, deleted), then);
+}
+
+#[track_caller]
+fn check_row(written: &str, row: &[&str], history: &RowHistory, then: &[&str]) {
+    let written = WrittenPoint::of_cell(&cell(written)).unwrap();
+    let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
+    let evidence = Evidence {
+        origin: &|column| history.origin(column, 1_000),
+        // The value 9 was written at 5, and put again.
+        written_ms: &|cell| if cell.value[..] == [9] { 5 } else { cell.timestamp_ms },
+        history,
+    };
+    assert_eq!(restored(&[written], &row, &evidence), then);
+}
+
+#[test]
+fn history_tells_a_compaction_from_a_flush() {
+    let (row, old) = (["00000010=050600@20"], ["0000=05@3", "0010=06@4"]);
+    check_history("0000=07@15", &row, &old, &["0000=@21"], &["0000=07@22"]);
+    check_history("0000=07@15", &row, &old, &["0010=@21"], &["0000=07@21"]);
+    // A flush, one of old values, and our row compaction.
+    check_history("0000=07@15", &row, &[], &[], &[]);
+    check_history("0000=07@15", &row, &old, &[], &[]);
+    check_history("0000=07@15", &row, &old, &["0000=@20"], &[]);
+    // The column was deleted for another compaction.
+    check_history("0000=07@15", &row, &old, &["00000020=@21"], &[]);
+    // HBase has forgotten the sources.
+    check_history("0000=07@15", &row, &[], &["0000=@21", "0010=@21"], &["0000=07@22"]);
+    // A later write that the compaction has absorbed, and one that it has missed.
+    let writes = ["0000=08@18", old[1]];
+    check_history("0000=07@15", &["00000010=080600@20"], &writes, &["0000=@21"], &[]);
+    let writes = ["0001=0008@18", old[0], old[1]];
+    check_history("0000=07@15", &row, &writes, &["0000=@21"], &["0001=0008@21"]);
+}
+
+#[test]
+fn later_write_may_be_in_a_flushed_column() {
+    // Its value is in the compaction; the single point is older.
+    let row = ["00000010=080600@20"];
+    let writes = ["0001=0009@17", "00000020=080500@18", "0010=06@4"];
+    let sources = ["0001=@21", "00000020=@21"];
+    check_history("0000=07@15", &row, &writes, &sources, &[]);
+    check_history("0000=07@15", &["00000010=080600@18"], &[], &[], &[]);
+    // An earlier compaction that missed the single point.
+    let writes = [&writes[..], &["0000=08@3", "0020=05@3"]].concat();
+    let sources = ["0000=@19", "0001=@21", "00000020=@21"];
+    check_history("0000=07@15", &row, &writes, &sources, &["0001=0009@22"]);
+}
+
+#[test]
+fn column_that_an_overlapping_compaction_deletes_is_no_write() {
+    // Two compactions read the first two columns. The second one also read the column of the first, and
+    // deleted that before, or with, its sources.
+    let old = ["0000=05@3", "0010=06@4"];
+    for sources in ["0000=@25", "0000=@24"] {
+        let row = ["000000100020=05060400@30"];
+        let writes = ["00000010=050600@20", "0020=04@22", old[0], old[1]];
+        let markers = ["00000010=@24", sources, "0020=@31"];
+        check_history("0001=0007@15", &row, &writes, &markers, &["0001=0007@31"]);
+    }
+    // Both put the same column, of which the second one replaced the first.
+    let (row, writes) = (["00000010=050600@23"], ["00000010=050600@20", old[0], old[1]]);
+    check_history("0001=0007@15", &row, &writes, &["0000=@24"], &["0001=0007@24"]);
+}
+
+#[test]
+fn column_is_unsettled_until_its_sources_are_deleted() {
+    let (row, old) = (["00000010=050600@20"], ["0000=05@3", "0010=06@4"]);
+    let origin = |writes: &[&str], deleted: &[&str], settled_ms| {
+        history(&row, writes, deleted).origin(&cell(row[0]), settled_ms)
+    };
+    assert_eq!(origin(&old, &[], 20), ColumnOrigin::Unsettled);
+    assert_eq!(origin(&old, &[], 21), ColumnOrigin::Write);
+    assert_eq!(origin(&old, &["0000=@21"], 20), ColumnOrigin::Compaction);
+    assert_eq!(origin(&old[..1], &[], 20), ColumnOrigin::Write);
+    // Its older value is no later write, and it is read once more.
+    let history = history(&row, &old, &[]);
+    let evidence = Evidence {
+        origin: &|column| history.origin(column, 20),
+        written_ms: &|cell| cell.timestamp_ms,
+        history: &history,
+    };
+    let point = WrittenPoint::of_cell(&cell("0001=0007@15")).unwrap();
+    let restoration = cells_to_restore(&[point], &row.map(cell), &evidence);
+    assert!(restoration.is_unsettled && restoration.points.is_empty(), "{restoration:?}");
+}
+
+#[test]
+fn columns_of_one_time_must_agree() {
+    // Overlapping compactions, one of which has read the correction.
+    let (row, old) = (["00000010=070600@20", "00000020=050400@20"], ["0000=05@3", "0010=06@4"]);
+    let markers = ["0000=@21", "0010=@21", "0020=@21"];
+    for row in [row, [row[1], row[0]]] {
+        let writes = ["0000=07@15", "0020=04@4", old[0], old[1]];
+        check_history("0000=07@15", &row, &writes, &markers, &["0000=07@22"]);
+    }
+}
+
+#[test]
+fn point_of_a_deleted_row_is_not_put_again() {
+    let row = ["00000010=050600@20"];
+    let mut history = history(&row, &["0000=05@3", "0010=06@4"], &["0000=@21"]);
+    history.deleted_rows = vec![14];
+    check_row("0000=07@15", &row, &history, &["0000=07@22"]);
+    history.deleted_rows = vec![15];
+    check_row("0000=07@15", &row, &history, &[]);
+}
+
+#[test]
+fn point_is_put_again_while_the_row_has_what_was_read_instead() {
+    let basis = |written: &str, row: &[&str], deleted: &[&str]| {
+        let written = WrittenPoint::of_cell(&cell(written)).unwrap();
+        let columns = ["00000010=070600@20", "0000=07@15", "0000=05@3", "0010=06@4"];
+        let history = history(row, &columns, deleted);
+        let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
+        let evidence = Evidence {
+            origin: &|column| history.origin(column, 1_000),
+            written_ms: &|cell| cell.timestamp_ms,
+            history: &history,
+        };
+        let mut restored = cells_to_restore(&[written], &row, &evidence).points;
+        assert_eq!(restored.len(), 1);
+        restored.remove(0).basis
+    };
+    let read = ["0020=01@9", "00000010=050600@20"];
+    assert_eq!(basis("0000=07@15", &read, &["0000=@21"]), Basis::Cell(cell(read[1])));
+    // Overlapping compactions have deleted the instant.
+    let deleted = ["00000010=@21", "0000=@15"];
+    assert_eq!(basis("0000=07@15", &read[..1], &deleted), Basis::Cell(cell(read[0])));
+    assert_eq!(basis("0000=07@15", &[], &deleted), Basis::EmptyRow);
+}
+
+#[test]
+fn flush_over_a_deleted_point_is_no_compaction() {
+    // The marker is that of a compaction to one point, which put no column.
+    let (row, sources) = (["00000010=050600@20", "0001=0007@15"], ["F0000000=@21"]);
+    check_history("0001=0007@15", &row, &["F0000000=04@9", row[1]], &sources, &[]);
+    let writes = ["F0000000=05@9", "0010=06@9", row[1]];
+    check_history("0001=0007@15", &row, &writes, &sources, &["0001=0007@21"]);
+}
+
+#[test]
+fn hidden_correction_beside_a_single_point_is_put_again() {
+    let row = ["0001=0006@12"];
+    check_history("0000=07@15", &row, &[], &["0000=@21"], &["0000=07@22"]);
+    check_history("0000=07@15", &row, &[], &["0000=@14"], &[]);
+    check_history("0000=07@15", &["0001=0006@16"], &[], &["0000=@21"], &[]);
+}
+
+#[test]
+fn instant_that_overlapping_compactions_have_deleted_is_put_again() {
+    let (row, columns) = (["0020=01@9"], ["00000010=070600@20", "0000=07@15"]);
+    check_history("0000=07@15", &row, &columns, &["00000010=@21"], &["0000=07@21"]);
+    // Deletes of ours, and before the write; no compaction.
+    check_history("0000=07@15", &row, &columns, &["00000010=@20", "0000=@15"], &[]);
+    check_history("0000=07@15", &row, &columns, &["00000010=@14"], &[]);
+    check_history("0000=07@15", &row, &columns[1..], &["0000=@21"], &[]);
+    check_history("0000=07@15", &row, &columns, &["0010=@21"], &[]);
+}
+
+#[test]
+fn older_value_that_was_put_again_is_no_later_write() {
+    check_history("0001=0007@15", &["0000=09@20"], &[], &[], &["0001=0007@21"]);
+    check_history("0001=0007@4", &["0000=09@20"], &[], &[], &[]);
+}
+
+#[test]
+fn compaction_has_the_instants_of_all_older_columns() {
+    let row = ["0000=05@3", "00000010=050600@20", "0020=01@4", "0030=02@30"].map(cell);
+    assert!(!is_whole_compaction(&row[1], &row, |_| false));
+    assert!(is_whole_compaction(&row[1], &row, |cell| cell.timestamp_ms == 4));
+    assert!(is_whole_compaction(&row[1], &row[..2], |_| false));
+}
