@@ -85,8 +85,14 @@ pub(crate) trait TestStores {
         false
     }
 
-    /// Passes a millisecond after a put of OpenTSDB: of two in one millisecond readers would decide by
-    /// value or type.
+    /// False if a point that is put after a delete of its column may stay hidden. Row compactions delete
+    /// too.
+    fn can_delete(&self) -> bool {
+        true
+    }
+
+    /// Passes a millisecond after a put of OpenTSDB, of which readers would decide between two in one
+    /// millisecond by value or type, and after a delete, which takes longer than that.
     fn tick(&self) -> fn() {
         || {}
     }
@@ -100,6 +106,28 @@ pub(crate) trait TestStores {
         _before_delete: impl Future<Output = ()>,
     ) -> impl Future<Output = bool> {
         std::future::ready(false)
+    }
+
+    /// Begins a compaction of OpenTSDB, which reads the row now. It puts and deletes when its buffers are
+    /// sent.
+    fn begin_compaction(&mut self, _row: Bytes) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+
+    /// Sends the buffers of OpenTSDB: the columns of its compactions, and the deletes of those whose
+    /// column was sent before. Returns true if something was rewritten.
+    fn send_compactions(&mut self) -> impl Future<Output = bool> {
+        std::future::ready(false)
+    }
+
+    /// Number of the compactions that OpenTSDB has begun and not ended, of each series.
+    fn open_compactions(&self) -> [usize; 2] {
+        [0, 0]
+    }
+
+    /// Time of the first read of these compactions.
+    fn compacting_since(&self) -> Option<i64> {
+        None
     }
 
     /// Does what is due: daemons read back what they wrote a while ago.
@@ -147,12 +175,13 @@ pub(crate) async fn check_seeds<S: TestStores>(
     };
     let seeds = first..first + count;
     let is_one = seeds.end - seeds.start == 1;
-    let mut rewritten = 0;
+    let (mut rewritten, mut can_compact) = (0, true);
     for seed in seeds {
         let mut rng = Rng::new(seed);
         let stores = open(&mut rng).await;
+        can_compact &= stores.can_delete();
         let history = History::random(&mut rng, stores.daemons(), stores.max_skew_ms());
         rewritten += Run::new(stores, mode, format!("{mode:?}, seed {seed}")).all(history).await;
     }
-    assert!(is_one || rewritten > 0, "no row compaction has written anything");
+    assert!(is_one || !can_compact || rewritten > 0, "no row compaction has written anything");
 }

@@ -17,16 +17,16 @@ use std::{
 
 use bytes::Bytes;
 use hbase_fake::FakeCluster;
-use hbase_rs::{Client, ClientConfig, SERVER_TIME};
+use hbase_rs::{Action, Client, ClientConfig, Mutation, SERVER_TIME};
 use tempfile::TempDir;
-use tsd_model::{MergeRule, TableSchema, plan_row_compaction};
+use tsd_model::{Cell, MergeRule, ReplacedColumn, RowCompaction, TableSchema, plan_row_compaction};
 use tsd_storage::{CellBatch, CellRef, ClockMs, Get, Storage};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
 use tsd_storage_wal::{BackendSharing, WalConfig, WalStorage};
 
 use super::{
     Ending, Mode, TestStores, check_seeds,
-    history::{HOUR, Rng},
+    history::{HOUR, Point, Rng},
     model::OPENTSDB,
     run::table,
 };
@@ -40,7 +40,7 @@ static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(())
 /// How long a log holds writes.
 const HOLD_MS: i64 = 2_000;
 /// Longest duration of a compaction of OpenTSDB.
-const READ_BACK_DELAY: Duration = Duration::from_secs(2);
+pub(super) const READ_BACK_DELAY: Duration = Duration::from_secs(2);
 
 fn now_ms() -> i64 {
     NOW_MS.load(Ordering::Relaxed)
@@ -141,10 +141,28 @@ struct HBaseStores {
     daemons: Vec<TestDaemon>,
     max_skew_ms: i64,
     has_opentsdb: bool,
+    mode: Mode,
+    /// Compactions of OpenTSDB, in the order of their reads.
+    compactions: Vec<OpenTsdbCompaction>,
+}
+
+/// A compaction of OpenTSDB that has read its row.
+struct OpenTsdbCompaction {
+    row: Bytes,
+    begun_ms: i64,
+    /// Not sent yet.
+    put: Option<Cell>,
+    delete: Vec<ReplacedColumn>,
 }
 
 impl HBaseStores {
-    async fn new(cluster: &FakeCluster, client: &Client, acks: [Ack; 2], rng: &mut Rng) -> Self {
+    async fn new(
+        cluster: &FakeCluster,
+        client: &Client,
+        mode: Mode,
+        acks: [Ack; 2],
+        rng: &mut Rng,
+    ) -> Self {
         static HISTORIES: AtomicUsize = AtomicUsize::new(0);
         let hour_ms = i64::from(HOUR) * 1_000;
         // Within the hour of all points, at its end, and long after.
@@ -152,30 +170,52 @@ impl HBaseStores {
         for skew in &SKEWS {
             skew.store(0, Ordering::Relaxed);
         }
+        let has_cell_times = matches!(mode, Mode::Largest | Mode::Smallest);
         let prefix = format!("h{}.", HISTORIES.fetch_add(1, Ordering::Relaxed));
         cluster.create_table(&format!("{prefix}{}", table()), &[]);
         let mut daemons = Vec::new();
         for (ack, clock) in acks.into_iter().chain([Ack::Storage]).zip(CLOCKS) {
             let config = HBaseConfig {
                 table_prefix: prefix.clone(),
-                compacted_table: Some((table(), TableSchema::opentsdb_default())),
+                compacted_table: (!has_cell_times)
+                    .then(|| (table(), TableSchema::opentsdb_default())),
                 max_hold: Duration::from_millis(2 * HOLD_MS as u64),
-                read_back_delay: READ_BACK_DELAY,
+                read_back_delay: if has_cell_times { Duration::ZERO } else { READ_BACK_DELAY },
                 clock,
                 ..HBaseConfig::new("unused")
             };
             daemons.push(TestDaemon::start(ack, client, config).await);
         }
-        let has_opentsdb = rng.chance(50);
+        // The delete markers of its compactions hide all later cells with the times of their points.
+        let has_opentsdb = rng.chance(50) && !has_cell_times;
         // The delete markers of an OpenTSDB hide what a clock that is behind stamps after them.
         let max_skew_ms = if has_opentsdb { 0 } else { rng.pick(&[0, 0, 20, 500]) };
-        Self { daemons, max_skew_ms, has_opentsdb }
+        Self { daemons, max_skew_ms, has_opentsdb, mode, compactions: Vec::new() }
+    }
+}
+
+impl HBaseStores {
+    /// The compaction of a row that OpenTSDB reads; `None` if it does not compact it.
+    async fn read_as_opentsdb(&self, row: &Bytes) -> Option<RowCompaction> {
+        // With appends it does not compact.
+        if now_ms() <= (i64::from(HOUR) + 3_600) * 1_000 || self.mode == Mode::Appends {
+            return None;
+        }
+        let read = self.daemons[OPENTSDB].hbase.get(&table(), Get::row(row.clone())).await.unwrap();
+        let cells = read.map_or_else(Vec::new, |row| row.cells);
+        Some(plan_row_compaction(row, &cells, MergeRule::Newest).unwrap())
     }
 }
 
 impl TestStores for HBaseStores {
     fn daemons(&self) -> usize {
-        if self.has_opentsdb { 3 } else { 2 }
+        let has_cell_times = matches!(self.mode, Mode::Largest | Mode::Smallest);
+        match &self.daemons[0] {
+            // A flush puts a cell with the time of its point over those of other daemons.
+            daemon if daemon.ack == Ack::Log && has_cell_times => 1,
+            _ if self.has_opentsdb => 3,
+            _ => 2,
+        }
     }
 
     fn store(&self, daemon: usize) -> Arc<dyn Storage> {
@@ -215,6 +255,10 @@ impl TestStores for HBaseStores {
         daemon == OPENTSDB
     }
 
+    fn can_delete(&self) -> bool {
+        !matches!(self.mode, Mode::Largest | Mode::Smallest)
+    }
+
     fn tick(&self) -> fn() {
         || {
             NOW_MS.fetch_add(1, Ordering::Relaxed);
@@ -228,12 +272,7 @@ impl TestStores for HBaseStores {
         before_delete: impl Future<Output = ()>,
     ) -> bool {
         let (daemon, table) = (&self.daemons[OPENTSDB], table());
-        if now_ms() <= (i64::from(HOUR) + 3_600) * 1_000 {
-            return false;
-        }
-        let read = daemon.hbase.get(&table, Get::row(row.clone())).await.unwrap();
-        let cells = read.map_or_else(Vec::new, |row| row.cells);
-        let plan = plan_row_compaction(&row, &cells, MergeRule::Newest).unwrap();
+        let Some(plan) = self.read_as_opentsdb(&row).await else { return false };
         // Its buffers are sent later.
         let pause = || NOW_MS.fetch_add(10, Ordering::Relaxed);
         pause();
@@ -266,6 +305,57 @@ impl TestStores for HBaseStores {
         !plan.is_nothing()
     }
 
+    async fn begin_compaction(&mut self, row: Bytes) {
+        let Some(plan) = self.read_as_opentsdb(&row).await else { return };
+        if !plan.is_nothing() {
+            let (begun_ms, put, delete) = (now_ms(), plan.put, plan.delete);
+            self.compactions.push(OpenTsdbCompaction { row, begun_ms, put, delete });
+        }
+        self.move_clock(1);
+    }
+
+    async fn send_compactions(&mut self) -> bool {
+        let mut actions: Vec<Action> = Vec::new();
+        let mut unsent = Vec::new();
+        for mut compaction in std::mem::take(&mut self.compactions) {
+            let row = compaction.row.clone();
+            if let Some(Cell { family, qualifier, value, .. }) = compaction.put.take() {
+                let put = hbase_rs::Put::try_new(row).unwrap();
+                let put = put.cell(family.as_str().as_bytes(), &qualifier, SERVER_TIME, &value);
+                actions.push(Mutation::from(put.unwrap()).into());
+                unsent.push(compaction);
+            } else if !compaction.delete.is_empty() {
+                let mut delete = hbase_rs::Delete::try_new(row).unwrap();
+                for old in &compaction.delete {
+                    let family = old.family.as_str().as_bytes();
+                    delete = delete.column(family, &old.qualifier, SERVER_TIME).unwrap();
+                }
+                actions.push(Mutation::from(delete).into());
+            }
+        }
+        self.compactions = unsent;
+        let is_rewritten = !actions.is_empty();
+        let daemon = &self.daemons[OPENTSDB];
+        let name = format!("{}{}", daemon.config.table_prefix, table());
+        for result in daemon.client.table(name.parse().unwrap()).batch(actions).await {
+            result.unwrap();
+        }
+        // Nothing else happens in the same millisecond: its markers would hide it.
+        self.move_clock(1);
+        is_rewritten
+    }
+
+    fn open_compactions(&self) -> [usize; 2] {
+        [0, 1].map(|series| {
+            let row = Point::row(series);
+            self.compactions.iter().filter(|compaction| compaction.row == row).count()
+        })
+    }
+
+    fn compacting_since(&self) -> Option<i64> {
+        self.compactions.iter().map(|compaction| compaction.begun_ms).min()
+    }
+
     async fn do_due(&self) {
         for daemon in &self.daemons {
             daemon.hbase.read_back().await.unwrap();
@@ -289,28 +379,45 @@ impl TestStores for HBaseStores {
     }
 }
 
-async fn check(first: Ack, second: Ack) {
+async fn check(mode: Mode, acks: [Ack; 2], default_seeds: u64) {
     let _one = ONE_AT_A_TIME.lock().await;
     let cluster = FakeCluster::start(1).await;
     cluster.set_clock(now_ms);
     let client = Client::new(ClientConfig::new("test"), cluster.discovery());
-    check_seeds(Mode::Newest, 8, async |rng| {
-        HBaseStores::new(&cluster, &client, [first, second], rng).await
+    check_seeds(mode, default_seeds, async |rng| {
+        HBaseStores::new(&cluster, &client, mode, acks, rng).await
     })
     .await;
 }
 
 #[tokio::test]
 async fn an_acknowledged_correction_is_read_with_two_daemons_that_write_to_hbase() {
-    check(Ack::Storage, Ack::Storage).await;
+    check(Mode::Newest, [Ack::Storage, Ack::Storage], 8).await;
 }
 
 #[tokio::test]
 async fn an_acknowledged_correction_is_read_with_one_daemon_that_holds_its_writes() {
-    check(Ack::Log, Ack::Storage).await;
+    check(Mode::Newest, [Ack::Log, Ack::Storage], 8).await;
 }
 
 #[tokio::test]
 async fn an_acknowledged_correction_is_read_with_two_daemons_that_hold_their_writes() {
-    check(Ack::Log, Ack::Log).await;
+    check(Mode::Newest, [Ack::Log, Ack::Log], 8).await;
+}
+
+#[tokio::test]
+async fn an_acknowledged_correction_is_read_with_daemons_that_append_to_hbase() {
+    check(Mode::Appends, [Ack::Storage, Ack::Storage], 8).await;
+}
+
+#[tokio::test]
+async fn no_smaller_value_hides_a_correction_with_the_time_of_its_point_in_hbase() {
+    check(Mode::Largest, [Ack::Storage, Ack::Storage], 4).await;
+    check(Mode::Smallest, [Ack::Storage, Ack::Storage], 4).await;
+}
+
+#[tokio::test]
+async fn no_smaller_value_hides_a_correction_with_the_time_of_its_point_that_a_daemon_holds() {
+    check(Mode::Largest, [Ack::Log, Ack::Storage], 2).await;
+    check(Mode::Smallest, [Ack::Log, Ack::Storage], 2).await;
 }

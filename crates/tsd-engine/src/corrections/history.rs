@@ -128,6 +128,10 @@ pub(crate) enum HistoryStep {
     Short(usize, ShortStep),
     /// By a daemon, of a series, with steps of any daemon inside.
     Compact(usize, u8, Vec<(Gap, usize, ShortStep)>),
+    /// A compaction of OpenTSDB, of a series, that may overlap with others.
+    BeginCompaction(u8),
+    /// OpenTSDB sends what its compactions have buffered.
+    SendCompactions,
     Restart(usize, Ending),
     MoveClock(i64),
     /// Sets the difference of a daemon's clock from the time.
@@ -187,8 +191,26 @@ impl History {
             all.push(step(rng));
         }
         if daemons > 2 {
+            if rng.chance(60) {
+                all = Self::with_overlaps(rng, all);
+            }
             all.push(HistoryStep::Settle);
         }
         Self(all)
+    }
+    /// Adds compactions of OpenTSDB that are sent later than they read, after or among others.
+    fn with_overlaps(rng: &mut Rng, steps: Vec<HistoryStep>) -> Vec<HistoryStep> {
+        let mut all = Vec::new();
+        for step in steps {
+            all.push(step);
+            while rng.chance(40) {
+                all.push(match rng.below(5) {
+                    0..2 => HistoryStep::BeginCompaction(rng.below(2) as u8),
+                    2..4 => HistoryStep::SendCompactions,
+                    _ => HistoryStep::MoveClock(rng.pick(&[1, 10, 300])),
+                });
+            }
+        }
+        all
     }
 }

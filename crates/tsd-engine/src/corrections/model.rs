@@ -6,6 +6,7 @@ use tsd_model::Value;
 
 use super::{
     Mode,
+    hbase::READ_BACK_DELAY,
     history::{OFFSETS_MS, Point, ShortStep},
 };
 
@@ -21,6 +22,8 @@ pub(crate) const OPENTSDB: usize = 2;
 struct Write {
     daemon: usize,
     at_ms: i64,
+    /// Time at which HBase got it, if it has.
+    arrived_ms: Option<i64>,
     /// `None`: deleted.
     value: Option<Value>,
     /// Its daemon acknowledged it from its log.
@@ -34,8 +37,8 @@ struct Write {
     doubt: Doubt,
 }
 
-/// Whether an earlier value may be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether an earlier value may be read, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Doubt {
     No,
     UntilReadBack,
@@ -46,6 +49,13 @@ enum Doubt {
 impl Write {
     const fn is_of_opentsdb(&self) -> bool {
         self.daemon == OPENTSDB
+    }
+
+    /// Its daemon has not read it back yet.
+    fn is_waiting(&self, now_ms: i64) -> bool {
+        let delay_ms = READ_BACK_DELAY.as_millis() as i64;
+        let is_due = self.arrived_ms.is_none_or(|at_ms| at_ms + delay_ms < now_ms);
+        !is_due && !self.is_of_opentsdb() && self.value.is_some()
     }
 
     /// Only its daemon reads it yet.
@@ -70,8 +80,8 @@ pub(crate) struct Model {
     steps: u64,
     /// An OpenTSDB compacts rows, with a time that is later than those of held writes.
     has_opentsdb: bool,
-    /// A compaction of OpenTSDB is between its read and its delete.
-    pub(super) is_compacting: bool,
+    /// Compactions of OpenTSDB that are between their read and their delete, of each series.
+    compactions: [usize; 2],
 }
 
 impl Model {
@@ -83,16 +93,23 @@ impl Model {
     pub(crate) fn apply(&mut self, daemon: usize, at_ms: i64, is_logged: bool, step: &ShortStep) {
         self.steps += 1;
         let (acked, flushed, may_be_deleted) = (self.steps, None, false);
-        let doubt = if self.is_compacting { Doubt::UntilReadBack } else { Doubt::No };
-        let write = |value| Write {
+        let compactions = self.compactions;
+        let doubt = |series: u8| {
+            let is_compacting =
+                compactions.get(usize::from(series)).is_some_and(|count| *count > 0);
+            if is_compacting { Doubt::UntilReadBack } else { Doubt::No }
+        };
+        let arrived_ms = (!is_logged).then_some(at_ms);
+        let write = |series, value| Write {
             daemon,
             at_ms,
+            arrived_ms,
             value,
             is_logged,
             acked,
             flushed,
             may_be_deleted,
-            doubt,
+            doubt: doubt(series),
         };
         match step {
             ShortStep::Put(points) => points.iter().for_each(|point| self.put(point, write)),
@@ -102,25 +119,47 @@ impl Model {
                     for earlier in writes.iter_mut() {
                         earlier.may_be_deleted |= earlier.is_held() && earlier.daemon != daemon;
                     }
-                    writes.push(write(None));
+                    writes.push(write(*series, None));
                 }
             }
             ShortStep::Flush => {
-                let writes = self.points.values_mut().flatten();
-                let writes = writes.filter(|w| w.daemon == daemon);
-                for held in writes.filter(|w| w.flushed.is_none()) {
-                    held.flushed = Some(acked);
-                    if held.is_logged && held.doubt == Doubt::No {
-                        held.doubt = doubt;
+                for ((series, _), writes) in &mut self.points {
+                    let writes = writes.iter_mut().filter(|w| w.daemon == daemon);
+                    for held in writes.filter(|w| w.flushed.is_none()) {
+                        held.flushed = Some(acked);
+                        if held.is_logged && held.doubt == Doubt::No {
+                            held.doubt = doubt(*series);
+                            held.arrived_ms = Some(at_ms);
+                        }
                     }
                 }
             }
         }
     }
 
-    fn put(&mut self, point: &Point, write: impl Fn(Option<Value>) -> Write) {
+    /// Sets the number of compactions of OpenTSDB that are between their read and their delete.
+    ///
+    /// Two of one row may delete the columns of each other, and so any point of the row. Only those that
+    /// wait to be read back are put again.
+    pub(crate) fn set_compactions(&mut self, compactions: [usize; 2], now_ms: i64) {
+        self.compactions = compactions;
+        for ((series, _), writes) in &mut self.points {
+            if compactions.get(usize::from(*series)).is_none_or(|count| *count < 2) {
+                continue;
+            }
+            for write in writes.iter_mut().filter(|w| !w.is_held()) {
+                write.doubt = if write.is_waiting(now_ms) {
+                    write.doubt.max(Doubt::UntilReadBack)
+                } else {
+                    Doubt::Forever
+                };
+            }
+        }
+    }
+
+    fn put(&mut self, point: &Point, write: impl Fn(u8, Option<Value>) -> Write) {
         let writes = self.points.entry((point.series, point.offset_ms)).or_default();
-        writes.push(write(Some(point.value())));
+        writes.push(write(point.series, Some(point.value())));
     }
 
     /// Every daemon has flushed and read back what it wrote. A delete is not repeated, and OpenTSDB does not
@@ -174,6 +213,7 @@ impl Model {
         }
         if last.doubt != Doubt::No {
             allowed.extend(earlier.iter().map(|write| write.value));
+            allowed.push(None);
         }
         allowed.extend(earlier.iter().filter(|w| w.is_held_beside(last)).map(|w| w.value));
         if last.value.is_none() {

@@ -18,7 +18,7 @@ use tsd_storage::{
 };
 
 use super::{
-    Mode, TestStores,
+    Ending, Mode, TestStores,
     history::{Gap, HOUR, History, HistoryStep, Point, ShortStep},
     model::Model,
 };
@@ -28,6 +28,9 @@ use crate::compaction::testing::{CompactionOutcome, RowRules, compact};
 pub(crate) fn table() -> Table {
     Table::new("tsdb")
 }
+
+/// Time after which OpenTSDB has sent all of a compaction.
+const MAX_COMPACTION_MS: i64 = 700;
 
 type SharedModel = Arc<Mutex<Model>>;
 
@@ -69,7 +72,16 @@ impl<S: TestStores> Run<S> {
             HistoryStep::Compact(daemon, series, inside) => {
                 self.compact(daemon, series, inside).await
             }
+            HistoryStep::BeginCompaction(series) => {
+                self.stores.begin_compaction(Point::row(series)).await;
+                self.count_compactions();
+                false
+            }
+            HistoryStep::SendCompactions => self.send_compactions().await,
             HistoryStep::Restart(daemon, how) => {
+                if how == Ending::Clean {
+                    self.writer(daemon).step(ShortStep::Flush).await;
+                }
                 self.model.lock().unwrap().end(daemon);
                 self.stores.restart(daemon, how).await;
                 let now_ms = self.stores.now_ms();
@@ -78,6 +90,13 @@ impl<S: TestStores> Run<S> {
             }
             HistoryStep::MoveClock(by_ms) => {
                 let now_ms = self.stores.now_ms();
+                while self
+                    .stores
+                    .compacting_since()
+                    .is_some_and(|begun_ms| begun_ms + MAX_COMPACTION_MS < now_ms + by_ms)
+                {
+                    self.send_compactions().await;
+                }
                 for daemon in 0..self.stores.daemons() {
                     let held_since = self.model.lock().unwrap().held_since(daemon);
                     let flush_at =
@@ -98,11 +117,26 @@ impl<S: TestStores> Run<S> {
                 for daemon in 0..self.stores.daemons() {
                     self.writer(daemon).step(ShortStep::Flush).await;
                 }
+                while self.stores.open_compactions() != [0, 0] {
+                    self.send_compactions().await;
+                }
                 self.stores.settle().await;
                 self.model.lock().unwrap().settle();
                 false
             }
         }
+    }
+
+    async fn send_compactions(&mut self) -> bool {
+        let rewritten = self.stores.send_compactions().await;
+        self.count_compactions();
+        rewritten
+    }
+
+    /// Tells the model which compactions of OpenTSDB are open.
+    fn count_compactions(&self) {
+        let (open, now_ms) = (self.stores.open_compactions(), self.stores.now_ms());
+        self.model.lock().unwrap().set_compactions(open, now_ms);
     }
 
     fn writer(&self, daemon: usize) -> Writer {
@@ -114,6 +148,7 @@ impl<S: TestStores> Run<S> {
             now_ms: self.stores.now_ms(),
             is_holding: self.stores.max_hold_ms(daemon).is_some(),
             is_opentsdb: self.stores.is_opentsdb(daemon),
+            can_delete: self.stores.can_delete() && !self.stores.is_opentsdb(daemon),
             tick: self.stores.tick(),
         }
     }
@@ -127,6 +162,9 @@ impl<S: TestStores> Run<S> {
     ) -> bool {
         if self.stores.is_opentsdb(daemon) {
             return self.compact_as_opentsdb(series, inside).await;
+        }
+        if !self.stores.can_delete() {
+            return false;
         }
         let mut steps: HashMap<Gap, Vec<(Writer, ShortStep)>> = HashMap::new();
         for (gap, daemon, step) in inside {
@@ -166,7 +204,9 @@ impl<S: TestStores> Run<S> {
         let (before_put, before_delete): (Vec<_>, Vec<_>) =
             inside.into_iter().partition(is_before_put);
         let write = async |steps: Vec<(Gap, usize, ShortStep)>| {
-            self.model.lock().unwrap().is_compacting = true;
+            let (mut open, now_ms) = (self.stores.open_compactions(), self.stores.now_ms());
+            open[usize::from(series)] += 1;
+            self.model.lock().unwrap().set_compactions(open, now_ms);
             for (_, daemon, step) in steps {
                 self.writer(daemon).step(step).await;
             }
@@ -174,7 +214,7 @@ impl<S: TestStores> Run<S> {
         let (before_put, before_delete) = (write(before_put), write(before_delete));
         let row = Point::row(series);
         let rewritten = self.stores.compact_as_opentsdb(row, before_put, before_delete).await;
-        self.model.lock().unwrap().is_compacting = false;
+        self.count_compactions();
         rewritten
     }
 
@@ -251,6 +291,7 @@ struct Writer {
     now_ms: i64,
     is_holding: bool,
     is_opentsdb: bool,
+    can_delete: bool,
     tick: fn(),
 }
 
@@ -264,7 +305,7 @@ impl Writer {
                 points.truncate(1);
                 ShortStep::Put(points)
             }
-            ShortStep::Delete(_) if self.is_opentsdb => ShortStep::Flush,
+            ShortStep::Delete(_) if !self.can_delete => ShortStep::Flush,
             step => step,
         };
         let result: Result<(), StorageError> = match &step {
@@ -280,7 +321,8 @@ impl Writer {
             ShortStep::Flush => store.flush().await,
         };
         result.unwrap();
-        if self.is_opentsdb {
+        // Its marker would hide what the server stamps in the same millisecond.
+        if self.is_opentsdb || matches!(step, ShortStep::Delete(_)) {
             (self.tick)();
         }
         let mut model = self.model.lock().unwrap();
