@@ -150,6 +150,20 @@ fn a_bad_value_names_key_value_and_source() {
 }
 
 #[test]
+fn a_log_needs_cells_with_the_times_of_their_writes() {
+    check_error(
+        "tsd.storage.ack = log\ntsd.storage.use_otsdb_timestamp = true\ntsd.storage.engine = hbase",
+        "tsd.storage.ack = \"log\" (opentsdb.conf line 1): expected storage, with \
+         tsd.storage.use_otsdb_timestamp: the flush of a log would undo corrections through other \
+         daemons",
+    );
+    for other in ["tsd.storage.use_otsdb_timestamp = true", "tsd.storage.engine = hbase"] {
+        let config = from_file(&format!("tsd.storage.ack = log\n{other}"));
+        assert!(Settings::from_config(&config).is_ok(), "{other}");
+    }
+}
+
+#[test]
 fn unknown_keys_and_keys_without_effect_have_different_warnings() {
     let mut config = from_file(
         "tsd.network.prot = 1\ntsd.http.staticroot = /usr/share/opentsdb\nhbase.rpc.timeout=1\n\

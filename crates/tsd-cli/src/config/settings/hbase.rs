@@ -86,13 +86,25 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
         max_calls: set(config, "hbase.region_client.inflight_limit"),
         start_timeout: Duration::from_secs(config.int("tsd.storage.hbase.start_timeout")),
         prefetch: config.bool("tsd.storage.hbase.prefetch_meta"),
-        ack: match config.text("tsd.storage.ack") {
-            Some("log") => Ack::Log,
-            _ => Ack::Storage,
-        },
+        ack: ack(config)?,
         hold: config.seconds("tsd.storage.hold_seconds"),
         max_log_bytes: config.int("tsd.storage.log.max_size"),
     })
+}
+
+/// A log needs cells with the times of their writes: of those with the time of their point a flush would
+/// put an older value over a correction that another daemon has put meanwhile.
+fn ack(config: &Config) -> Result<Ack, ConfigError> {
+    const KEY: &str = "tsd.storage.ack";
+    if config.text(KEY) != Some("log") {
+        return Ok(Ack::Storage);
+    }
+    if config.is_on_hbase() && config.bool("tsd.storage.use_otsdb_timestamp") {
+        let expected = "expected storage, with tsd.storage.use_otsdb_timestamp: the flush of a log \
+                        would undo corrections through other daemons";
+        return Err(config.bad_value(KEY, expected.to_owned()));
+    }
+    Ok(Ack::Log)
 }
 
 /// Zero if cells have the times of their points: OpenTSDB's delete hides whatever is put after it, and of
