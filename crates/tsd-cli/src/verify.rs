@@ -251,3 +251,87 @@ fn describe(result: &Value, args: &VerifyArgs) -> String {
     };
     out
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use clap::Parser as _;
+    use tsd_engine::VerificationStage;
+    use tsd_storage::{RepairAction, VerifyFinding};
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn args(words: &[&str]) -> VerifyArgs {
+        match Cli::try_parse_from([&["tsdb", "verify"], words].concat()).unwrap().command {
+            Command::Verify(args) => args,
+            _ => unreachable!(),
+        }
+    }
+
+    fn found(
+        file: &str,
+        action: Option<RepairAction>,
+        outcome: RepairOutcome,
+    ) -> VerificationFinding {
+        let (file, what) = (file.to_owned(), "checksum of a block at byte 8".to_owned());
+        let cost = "4 of 100 points of 2013-01-01".to_owned();
+        VerificationFinding { finding: VerifyFinding { file, what, cost, action }, outcome }
+    }
+
+    fn status(findings: Vec<VerificationFinding>) -> VerificationStatus {
+        VerificationStatus {
+            stage: VerificationStage::Done,
+            done_bytes: 3_000_000,
+            total_bytes: 3_000_000,
+            duration: Duration::from_millis(1_500),
+            found: findings.len() as u64,
+            findings,
+        }
+    }
+
+    #[test]
+    fn findings_are_described_with_cost_and_repair() {
+        let name = || Some(RepairAction::AcceptLoss { name: "t.tsdb-1".to_owned() });
+        let failed = RepairOutcome::Failed("no space left on the data disk".to_owned());
+        let found = status(vec![
+            found("/d/store/a.part", name(), RepairOutcome::Repaired),
+            found("/d/store/b.part", name(), failed),
+            found("/d/log/1.wal", None, RepairOutcome::Open),
+        ]);
+        let json = verification_json(&found);
+        assert!(is_damaged(&json));
+        insta::assert_snapshot!(describe(&json, &args(&["--repair", "--yes"])));
+        let clean = verification_json(&status(Vec::new()));
+        assert!(!is_damaged(&clean));
+        assert_eq!(describe(&clean, &args(&[])), "No damage found: 2.86 MiB read in 1.5 s.\n");
+    }
+
+    #[test]
+    fn what_is_not_found_again_was_restored_by_the_open_store() {
+        let action = || Some(RepairAction::Reopen);
+        let first = status(vec![
+            found("/d/a.part", action(), RepairOutcome::Repaired),
+            found("/d/b.part", action(), RepairOutcome::Repaired),
+            found("/d/1.wal", None, RepairOutcome::Open),
+        ]);
+        let failed = RepairOutcome::Failed("full".to_owned());
+        let again = status(vec![
+            found("/d/b.part.damaged", action(), failed.clone()),
+            found("/d/c", action(), RepairOutcome::Repaired),
+        ]);
+        let merged = merged(first, &again);
+        let outcomes: Vec<_> = merged.findings.into_iter().map(|found| found.outcome).collect();
+        let (repaired, open) = (RepairOutcome::Repaired, RepairOutcome::Open);
+        assert_eq!(outcomes, [repaired.clone(), failed, open, repaired]);
+        assert_eq!(merged.found, 4);
+    }
+
+    #[test]
+    fn more_findings_than_are_listed_are_damage() {
+        let mut found = status(Vec::new());
+        found.found = 1;
+        assert!(is_damaged(&verification_json(&found)));
+    }
+}

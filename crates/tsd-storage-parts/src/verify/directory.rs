@@ -67,7 +67,14 @@ pub fn verify_directory(
         let Some((_, state)) = state else { continue };
         let has_rows = !state.sections.is_empty() || !state.quarantined.is_empty();
         let index: Option<(SeriesIndex, String)> = if table == data && has_rows {
-            match TableSeries::read_file(&open(SERIES_DIRECTORY)?, table, schema)? {
+            let directory = path.join(SERIES_DIRECTORY);
+            // An open creates it.
+            let read = if directory.exists() {
+                TableSeries::read_file(&open(SERIES_DIRECTORY)?, table, schema)?
+            } else {
+                Err((directory.display().to_string(), "it is missing".to_owned()))
+            };
+            match read {
                 Ok(found) => Some(found),
                 Err((file, what)) => {
                     let cost = "queries scan until the next start has built it";
