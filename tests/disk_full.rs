@@ -216,6 +216,31 @@ fn no_point_is_lost_on_a_full_disk_and_the_reserve_is_kept() {
     ));
 }
 
+#[test]
+fn sigterm_on_a_full_disk_succeeds_and_tells_the_rows_that_stay_in_the_log() {
+    let Some(disk) = SmallDisk::mount() else {
+        return report("disk_full: skipped, no right to mount a tmpfs");
+    };
+    let running = daemon(&disk).start();
+    let address = running.address();
+    let stored = 5 * DELETE_TEST_POINTS;
+    for first in (0..stored).step_by(DELETE_TEST_POINTS as usize) {
+        let body = points_body("kept", first);
+        assert_eq!(http(address, "POST", "/api/put", Some(&body)).status, 204);
+    }
+    // No flush fits into what is left.
+    disk.fill(disk.free_bytes() - (64 << 10));
+    running.signal("TERM");
+    let text = "rows stay in the log; they are replayed at the next start";
+    let warning = running.wait_for_event(text, |event| event["rows"].as_u64() > Some(0));
+    assert!(running.wait().success(), "{warning}");
+
+    let running = daemon(&disk).start();
+    assert_eq!(count(running.address(), "kept"), stored);
+    disk.unfill();
+    assert!(running.terminate().success());
+}
+
 const DELETE_TEST_METRICS: u64 = 10;
 const DELETE_TEST_POINTS: u64 = 2_000;
 

@@ -39,7 +39,8 @@ pub(crate) enum Command {
     /// Run the daemon in the foreground
     #[command(after_help = "\
 On SIGTERM or SIGINT the daemon accepts no more requests, completes those in progress, flushes all
-data and exits with 0; a second signal exits at once. On SIGHUP it reads its configuration again and
+data and exits with 0; what cannot be flushed stays in the log until the next start. A second signal
+exits at once. On SIGHUP it reads its configuration again and
 applies tsd.log.level and the files that it follows. Logs are written to standard error.")]
     Tsd(Box<TsdArgs>),
     /// Import points from text files

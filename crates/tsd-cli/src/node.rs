@@ -152,6 +152,8 @@ impl OpenEngine {
         let store = store::open(config, settings, purpose).await?;
         let mut engine = settings.engine.clone();
         engine.schema = store.schema;
+        // The close flushes; a log keeps what it cannot flush.
+        engine.flush_on_shutdown = store.log.is_none();
         if let Some(hbase) = &store.hbase {
             // Already checked, with retries and a better error.
             engine.check_tables = false;
@@ -171,10 +173,7 @@ impl OpenEngine {
     pub(crate) async fn close(self, limit: Duration) -> anyhow::Result<()> {
         let in_time = self.engine.shutdown(limit).await;
         drop(self.engine);
-        match &self.store.hbase {
-            Some(hbase) => hbase.close(&*self.store.storage, limit).await?,
-            None => self.store.storage.close().await.context("cannot close the store")?,
-        }
+        self.store.close(limit).await?;
         anyhow::ensure!(in_time, "not everything was written before the shutdown timeout");
         Ok(())
     }

@@ -4,9 +4,10 @@ mod hbase;
 mod log_owner;
 pub(crate) mod offline;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use tracing::{error, info};
+use anyhow::Context;
+use tracing::{error, info, warn};
 use tsd_engine::Rollups;
 use tsd_model::TableSchema;
 use tsd_storage::{DiskSpace, MemoryStorage, MeteredStorage, Storage, Table};
@@ -30,9 +31,31 @@ pub(crate) struct OpenStore {
     pub(crate) directory: Option<DataDirectory>,
     /// What was replayed from its log.
     pub(crate) replayed: Replayed,
+    /// The log of the embedded store.
+    pub(crate) log: Option<Arc<EmbeddedLog>>,
     /// Properties of a store on HBase.
     pub(crate) hbase: Option<OnHBase>,
 }
+
+impl OpenStore {
+    /// Closes the store. Rows that cannot be flushed stay in its log, if it has one; on HBase they stay
+    /// there if the flush takes longer than `limit`.
+    pub(crate) async fn close(&self, limit: Duration) -> anyhow::Result<()> {
+        if let Some(hbase) = &self.hbase {
+            return hbase.close(&*self.storage, limit).await;
+        }
+        let Some(log) = &self.log else {
+            return self.storage.close().await.context("cannot close the store");
+        };
+        if let Some((rows, error)) = log.close_with_log().await.context("cannot close the store")? {
+            warn!(rows, %error, "rows stay in the log; they are replayed at the next start");
+        }
+        Ok(())
+    }
+}
+
+/// The embedded store behind its log.
+pub(crate) type EmbeddedLog = WalStorage<MeteredStorage<EmbeddedStorage>>;
 
 /// Why a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +101,7 @@ fn memory(settings: &Settings) -> OpenStore {
         schema: settings.storage.schema,
         directory: None,
         replayed: Replayed::default(),
+        log: None,
         hbase: None,
     }
 }
@@ -101,11 +125,13 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
     let store = MeteredStorage::new("store", Arc::new(store));
     let (held, report) = WalStorage::open(wal, Arc::new(store)).await.map_err(explain_damage)?;
     warn_of(&report);
+    let log = Arc::new(held);
     Ok(OpenStore {
-        storage: Arc::new(MeteredStorage::new("log", Arc::new(held))),
+        storage: Arc::new(MeteredStorage::new("log", Arc::clone(&log))),
         schema: directory.schema(),
         replayed: Replayed { cells: report.cells, bytes: report.bytes },
         directory: Some(directory),
+        log: Some(log),
         hbase: None,
     })
 }

@@ -163,6 +163,23 @@ impl<B: FlushTarget> WalStorage<B> {
         self.state.dir.release();
     }
 
+    /// Closes the store as [`Storage::close`] does, but a failed flush is no error: its rows are in the
+    /// log, and are replayed when it is opened again. Returns their number and why they stay.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the backend cannot be closed.
+    pub async fn close_with_log(&self) -> Result<Option<(usize, StorageError)>, StorageError> {
+        if self.state.closed.swap(true, Ordering::AcqRel) {
+            return Ok(None);
+        }
+        self.queue.close();
+        let flushed = self.flush_all().await;
+        self.stop().await;
+        self.backend.close().await?;
+        Ok(flushed.err().map(|error| (self.state.memtables.view().row_count(), error)))
+    }
+
     /// Returns access to a table, or `None` if the table is not logged.
     async fn writer<'a>(
         &'a self,
@@ -503,14 +520,10 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
 
     fn close(&self) -> StorageFuture<'_, ()> {
         Box::pin(async move {
-            if self.state.closed.swap(true, Ordering::AcqRel) {
-                return Ok(());
+            match self.close_with_log().await? {
+                Some((_, error)) => Err(error),
+                None => Ok(()),
             }
-            self.queue.close();
-            let flushed = self.flush_all().await;
-            self.stop().await;
-            let closed = self.backend.close().await;
-            flushed.and(closed)
         })
     }
 

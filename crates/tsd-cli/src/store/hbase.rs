@@ -75,6 +75,7 @@ fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenSto
         schema: settings.storage.schema,
         directory: None,
         replayed: Replayed::default(),
+        log: None,
         hbase: Some(OnHBase { client, log: None, must_drain: false }),
     }
 }
@@ -291,6 +292,7 @@ fn behind_log(
         schema: settings.storage.schema,
         directory: None,
         replayed,
+        log: None,
         hbase: Some(OnHBase { client, log: Some((log, directory.to_owned())), must_drain }),
     }
 }
