@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     io::Write,
     net::SocketAddr,
     path::Path,
@@ -284,6 +285,51 @@ fn a_daemon_stopped_while_hbase_is_unavailable_keeps_its_log() {
     let daemon = start().start();
     wait_until_readable(&daemon, "m");
     check(daemon.address(), "m", 30);
+}
+
+#[test]
+fn a_log_directory_that_is_missing_stops_the_start_unless_it_was_empty() {
+    let hbase = HBase::with_tables();
+    let data = directory();
+    let log = data.path().join("hbase-log");
+    let start = || hbase.daemon_with_log(data.path()).env("TSD_SHUTDOWN_TIMEOUT", "2");
+    // A first start, and a log that was closed empty.
+    let daemon = start().start();
+    put(daemon.address(), "m", 0, 10);
+    assert!(daemon.terminate().success());
+    fs::remove_dir_all(&log).expect("a log");
+    let daemon = start().start();
+    put(daemon.address(), "m", 10, 20);
+    hbase.stop();
+    put(daemon.address(), "m", 20, 30);
+    let is_clean = daemon.terminate().success();
+    assert!(is_clean && log.exists());
+    let kept = data.path().join("kept");
+    fs::rename(&log, &kept).expect("a log");
+    hbase.restart();
+    for daemon in [start(), hbase.daemon(data.path())] {
+        let (status, stderr) = daemon.run_to_exit();
+        assert!(!status.success());
+        assert!(stderr.contains("hbase-log is missing") && stderr.contains("--accept-damage"));
+        assert!(!log.exists(), "nothing was changed");
+    }
+    // Nor is an empty one in its place the log.
+    fs::create_dir(&log).expect("a directory");
+    assert!(!start().run_to_exit().0.success());
+    fs::remove_dir_all(&log).expect("a directory");
+    fs::rename(&kept, &log).expect("the log");
+    let daemon = start().start();
+    wait_until_readable(&daemon, "m");
+    check(daemon.address(), "m", 30);
+    daemon.kill();
+    // Nothing that could be lost is known to be in HBase after a kill, so consent is needed, once.
+    fs::remove_dir_all(&log).expect("a log");
+    assert!(!start().run_to_exit().0.success());
+    let daemon = start().args(&["--accept-damage"]).start();
+    put(daemon.address(), "m", 30, 40);
+    daemon.kill();
+    let daemon = start().start();
+    check(daemon.address(), "m", 40);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Opens the configured store. Only this module names backends.
 
 mod hbase;
+mod log_mark;
 mod log_owner;
 pub(crate) mod offline;
 
@@ -307,6 +308,20 @@ mod tests {
             drop(accepted);
             open_in(path, false).await.storage.close().await.unwrap();
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_missing_log_directory_of_the_embedded_store_stops_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        open_in(directory.path(), false).await.storage.close().await.unwrap();
+        let mut config = Config::new();
+        config.set_flag("test", "tsd.storage.data_directory", directory.path().to_str().unwrap());
+        let settings = Settings::from_config(&config).unwrap();
+        std::fs::remove_dir_all(directory.path().join("log")).unwrap();
+        let error = open(&config, &settings, Purpose::Daemon).await.unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.contains("state of the log"), "{error}");
+        assert!(error.contains("--accept-damage"), "{error}");
     }
 
     #[tokio::test(flavor = "multi_thread")]

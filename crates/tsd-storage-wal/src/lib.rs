@@ -62,7 +62,7 @@ pub use config::{BackendSharing, LoggedTables, WalConfig};
 pub use error::OpenError;
 pub use metrics::describe_metrics;
 pub use report::{Damage, LostRange, ReplayReport, TornTail};
-pub use storage::{WalStorage, holds_log};
+pub use storage::{WalStorage, holds_log, log_id};
 pub use verifier::verify_log;
 
 #[cfg(test)]

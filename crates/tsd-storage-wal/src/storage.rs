@@ -29,7 +29,7 @@ use crate::{
     committer::Committer,
     executor::Executor,
     files::{self, LogDir},
-    log::{LogWriter, segment_of_name},
+    log::{LogWriter, STATE_FILE, newest_state, segment_of_name},
     memtable::{CellPrecedence, Memtable, NewRows, TableId},
     memtable_list::MemtableList,
     pin,
@@ -285,6 +285,19 @@ pub fn holds_log(directory: &Path) -> std::io::Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// The random number of the log in a directory; `None` if there is none, or if its state file is damaged.
+/// A log has one from its first open on.
+///
+/// # Errors
+///
+/// Fails if the directory cannot be read.
+pub fn log_id(directory: &Path) -> std::io::Result<Option<u128>> {
+    match std::fs::read(directory.join(STATE_FILE)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        bytes => Ok(newest_state(&bytes?).map(|(_, state)| state.id)),
+    }
 }
 
 /// Starts a thread that the store cannot work without: its panic ends the process. The receiver

@@ -14,7 +14,9 @@ use tsd_storage::{DiskSpace, MeteredStorage, Recovery, Storage, StorageError, Ta
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
 use tsd_storage_wal::{BackendSharing, LoggedTables, OpenError, WalConfig, WalStorage, holds_log};
 
-use super::{OpenStore, Purpose, Replayed, all_tables, explain_damage, log_owner, warn_of};
+use super::{
+    OpenStore, Purpose, Replayed, all_tables, explain_damage, log_mark, log_owner, warn_of,
+};
 use crate::config::{Ack, HBaseSettings, Settings};
 
 /// HBase with metrics.
@@ -61,6 +63,9 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
         return import_log(settings, client, below, &directory(IMPORT_LOG)).await;
     }
     let log = directory(LOG);
+    if purpose == Purpose::Daemon {
+        log_mark::check(&log, settings.storage.accept_damage)?;
+    }
     if purpose == Purpose::Daemon
         && holds_log(&log).with_context(|| format!("cannot read {}", log.display()))?
     {
@@ -99,7 +104,7 @@ impl OnHBase {
         };
         let limit = if self.must_drain { Duration::MAX } else { limit };
         let error = match tokio::time::timeout(limit, storage.close()).await {
-            Ok(Ok(())) => return Ok(()),
+            Ok(Ok(())) => return end_mark(directory),
             Ok(Err(error)) => error,
             Err(_) => StorageError::Timeout("HBase did not accept all rows in time"),
         };
@@ -113,6 +118,14 @@ impl OnHBase {
         warn!(%log, %error, "rows stay in the log; they are flushed to HBase after the next start");
         Ok(())
     }
+}
+
+/// Records that a log was closed, unless it still has segments.
+fn end_mark(directory: &Path) -> anyhow::Result<()> {
+    if !holds_log(directory).with_context(|| format!("cannot read {}", directory.display()))? {
+        log_mark::end(directory)?;
+    }
+    Ok(())
 }
 
 /// Waits until ZooKeeper knows a server of HBase. The cause of a failure is reported at once, and every
@@ -230,11 +243,16 @@ async fn open_log(
     directory: &Path,
     tables: Vec<Table>,
 ) -> anyhow::Result<(HBaseLog, Replayed)> {
+    log_mark::check(directory, settings.storage.accept_damage)?;
     log_owner::claim(directory, &settings.storage.hbase)?;
     let config = wal_config(settings, directory, tables);
     let (log, report) =
         WalStorage::open(config, Arc::clone(below)).await.map_err(explain_damage)?;
     warn_of(&report);
+    if let Err(error) = log_mark::begin(directory) {
+        log.stop().await;
+        return Err(error.into());
+    }
     Ok((log, Replayed { cells: report.cells, bytes: report.bytes }))
 }
 
@@ -321,7 +339,7 @@ async fn drain_former_log(
         }
     };
     log.stop().await;
-    drained.with_context(|| {
+    drained.map_err(anyhow::Error::new).and_then(|()| end_mark(directory)).with_context(|| {
         format!(
             "the log in {} contains acknowledged points that HBase does not accept; fix the cause, or start with tsd.storage.ack = log",
             directory.display()

@@ -108,6 +108,11 @@ impl LogState {
     }
 }
 
+/// The state in the bytes of a file, and its version; `None` if no slot is valid.
+pub(crate) fn newest_state(bytes: &[u8]) -> Option<(u64, LogState)> {
+    bytes.chunks(SLOT).filter_map(LogState::decode).max_by_key(|(version, _)| *version)
+}
+
 impl StateFile {
     /// A file that does not exist yet.
     pub(crate) const fn new(dir: Arc<dyn LogDir>) -> Self {
@@ -121,9 +126,9 @@ impl StateFile {
             return Ok((loaded, FoundState::Missing));
         }
         let bytes = dir.read(STATE_FILE, 0, 2 * SLOT)?;
-        let newest =
-            bytes.chunks(SLOT).filter_map(LogState::decode).max_by_key(|(number, _)| *number);
-        let Some((version, state)) = newest else { return Ok((loaded, FoundState::Damaged)) };
+        let Some((version, state)) = newest_state(&bytes) else {
+            return Ok((loaded, FoundState::Damaged));
+        };
         loaded.file = Some(dir.open(STATE_FILE)?);
         loaded.version = version;
         loaded.saved = Some(state);
