@@ -19,12 +19,21 @@ pub enum StorePart {
     Disk,
     /// Stored data: a file is damaged, missing or in quarantine.
     Data,
+    /// Removing expired points.
+    Retention,
 }
 
 impl StorePart {
     /// Every part.
-    pub const ALL: [Self; 6] =
-        [Self::Commit, Self::Flush, Self::Compaction, Self::Backend, Self::Disk, Self::Data];
+    pub const ALL: [Self; 7] = [
+        Self::Commit,
+        Self::Flush,
+        Self::Compaction,
+        Self::Backend,
+        Self::Disk,
+        Self::Data,
+        Self::Retention,
+    ];
 
     /// The value of the label `part`, and the key in `/api/status`.
     #[must_use]
@@ -36,6 +45,7 @@ impl StorePart {
             Self::Backend => "backend",
             Self::Disk => "disk",
             Self::Data => "data",
+            Self::Retention => "retention",
         }
     }
 }

@@ -30,6 +30,7 @@ mod operation;
 mod owned_flush_row;
 mod pooled_scanner;
 mod quarantine;
+mod retention;
 mod series_read;
 mod snapshot;
 mod storage;
@@ -63,6 +64,9 @@ pub use operation::Operation;
 pub use owned_flush_row::{OwnedFlushCell, OwnedFlushRow, flush_cells};
 pub use pooled_scanner::{BatchReader, PooledScanner};
 pub use quarantine::{LossExtent, LostRows, Quarantine, QuarantinedFile};
+pub use retention::{
+    Cutoffs, MetricPattern, RetainedStorage, Retention, RetentionRule, RetentionRules, first_base,
+};
 pub use series_read::{
     BlockPiece, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner,
     retain_points_family,

@@ -1,0 +1,258 @@
+//! A decorator of stores that hides expired rows: every read of the daemon and its tools passes it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tsd_model::Row;
+use tsd_series_index::SeriesIndex;
+
+use super::{Cutoffs, Retention, first_base};
+use crate::{
+    CellBatch, Column, Delete, Get, HealthImpact, HealthProblem, Quarantine, ReadVersion,
+    RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner, Storage, StorageFuture,
+    StorePart, Table,
+};
+
+/// A store whose expired rows are not read. Writes pass: who writes asks [`Retention::check_put`].
+#[derive(Debug)]
+pub struct RetainedStorage<S: ?Sized> {
+    retention: Arc<Retention>,
+    inner: Arc<S>,
+}
+
+/// What of a table is expired now.
+struct Expiry {
+    cutoffs: Arc<Cutoffs>,
+    row_secs: u32,
+}
+
+impl<S: ?Sized> RetainedStorage<S> {
+    /// Hides the expired rows of `inner`.
+    pub const fn new(retention: Arc<Retention>, inner: Arc<S>) -> Self {
+        Self { retention, inner }
+    }
+
+    /// `None` if nothing of the table can be expired.
+    fn expiry(&self, table: &Table) -> Option<Expiry> {
+        let row_secs = self.retention.row_secs(table)?;
+        let cutoffs = self.retention.cutoffs();
+        (cutoffs.newest() > 0).then_some(Expiry { cutoffs, row_secs })
+    }
+
+    /// First base time that the metric of a key has, if the key has one.
+    fn first_base(&self, expiry: &Expiry, key: &[u8]) -> Option<u32> {
+        let metric = key.get(self.retention.metric.clone())?;
+        Some(first_base(expiry.cutoffs.of_metric(metric), expiry.row_secs))
+    }
+
+    /// A later start, if the rows from the start on are expired.
+    fn scan_start(&self, expiry: &Expiry, start: &Bytes) -> Option<Bytes> {
+        let first = self.first_base(expiry, start)?;
+        let later = [start.get(..self.retention.metric.end)?, &first.to_be_bytes()].concat();
+        (*later > start[..]).then(|| later.into())
+    }
+}
+
+/// A scan without the expired rows.
+struct RetainedScanner {
+    inner: Box<dyn RowScanner>,
+    retention: Arc<Retention>,
+    expiry: Expiry,
+    /// Rows that it still returns at most.
+    remaining: usize,
+}
+
+impl RowScanner for RetainedScanner {
+    fn next_rows(&mut self) -> StorageFuture<'_, Option<Vec<Row>>> {
+        Box::pin(async move {
+            while self.remaining > 0 {
+                let Some(mut rows) = self.inner.next_rows().await? else { return Ok(None) };
+                let Expiry { cutoffs, row_secs } = &self.expiry;
+                rows.retain(|row| !self.retention.is_expired(cutoffs, *row_secs, &row.key));
+                rows.truncate(self.remaining);
+                self.remaining -= rows.len();
+                if !rows.is_empty() {
+                    return Ok(Some(rows));
+                }
+            }
+            Ok(None)
+        })
+    }
+}
+
+/// A read of nothing.
+struct NoSeries;
+
+impl SeriesScanner for NoSeries {
+    fn next_series(&mut self) -> StorageFuture<'_, Option<Vec<SeriesBlock>>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
+    fn get<'a>(&'a self, table: &'a Table, get: Get) -> StorageFuture<'a, Option<Row>> {
+        Box::pin(async move {
+            if let Some(Expiry { cutoffs, row_secs }) = self.expiry(table)
+                && self.retention.is_expired(&cutoffs, row_secs, &get.row)
+            {
+                return Ok(None);
+            }
+            self.inner.get(table, get).await
+        })
+    }
+
+    fn multi_get<'a>(
+        &'a self,
+        table: &'a Table,
+        gets: Vec<Get>,
+    ) -> StorageFuture<'a, Vec<Option<Row>>> {
+        Box::pin(async move {
+            let Some(Expiry { cutoffs, row_secs }) = self.expiry(table) else {
+                return self.inner.multi_get(table, gets).await;
+            };
+            let is_expired = |get: &Get| self.retention.is_expired(&cutoffs, row_secs, &get.row);
+            let expired: Vec<bool> = gets.iter().map(is_expired).collect();
+            if !expired.contains(&true) {
+                return self.inner.multi_get(table, gets).await;
+            }
+            let live = gets.into_iter().zip(&expired).filter(|(_, expired)| !**expired);
+            let live = live.map(|(get, _)| get).collect();
+            let mut rows = self.inner.multi_get(table, live).await?.into_iter();
+            let row = |expired: bool| if expired { None } else { rows.next().flatten() };
+            Ok(expired.into_iter().map(row).collect())
+        })
+    }
+
+    fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
+        let Some(expiry) = self.expiry(table) else { return self.inner.scan(table, scan) };
+        let start = self.scan_start(&expiry, &scan.start).unwrap_or_else(|| scan.start.clone());
+        let is_empty = !scan.stop.is_empty() && start >= scan.stop;
+        // Rows that are expired do not count.
+        let remaining = if is_empty { 0 } else { scan.limit.unwrap_or(usize::MAX) };
+        let start = if is_empty { scan.start.clone() } else { start };
+        let batch_rows = match (scan.batch_rows, scan.limit) {
+            (Some(rows), Some(limit)) => Some(rows.min(limit)),
+            (rows, limit) => rows.or(limit),
+        };
+        let inner = self.inner.scan(table, Scan { start, limit: None, batch_rows, ..scan });
+        let retention = Arc::clone(&self.retention);
+        Box::new(RetainedScanner { inner, retention, expiry, remaining })
+    }
+
+    fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
+        let Some(expiry) = self.expiry(table) else { return self.inner.read_series(table, read) };
+        let mut firsts: Vec<u32> = Vec::new();
+        for prefix in read.prefixes() {
+            firsts.push(self.first_base(&expiry, &prefix)?);
+        }
+        firsts.dedup();
+        // Series of metrics with different cut-offs are read by rows.
+        let &[first] = &firsts[..] else { return None };
+        let bases = (read.bases.0.max(first), read.bases.1);
+        if bases.0 > bases.1 {
+            // It must be a table that the store reads by series.
+            self.inner.read_series(table, read)?;
+            return Some(Box::new(NoSeries));
+        }
+        self.inner.read_series(table, &SeriesRead { bases, ..read.clone() })
+    }
+
+    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
+        self.inner.put(table, batch)
+    }
+
+    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
+        self.inner.append(table, batch)
+    }
+
+    fn increment<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        amount: i64,
+    ) -> StorageFuture<'a, i64> {
+        self.inner.increment(table, column, amount)
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+    ) -> StorageFuture<'a, bool> {
+        self.inner.compare_and_set(table, column, expected, value)
+    }
+
+    fn compare_and_set_at<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+        timestamp_ms: i64,
+    ) -> StorageFuture<'a, bool> {
+        self.inner.compare_and_set_at(table, column, expected, value, timestamp_ms)
+    }
+
+    fn compare_and_delete<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Bytes,
+    ) -> StorageFuture<'a, bool> {
+        self.inner.compare_and_delete(table, column, expected)
+    }
+
+    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
+        self.inner.delete(table, delete)
+    }
+
+    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
+        self.inner.rewrite_row(table, rewrite)
+    }
+
+    fn read_version(&self, table: &Table) -> ReadVersion {
+        self.inner.read_version(table)
+    }
+
+    fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {
+        self.inner.table_exists(table)
+    }
+
+    fn flush(&self) -> StorageFuture<'_, ()> {
+        self.inner.flush()
+    }
+
+    fn close(&self) -> StorageFuture<'_, ()> {
+        self.inner.close()
+    }
+
+    fn health(&self) -> Vec<HealthProblem> {
+        let mut problems = self.inner.health();
+        problems.extend(self.retention.rules_problem().map(|problem| {
+            HealthProblem::new(StorePart::Retention, HealthImpact::Degraded, problem)
+        }));
+        problems
+    }
+
+    fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
+        self.inner.quarantine()
+    }
+
+    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
+        self.inner.series_index(table)
+    }
+
+    fn compacts_rows(&self, table: &Table) -> bool {
+        self.inner.compacts_rows(table)
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        let mut gauges = self.inner.gauges();
+        let is_invalid = f64::from(u8::from(self.retention.rules_problem().is_some()));
+        gauges.push(("tsd_parts_retention_file_invalid", is_invalid));
+        gauges.push(("tsd_parts_retention_refused_puts_total", self.retention.refused() as f64));
+        gauges
+    }
+}
