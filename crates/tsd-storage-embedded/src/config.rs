@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use tsd_model::TableSchema;
-use tsd_storage::{ClockMs, DiskSpace, Table, system_clock_ms};
+use tsd_storage::{ClockMs, DiskSpace, Retention, Table, system_clock_ms};
 
 /// What a table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub struct EmbeddedConfig {
     pub clock: ClockMs,
     /// True if merges compact old rows of the data table.
     pub compacts_rows: bool,
+    /// How long points are kept; `None` for ever.
+    pub retention: Option<Arc<Retention>>,
 }
 
 impl EmbeddedTable {
@@ -88,6 +90,7 @@ impl EmbeddedConfig {
             read_threads: cores.max(2),
             clock: system_clock_ms,
             compacts_rows: true,
+            retention: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
+use tsd_model::BaseTime;
 use tsd_storage::{
     ClockMs, DirectBackend, DirectStore, DirectTable, HealthProblem, HeldRows, LogMark,
     PinnedFiles, Quarantine, StorageError, Table, Verifier,
@@ -66,7 +67,10 @@ impl Tables {
                 None => PartLayout::try_new(schema, span_secs(spec.kind))?,
             };
             let is_data = spec.kind == TableKind::Data;
+            // Rollups may have been written with longer rows.
+            let row_secs = if is_data { BaseTime::SPAN_SECONDS } else { layout.span_secs() };
             all.points.push(PartTableSpec {
+                row_secs,
                 series: is_data.then_some(*schema),
                 compacts_rows: is_data && config.compacts_rows,
                 ..PartTableSpec::new(table, layout)
@@ -121,6 +125,7 @@ impl DirectBackend for EmbeddedTables {
             read_threads,
             space: Arc::clone(&config.space),
             clock,
+            retention: config.retention.clone(),
         })?;
         Ok(Self { dir: config.dir.clone(), points, cells })
     }

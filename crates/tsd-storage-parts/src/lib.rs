@@ -42,6 +42,7 @@ mod part;
 mod read;
 mod resolve;
 mod resources;
+mod retention;
 mod salvage;
 mod section;
 mod series;
@@ -70,5 +71,5 @@ pub use snapshot::{LostSection, Snapshot, SnapshotSection};
 pub use storage::{
     PartStorage, PartStorageConfig, PartTableSpec, PartTables, existing_tables, verify_tables,
 };
-pub use store::{PartConfig, PartStore, QuarantinedPart, StoreStats};
+pub use store::{DroppedSpans, PartConfig, PartStore, QuarantinedPart, StoreStats};
 pub use verify::{rebuild_manifest, verify_directory};

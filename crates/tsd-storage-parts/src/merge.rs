@@ -15,6 +15,7 @@ use crate::{
     read::SeriesSelection,
     resolve::{ResolvedRow, Resolver},
     series_encoder::{CHUNK_POINTS, SeriesEncoder},
+    store::ExpiredSeries,
     writer::{EncodedChunk, PartWriter, point_count},
 };
 
@@ -37,6 +38,8 @@ pub(crate) struct SpanMerge {
     pub(crate) sections: Vec<(Arc<Part>, usize)>,
     /// What may change.
     pub(crate) options: MergeOptions,
+    /// Series that are left out. Only a merge of all sections of the span may do this.
+    pub(crate) expired: Option<ExpiredSeries>,
 }
 
 /// A chunk of this many points is copied as it is if it shares no row with another one.
@@ -71,9 +74,9 @@ fn merge_into(
     checkpoint: MergeCheckpoint<'_>,
 ) -> Result<u64, PartError> {
     let mut merger = Merger::default();
-    for SpanMerge { span, sections, options } in spans {
-        writer.begin_section(*span)?;
-        merger.merge(*span, sections, *options, &mut writer, checkpoint)?;
+    for span in spans {
+        writer.begin_section(span.span)?;
+        merger.merge(span, &mut writer, checkpoint)?;
     }
     writer.finish()
 }
@@ -87,9 +90,7 @@ struct Merger {
 impl Merger {
     fn merge(
         &mut self,
-        span: u32,
-        sections: &[(Arc<Part>, usize)],
-        options: MergeOptions,
+        SpanMerge { span, sections, options, expired }: &SpanMerge,
         writer: &mut PartWriter,
         checkpoint: MergeCheckpoint<'_>,
     ) -> Result<(), PartError> {
@@ -112,14 +113,16 @@ impl Merger {
             let Some(least) = open.map(|(cursor, _)| &cursor.series).min() else { return Ok(()) };
             series.clone_from(least);
             checkpoint()?;
-            let mut sources = Vec::new();
-            for (rank, (cursor, more)) in cursors.iter().enumerate() {
-                if *more && cursor.series == series {
-                    sources.push((rank as u32, cursor));
+            if !expired.as_ref().is_some_and(|expired| expired.contains(&series)) {
+                let mut sources = Vec::new();
+                for (rank, (cursor, more)) in cursors.iter().enumerate() {
+                    if *more && cursor.series == series {
+                        sources.push((rank as u32, cursor));
+                    }
                 }
+                self.merge_series(*span, &sources, *options)?;
+                writer.series(&series, self.encoder.finish())?;
             }
-            self.merge_series(span, &sources, options)?;
-            writer.series(&series, self.encoder.finish())?;
             for (cursor, more) in &mut cursors {
                 if *more && cursor.series == series {
                     *more = cursor.advance()?;

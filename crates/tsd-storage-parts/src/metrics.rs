@@ -53,6 +53,15 @@ pub fn describe_metrics() {
         ("tsd_parts_merged_bytes_total", "Bytes of parts written by merges."),
         ("tsd_parts_opened_files_total", "Part files opened for reads."),
         (
+            "tsd_parts_retention_dropped_bytes_total",
+            "Bytes of sections dropped because their spans were expired.",
+        ),
+        ("tsd_parts_retention_dropped_spans_total", "Spans dropped because they were expired."),
+        (
+            "tsd_parts_retention_refused_puts_total",
+            "Points refused because they were older than the retention of their metric.",
+        ),
+        (
             "tsd_parts_series_index_built_rows_total",
             "Rows added by builds of the series index: it was missing or damaged.",
         ),
@@ -70,6 +79,21 @@ pub fn describe_metrics() {
             "tsd_parts_quarantined_files",
             Unit::Count,
             "Damaged part files in quarantine, until their loss is accepted.",
+        ),
+        (
+            "tsd_parts_retention_clock_ahead_seconds",
+            Unit::Seconds,
+            "How far the clock is ahead of the time that retention takes for now.",
+        ),
+        (
+            "tsd_parts_retention_cutoff_timestamp_seconds",
+            Unit::Seconds,
+            "Epoch time before which nothing is kept, whatever its metric; 0 without a retention.",
+        ),
+        (
+            "tsd_parts_retention_file_invalid",
+            Unit::Count,
+            "1 if the file of retentions by metric is invalid, so that its former rules apply.",
         ),
         ("tsd_parts_sections", Unit::Count, "Live sections of all parts."),
         ("tsd_parts_span_sections", Unit::Count, "Sections of the span that has most."),

@@ -388,13 +388,13 @@ fn write_frames(file: &mut dyn StoreFile, mut at: u64, delta: &Delta) -> io::Res
 }
 
 /// Appends a line with the checksum of the text before it.
-fn seal(text: &mut String) {
+pub(crate) fn seal(text: &mut String) {
     let sum = crc32c::crc32c(text.as_bytes());
     let _ = writeln!(text, "sum {sum:08x}");
 }
 
 /// The text before the line of the checksum; `None` if that is missing or wrong.
-fn unseal(text: &str) -> Option<&str> {
+pub(crate) fn unseal(text: &str) -> Option<&str> {
     let (body, line) = text.split_at_checked(text.len().checked_sub("sum 00000000\n".len())?)?;
     let mut sealed = body.to_owned();
     seal(&mut sealed);

@@ -22,7 +22,8 @@ use bytes::Bytes;
 use tsd_model::TableSchema;
 use tsd_storage::{
     ClockMs, DirectBackend, DirectStore, DirectTable, DiskDir, DiskSpace, HealthProblem, HeldRows,
-    LockError, LogMark, PinnedFiles, Quarantine, StorageError, StoreDir, Table, Verifier,
+    LockError, LogMark, PinnedFiles, Quarantine, Retention, StorageError, StoreDir, Table,
+    Verifier,
     system_clock_ms,
 };
 
@@ -37,6 +38,7 @@ use crate::{
     manifest::stored_layout,
     merger::PartMerger,
     resources::PartResources,
+    retention::{RetainedTable, RetentionKeeper, RetentionThread},
     series::{TableSeries, build::Build},
     store::{PartConfig, PartStore},
     verify::PartVerifier,
@@ -61,6 +63,8 @@ pub struct PartTableSpec {
     pub series: Option<TableSchema>,
     /// True if merges compact its rows when they are old enough and no log in front holds them.
     pub compacts_rows: bool,
+    /// Seconds of its longest row.
+    pub row_secs: u32,
 }
 
 /// Configuration of a store.
@@ -80,13 +84,16 @@ pub struct PartStorageConfig {
     pub space: Arc<DiskSpace>,
     /// Clock for cells without a timestamp.
     pub clock: ClockMs,
+    /// How long points are kept; `None` for ever.
+    pub retention: Option<Arc<Retention>>,
 }
 
 impl PartTableSpec {
-    /// A table without an index of its series, whose rows are not compacted.
+    /// A table without an index of its series, whose rows are not compacted and as long as a span at most.
     #[must_use]
     pub const fn new(table: Table, layout: PartLayout) -> Self {
-        Self { table, layout, series: None, compacts_rows: false }
+        let row_secs = layout.span_secs();
+        Self { table, layout, series: None, compacts_rows: false, row_secs }
     }
 }
 
@@ -107,6 +114,7 @@ impl PartStorageConfig {
             open_files: PartResources::DEFAULT_OPEN_FILES,
             read_threads: cores.max(2),
             clock: system_clock_ms,
+            retention: None,
         }
     }
 }
@@ -122,6 +130,8 @@ pub struct PartTables {
     // Dropped in this order.
     builds: Mutex<Vec<Build>>,
     merger: Mutex<Option<PartMerger>>,
+    retention: Mutex<Option<RetentionThread>>,
+    keeper: Option<Arc<RetentionKeeper>>,
     directory: DiskDir,
 }
 
@@ -196,6 +206,17 @@ fn open_series(
     Ok(Some(Arc::new(series)))
 }
 
+/// Opens what is recorded of the retention of a store.
+fn open_keeper(
+    config: &PartStorageConfig,
+    retention: &Arc<Retention>,
+    tables: Vec<RetainedTable>,
+) -> Result<RetentionKeeper, StorageError> {
+    let failed = |source| StorageError::io(format!("opening {}", config.dir.display()), source);
+    let dir = Arc::new(DiskDir::unlocked(&config.dir).map_err(failed)?);
+    RetentionKeeper::open(Arc::clone(retention), dir, config.clock, tables)
+}
+
 impl DirectBackend for PartTables {
     type Config = PartStorageConfig;
 
@@ -216,6 +237,7 @@ impl DirectBackend for PartTables {
         };
         let series_dir = subdirectory(SERIES_DIRECTORY)?;
         let mut tables = BTreeMap::new();
+        let mut retained = Vec::new();
         let mut builds = Vec::new();
         let no_thread = |source| StorageError::io("starting the store's threads", source);
         for spec in &config.tables {
@@ -233,11 +255,21 @@ impl DirectBackend for PartTables {
                 let build = Build::start(Arc::clone(&store), Arc::clone(series));
                 builds.push(build.map_err(no_thread)?);
             }
+            retained.push(RetainedTable { store: Arc::clone(&store), row_secs: spec.row_secs });
+            if let Some(retention) = &config.retention {
+                store.set_retention(Arc::clone(retention), spec.row_secs);
+            }
             tables.insert(spec.table.clone(), Arc::new(PartTable::new(store, series)));
         }
+        let keeper = match &config.retention {
+            Some(retention) => Some(Arc::new(open_keeper(config, retention, retained)?)),
+            None => None,
+        };
         let stores = tables.values().map(|table| Arc::clone(table.store())).collect();
         let merger = Mutex::new(Some(PartMerger::start(stores).map_err(no_thread)?));
-        Ok(Self { tables, resources, builds: Mutex::new(builds), merger, directory })
+        let thread = keeper.clone().map(RetentionThread::start).transpose().map_err(no_thread)?;
+        let (builds, retention) = (Mutex::new(builds), Mutex::new(thread));
+        Ok(Self { tables, resources, builds, merger, retention, keeper, directory })
     }
 
     fn options(config: &PartStorageConfig) -> (usize, ClockMs) {
@@ -250,6 +282,7 @@ impl DirectBackend for PartTables {
     }
 
     fn stop(&self) {
+        drop(self.retention.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(self.merger.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(std::mem::take(&mut *self.builds.lock().unwrap_or_else(PoisonError::into_inner)));
     }
@@ -265,6 +298,7 @@ impl DirectBackend for PartTables {
         if let Some(merger) = &*self.merger.lock().unwrap_or_else(PoisonError::into_inner) {
             problems.extend(merger.health());
         }
+        problems.extend(self.keeper.iter().flat_map(|keeper| keeper.health()));
         problems.truncate(MAX_PROBLEMS);
         problems
     }
@@ -290,7 +324,8 @@ impl DirectBackend for PartTables {
                 *sums.entry(name).or_default() += value;
             }
         }
-        sums.into_iter().chain(self.resources.gauges()).collect()
+        let retention = self.keeper.iter().flat_map(|keeper| keeper.gauges());
+        sums.into_iter().chain(self.resources.gauges()).chain(retention).collect()
     }
 
     fn log_mark(&self) -> Result<LogMark, StorageError> {

@@ -4,11 +4,13 @@
 //! inputs are removed. What is not in the manifest was never there.
 
 mod compaction_limit;
+mod expired_series;
 mod late_spans;
 mod merging;
 mod pin;
 mod quarantine;
 mod recovery;
+mod retention;
 mod verified;
 
 use std::{
@@ -23,14 +25,16 @@ use tsd_storage::{
     ClockMs, FlushRows, HealthImpact, HealthProblem, HeldRows, StoreDir, StorePart, Table,
 };
 
+pub(crate) use self::expired_series::ExpiredSeries;
 pub(crate) use self::pin::verify_directory;
 #[cfg(test)]
 pub(crate) use self::quarantine::DamagedFile;
 pub use self::quarantine::QuarantinedPart;
+pub use self::retention::DroppedSpans;
 pub(crate) use self::quarantine::{assess_sections, find_damaged};
 use self::{
-    compaction_limit::CompactionLimit, late_spans::LateSpans, merging::MeasuredMerges,
-    quarantine::KnownLosses,
+    compaction_limit::CompactionLimit, expired_series::TableRetention, late_spans::LateSpans,
+    merging::MeasuredMerges, quarantine::KnownLosses, retention::DroppedTotals,
 };
 use crate::{
     batch::FlushBatch,
@@ -90,6 +94,8 @@ pub struct PartStore {
     compaction: CompactionLimit,
     /// Spans that got rows lately.
     late_spans: LateSpans,
+    dropped: DroppedTotals,
+    retention: TableRetention,
     /// Owned while a flush runs.
     flushing: Mutex<()>,
     /// Owned while a merge runs.
@@ -247,7 +253,7 @@ impl PartStore {
             let state = lock(&self.state);
             (state.parts.len(), state.snapshot.section_count())
         };
-        vec![
+        let mut gauges = vec![
             ("tsd_parts_disk_bytes", self.disk_bytes() as f64),
             ("tsd_parts_files", files as f64),
             ("tsd_parts_manifest_bytes_total", self.manifest_bytes() as f64),
@@ -255,7 +261,9 @@ impl PartStore {
             ("tsd_parts_quarantined_files", quarantined.len() as f64),
             ("tsd_parts_sections", sections as f64),
             ("tsd_parts_span_sections", self.max_sections() as f64),
-        ]
+        ];
+        gauges.extend(self.retention_gauges());
+        gauges
     }
 
     /// The files whose loss makes reads fail.
@@ -428,6 +436,8 @@ impl PartStore {
         let listed = manifest.state();
         let gone = |number: &u64| !listed.files.contains_key(number);
         let obsolete: Vec<u64> = state.parts.keys().copied().filter(gone).collect();
+        // Their files are removed without the locks, when the last reader is done.
+        let mut retired = Vec::new();
         for number in obsolete {
             if let Some(part) = state.parts.remove(&number) {
                 if listed.quarantined.contains_key(&number) {
@@ -435,17 +445,16 @@ impl PartStore {
                 } else {
                     part.retire();
                 }
+                retired.push(part);
             }
         }
-        state.snapshot = Arc::new(Snapshot::new(
-            &self.table,
-            self.layout,
-            &self.resources,
-            listed,
-            &state.parts,
-        ));
+        let snapshot =
+            Snapshot::new(&self.table, self.layout, &self.resources, listed, &state.parts);
+        let former = std::mem::replace(&mut state.snapshot, Arc::new(snapshot));
         count(&mut state.stats);
         drop(state);
+        drop(manifest);
+        drop((former, retired));
         for number in abandoned {
             let _ = self.dir.remove(&part_name(number));
         }

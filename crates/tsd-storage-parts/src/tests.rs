@@ -7,6 +7,7 @@ mod compaction;
 mod crash;
 mod damage;
 mod model;
+mod retention;
 mod salvage;
 mod scenario;
 mod series;

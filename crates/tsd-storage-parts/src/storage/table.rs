@@ -22,7 +22,10 @@ use super::{
     selected::select_cells,
     series_job::SeriesJob,
 };
-use crate::{error::PartError, read::SeriesSelection, series::TableSeries, store::PartStore};
+use crate::{
+    error::PartError, read::SeriesSelection, retention::LiveRows, series::TableSeries,
+    store::PartStore,
+};
 
 /// A table of the store.
 #[derive(Debug)]
@@ -80,10 +83,11 @@ impl PartTable {
 
     /// Writes rows as one part. The index of the series has them, durably, before the part exists.
     fn flush(&self, rows: &mut dyn FlushRows) -> Result<(), StorageError> {
+        let mut live = LiveRows::new(rows, self.store.layout(), self.store.first_kept_base());
         let Some(series) = &self.series else {
-            return self.store.flush_after(rows, || Ok(()));
+            return self.store.flush_after(&mut live, || Ok(()));
         };
-        let mut rows = IndexedRows { rows, index: &series.index };
+        let mut rows = IndexedRows { rows: &mut live, index: &series.index };
         self.store.flush_after(&mut rows, || series.persist())
     }
 

@@ -50,6 +50,7 @@ impl MergeInput {
                 drop_tombstones: self.oldest,
                 compact_before: self.before(compact_before),
             },
+            expired: None,
         }
     }
 }
@@ -154,9 +155,11 @@ impl PartStore {
     pub(crate) fn merge_step(&self, checkpoint: MergeCheckpoint<'_>) -> Result<bool, PartError> {
         let limits = self.compaction.now();
         match self.merge_where(limits.compact_before, due_sections, checkpoint) {
-            Ok(false) => self.merge_closed_spans(limits, checkpoint),
-            // Closed spans may have deleted rows whose space is freed.
+            Ok(false) => Ok(self.merge_closed_spans(limits, checkpoint)?
+                || self.merge_expired(limits, checkpoint)?),
+            // Closed spans may have deleted rows whose space is freed, or expired ones.
             Err(PartError::DiskFull) => match self.merge_closed_spans(limits, checkpoint) {
+                Ok(false) if self.merge_expired(limits, checkpoint)? => Ok(true),
                 Ok(false) => Err(PartError::DiskFull),
                 result => result,
             },
@@ -179,7 +182,7 @@ impl PartStore {
         Ok(())
     }
 
-    fn merge_where(
+    pub(super) fn merge_where(
         &self,
         compact_before: u32,
         choose: impl Fn(u32, &[SnapshotSection]) -> Option<Range<usize>>,
@@ -232,7 +235,7 @@ impl PartStore {
             let bytes = if let Some(bytes) = measured.get(input) {
                 bytes
             } else {
-                let merge = [input.merge(compact_before)];
+                let merge = [self.span_merge(input, compact_before)];
                 let bytes = merged_size(self.layout, round.sequences(), &merge, checkpoint)?;
                 measured.insert(input, bytes);
                 bytes
@@ -246,6 +249,11 @@ impl PartStore {
         Err(PartError::DiskFull)
     }
 
+    fn span_merge(&self, input: &MergeInput, compact_before: u32) -> SpanMerge {
+        let expired = if input.whole { self.expired_series(input.span) } else { None };
+        SpanMerge { expired, ..input.merge(compact_before) }
+    }
+
     fn merge_round(
         &self,
         round: &MergeRound,
@@ -254,7 +262,7 @@ impl PartStore {
     ) -> Result<(), PartError> {
         let sequences = round.sequences();
         let spans: Vec<SpanMerge> =
-            round.inputs.iter().map(|input| input.merge(compact_before)).collect();
+            round.inputs.iter().map(|input| self.span_merge(input, compact_before)).collect();
         let part = self.write_part(|number| {
             let name = part_name(number);
             merge_sections(&*self.dir, &name, self.layout, sequences, &spans, checkpoint)

@@ -210,7 +210,7 @@ impl PartStore {
     }
 
     /// Removes the file of an accepted loss, unless it has live sections: then it goes with the last of them.
-    fn remove_accepted(&self, number: u64) {
+    pub(super) fn remove_accepted(&self, number: u64) {
         if !lock(&self.manifest).state().files.contains_key(&number) {
             // What remains is removed at the next start.
             let _ = self.dir.remove(&aside_name(number));

@@ -10,8 +10,9 @@ use tsd_storage::StoreDir;
 
 use super::{
     ASIDE_SUFFIX, PartConfig, PartStore, StoreState, StoreStats, aside_name,
-    compaction_limit::CompactionLimit, late_spans::LateSpans, lock, merging::MeasuredMerges,
-    number_of, part_name, part_number, quarantine::DamagedFile,
+    compaction_limit::CompactionLimit, expired_series::TableRetention, late_spans::LateSpans, lock,
+    merging::MeasuredMerges, number_of, part_name, part_number, quarantine::DamagedFile,
+    retention::DroppedTotals,
 };
 use crate::{
     error::PartError,
@@ -61,6 +62,8 @@ impl PartStore {
             resources,
             clock,
             late_spans: LateSpans::default(),
+            dropped: DroppedTotals::default(),
+            retention: TableRetention::default(),
             signal: OnceLock::new(),
             flushing: Mutex::new(()),
             merging: Mutex::new(MeasuredMerges::default()),

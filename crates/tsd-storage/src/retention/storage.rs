@@ -10,7 +10,7 @@ use super::{Cutoffs, Retention, first_base};
 use crate::{
     CellBatch, Column, Delete, Get, HealthImpact, HealthProblem, Quarantine, ReadVersion,
     RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner, Storage, StorageFuture,
-    StorePart, Table,
+    StorePart, Table, Verifier,
 };
 
 /// A store whose expired rows are not read. Writes pass: who writes asks [`Retention::check_put`].
@@ -238,6 +238,10 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
 
     fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
         self.inner.quarantine()
+    }
+
+    fn verifier(&self) -> Option<Arc<dyn Verifier>> {
+        self.inner.verifier()
     }
 
     fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {

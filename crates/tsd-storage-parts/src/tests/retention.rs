@@ -1,0 +1,536 @@
+//! Retention: what is expired is dropped, nothing else, whatever the clock does and wherever it stops.
+
+use std::{cell::Cell, sync::Arc, time::Duration};
+
+use tsd_model::{Family, TableSchema};
+use tsd_storage::{
+    DiskSpace, FaultyDisk, HealthImpact, MetricPattern, Retention, RetentionRule, RetentionRules,
+    StoreDir, StorePart, Table, TestRng,
+};
+
+use super::{
+    model::{expected_rows, live_files, read_rows},
+    scenario::{
+        Model, PlainCell, TestRow, TestRows, apply, config, key, layout, part_files, try_open,
+    },
+};
+use crate::{
+    PartError, PartStore, SeriesSelection,
+    retention::{LiveRows, RetainedTable, RetentionKeeper},
+};
+
+const BASE: u32 = 1_356_998_400;
+const HOUR: u32 = 3_600;
+const DAY: u32 = 86_400;
+const YEAR: i64 = 365 * 86_400;
+
+thread_local! {
+    static CLOCK_SECS: Cell<i64> = const { Cell::new(0) };
+}
+
+fn clock() -> i64 {
+    CLOCK_SECS.get() * 1_000
+}
+
+fn set_clock(secs: i64) {
+    CLOCK_SECS.set(secs);
+}
+
+fn retention(days: u64) -> Arc<Retention> {
+    let rules = RetentionRules { rules: Vec::new(), default_secs: Some(days * u64::from(DAY)) };
+    Arc::new(Retention::new(&TableSchema::opentsdb_default(), rules))
+}
+
+fn keeper_of(
+    disk: &FaultyDisk,
+    store: &Arc<PartStore>,
+    retention: &Arc<Retention>,
+) -> Result<RetentionKeeper, tsd_storage::StorageError> {
+    let table = RetainedTable { store: Arc::clone(store), row_secs: HOUR };
+    RetentionKeeper::open(Arc::clone(retention), Arc::new(disk.clone()), clock, vec![table])
+}
+
+fn row(series: u8, base: u32) -> TestRow {
+    let cells = vec![(Family::T, vec![0, 0], vec![1], 1)];
+    TestRow { key: key(series, base), delete_row: false, deletes: Vec::new(), cells }
+}
+
+fn flush(store: &PartStore, retention: &Retention, rows: &[TestRow]) -> Result<(), PartError> {
+    let mut rows = TestRows::new(rows);
+    store.flush(&mut LiveRows::new(&mut rows, layout(), retention.floor()))
+}
+
+fn spans(store: &PartStore) -> Vec<u32> {
+    store.snapshot().spans().keys().copied().collect()
+}
+
+/// Applies the retention after so much time.
+fn apply_after(keeper: &RetentionKeeper, secs: i64) {
+    keeper.look_after(Duration::from_secs(secs as u64));
+    assert!(keeper.apply(&|_| false));
+}
+
+fn days(count: u32) -> Vec<TestRow> {
+    (0..count).map(|day| row(1, BASE + day * DAY)).collect()
+}
+
+#[test]
+fn expired_spans_are_dropped_and_a_part_keeps_its_others() {
+    set_clock(i64::from(BASE + 10 * DAY));
+    let disk = FaultyDisk::new(1);
+    let store = Arc::new(try_open(&disk).unwrap());
+    // One file with ten spans, one file with an old one, and a key without a time.
+    store.flush(&mut TestRows::new(&days(10))).unwrap();
+    store.flush(&mut TestRows::new(&[row(2, BASE)])).unwrap();
+    let odd = TestRow { key: vec![1, 2], ..row(1, 0) };
+    store.flush(&mut TestRows::new(&[odd])).unwrap();
+    let retention = retention(3);
+    let keeper = keeper_of(&disk, &store, &retention).unwrap();
+    let old_reader = store.snapshot();
+    assert!(keeper.apply(&|_| false));
+    let left: Vec<u32> = [0].into_iter().chain((7..10).map(|day| BASE + day * DAY)).collect();
+    assert_eq!(spans(&store), left);
+    assert_eq!(live_files(&store).len(), 2);
+    let gauges = store.gauges();
+    assert!(gauges.contains(&("tsd_parts_retention_dropped_spans_total", 7.0)), "{gauges:?}");
+    // A reader keeps what it has.
+    assert_eq!(old_reader.spans().len(), 11);
+    drop(old_reader);
+    let mut files = part_files(&disk);
+    files.retain(|name| !name.starts_with("retention"));
+    assert_eq!(files, live_files(&store));
+    // What is late is not written any more.
+    flush(&store, &retention, &days(10)).unwrap();
+    assert_eq!(spans(&store), left);
+    let before = store.stats().flushes;
+    flush(&store, &retention, &days(7)).unwrap();
+    assert_eq!(store.stats().flushes, before);
+}
+
+#[test]
+fn many_files_are_dropped_by_several_edits() {
+    set_clock(i64::from(BASE + 200 * DAY));
+    let disk = FaultyDisk::new(1);
+    let store = Arc::new(try_open(&disk).unwrap());
+    for day in 0..200 {
+        store.flush(&mut TestRows::new(&[row(1, BASE + day * DAY)])).unwrap();
+    }
+    let keeper = keeper_of(&disk, &store, &retention(2)).unwrap();
+    let edits = Cell::new(0);
+    keeper.apply(&|_| {
+        edits.set(edits.get() + 1);
+        false
+    });
+    assert_eq!((edits.get(), spans(&store).len()), (3, 2));
+    let gauges = store.gauges();
+    assert!(gauges.contains(&("tsd_parts_retention_dropped_spans_total", 198.0)), "{gauges:?}");
+}
+
+#[test]
+fn a_clock_set_forward_by_years_drops_a_day_at_most() {
+    let disk = FaultyDisk::new(1);
+    let store = Arc::new(try_open(&disk).unwrap());
+    let start = i64::from(BASE + 100 * DAY);
+    set_clock(start);
+    store.flush(&mut TestRows::new(&days(100))).unwrap();
+    let thirty = retention(30);
+    let keeper = keeper_of(&disk, &store, &thirty).unwrap();
+    apply_after(&keeper, 0);
+    assert_eq!(spans(&store).len(), 30);
+    assert!(keeper.health().is_empty());
+    set_clock(start + 10 * YEAR);
+    apply_after(&keeper, 60);
+    assert_eq!(spans(&store).len(), 29, "a day, and two minutes");
+    let health = keeper.health();
+    assert_eq!((health[0].part, health[0].impact), (StorePart::Retention, HealthImpact::Degraded));
+    assert!(health[0].reason.contains("hours ahead"), "{health:?}");
+    // Restarts do not add up.
+    for _ in 0..50 {
+        let disk = disk.after_kill();
+        let store = Arc::new(try_open(&disk).unwrap());
+        let keeper = keeper_of(&disk, &store, &retention(30)).unwrap();
+        apply_after(&keeper, 60);
+        assert_eq!(spans(&store).len(), 29);
+        assert_eq!(keeper.health().len(), 1);
+    }
+    // Set back: what was dropped stays hidden, the rest goes on as before.
+    set_clock(start + 60);
+    apply_after(&keeper, 60);
+    assert!(keeper.health().is_empty());
+    assert_eq!(thirty.cutoffs().oldest(), BASE + 71 * DAY);
+    set_clock(start + 3 * i64::from(DAY));
+    apply_after(&keeper, 3 * i64::from(DAY));
+    assert_eq!(spans(&store).len(), 27);
+    set_clock(0);
+    apply_after(&keeper, 60);
+    assert_eq!(spans(&store).len(), 27);
+    assert_eq!(thirty.cutoffs().oldest(), BASE + 73 * DAY);
+}
+
+#[test]
+fn a_first_start_with_a_wrong_clock_takes_the_time_of_the_newest_span() {
+    let disk = FaultyDisk::new(1);
+    let store = Arc::new(try_open(&disk).unwrap());
+    store.flush(&mut TestRows::new(&days(100))).unwrap();
+    set_clock(i64::from(BASE) + 20 * YEAR);
+    let keeper = keeper_of(&disk, &store, &retention(30)).unwrap();
+    apply_after(&keeper, 0);
+    assert_eq!(spans(&store).len(), 29);
+    assert_eq!(keeper.health().len(), 1);
+}
+
+#[test]
+fn after_a_long_stop_the_seen_time_catches_up() {
+    let disk = FaultyDisk::new(1);
+    let store = Arc::new(try_open(&disk).unwrap());
+    let start = i64::from(BASE + 100 * DAY);
+    set_clock(start);
+    store.flush(&mut TestRows::new(&days(100))).unwrap();
+    drop(keeper_of(&disk, &store, &retention(30)).unwrap());
+    // Stopped for ten days.
+    set_clock(start + i64::from(10 * DAY));
+    let keeper = keeper_of(&disk, &store, &retention(30)).unwrap();
+    apply_after(&keeper, 0);
+    assert_eq!(spans(&store).len(), 29);
+    set_clock(start + i64::from(20 * DAY));
+    apply_after(&keeper, i64::from(10 * DAY));
+    assert_eq!(spans(&store).len(), 10);
+    assert!(keeper.health().is_empty());
+}
+
+#[test]
+fn a_short_retention_has_a_short_bound() {
+    let disk = FaultyDisk::new(1);
+    let store = Arc::new(try_open(&disk).unwrap());
+    let start = i64::from(BASE + 2 * DAY);
+    set_clock(start);
+    store.flush(&mut TestRows::new(&days(2))).unwrap();
+    let one = retention(1);
+    let keeper = keeper_of(&disk, &store, &one).unwrap();
+    set_clock(start + YEAR);
+    apply_after(&keeper, 0);
+    // A tenth of a day, by hours.
+    assert_eq!(one.cutoffs().oldest(), BASE + DAY + 2 * HOUR);
+}
+
+#[test]
+fn a_damaged_record_is_replaced_and_the_retention_may_be_removed() {
+    let disk = FaultyDisk::new(1);
+    let store = Arc::new(try_open(&disk).unwrap());
+    set_clock(i64::from(BASE + 10 * DAY));
+    store.flush(&mut TestRows::new(&days(10))).unwrap();
+    let keeper = keeper_of(&disk, &store, &retention(3)).unwrap();
+    apply_after(&keeper, 0);
+    // What was discarded stays hidden without a retention, and with a longer one.
+    for rules in [None, Some(1_000 * u64::from(DAY))] {
+        let rules = RetentionRules { rules: Vec::new(), default_secs: rules };
+        let kept = Arc::new(Retention::new(&TableSchema::opentsdb_default(), rules));
+        let keeper = keeper_of(&disk, &store, &kept).unwrap();
+        apply_after(&keeper, 0);
+        assert_eq!(kept.cutoffs().oldest(), BASE + 7 * DAY);
+        assert_eq!(spans(&store).len(), 3);
+    }
+    disk.flip("retention", 30, 1);
+    let again = retention(4);
+    let keeper = keeper_of(&disk, &store, &again).unwrap();
+    assert_eq!(again.cutoffs().oldest(), BASE + 7 * DAY);
+    apply_after(&keeper, 0);
+    assert_eq!(spans(&store).len(), 3);
+    let text = disk.read("retention", 0, 100).unwrap();
+    assert!(String::from_utf8(text).unwrap().contains(&format!("floor {}", BASE + 7 * DAY)));
+}
+
+#[test]
+fn quarantined_spans_leave_quarantine_when_they_expire() {
+    let disk = FaultyDisk::new(1);
+    let store = try_open(&disk).unwrap();
+    set_clock(i64::from(BASE + 10 * DAY));
+    store.flush(&mut TestRows::new(&days(10))).unwrap();
+    store.flush(&mut TestRows::new(&[row(2, BASE)])).unwrap();
+    drop(store);
+    for name in part_files(&disk) {
+        disk.flip(&name, 3, 1);
+    }
+    let store = Arc::new(try_open(&disk).unwrap());
+    assert_eq!(store.quarantined().len(), 2);
+    assert_eq!(store.snapshot().lost().len(), 10);
+    let retention = retention(3);
+    let keeper = keeper_of(&disk, &store, &retention).unwrap();
+    // No span tells the time: the clock does.
+    apply_after(&keeper, 0);
+    let left = store.quarantined();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].spans, (7..10).map(|day| BASE + day * DAY).collect::<Vec<_>>());
+    set_clock(i64::from(BASE + 14 * DAY));
+    apply_after(&keeper, i64::from(4 * DAY));
+    assert!(store.quarantined().is_empty() && store.snapshot().lost().is_empty());
+    assert!(store.health().is_empty());
+    drop((keeper, store));
+    let files: Vec<String> = disk.all_contents().into_keys().collect();
+    assert!(!files.iter().any(|name| name.contains(".part")), "{files:?}");
+    let store = try_open(&disk).unwrap();
+    assert!(store.quarantined().is_empty());
+}
+
+#[test]
+fn spans_are_dropped_on_a_full_disk() {
+    let disk = FaultyDisk::new(1);
+    set_clock(i64::from(BASE + 10 * DAY));
+    let space = DiskSpace::with_probe("/data", 8 << 20, || Ok(4 << 20));
+    let store = Arc::new(try_open(&disk).unwrap());
+    store.flush(&mut TestRows::new(&days(10))).unwrap();
+    drop(store);
+    let full = PartStore::open(Arc::new(disk.clone()), config(space)).unwrap();
+    let store = Arc::new(full);
+    let refused = store.flush(&mut TestRows::new(&[row(1, BASE + 9 * DAY)]));
+    assert!(matches!(refused, Err(PartError::DiskFull)), "{refused:?}");
+    let keeper = keeper_of(&disk, &store, &retention(3)).unwrap();
+    apply_after(&keeper, 0);
+    assert_eq!(spans(&store).len(), 3);
+    // Without any space nothing is dropped, and health says so until there is some.
+    set_clock(i64::from(BASE + 11 * DAY));
+    disk.set_free_bytes(Some(0));
+    apply_after(&keeper, i64::from(DAY));
+    assert_eq!(spans(&store).len(), 3);
+    assert!(keeper.health()[0].reason.contains("retention"), "{:?}", keeper.health());
+    disk.set_free_bytes(None);
+    apply_after(&keeper, 1);
+    assert_eq!(spans(&store).len(), 2);
+    assert!(keeper.health().is_empty());
+}
+
+/// Metric 1 is `long`, metric 2 is `short` and kept for a day.
+fn retention_by_metric(default_days: Option<u64>) -> Arc<Retention> {
+    let day = Some(u64::from(DAY));
+    let rules = vec![RetentionRule { pattern: MetricPattern::new("sh*"), keep_secs: day }];
+    let default_secs = default_days.map(|days| days * u64::from(DAY));
+    let rules = RetentionRules { rules, default_secs };
+    let retention = Retention::new(&TableSchema::opentsdb_default(), rules);
+    retention.learn(&[0, 0, 1], b"long");
+    retention.learn(&[0, 0, 2], b"short");
+    Arc::new(retention)
+}
+
+fn key_of(metric: u8, series: u8, base: u32) -> Vec<u8> {
+    let mut key = key(series, base);
+    key[2] = metric;
+    key
+}
+
+fn merge_steps(store: &PartStore) -> usize {
+    let mut steps = 0;
+    while store.merge_step(&mut || Ok(())).unwrap() {
+        steps += 1;
+    }
+    steps
+}
+
+#[test]
+fn merges_remove_the_series_of_metrics_with_a_shorter_retention() {
+    set_clock(i64::from(BASE + 10 * DAY));
+    let disk = FaultyDisk::new(1);
+    let store = Arc::new(try_open(&disk).unwrap());
+    for day in 0..10 {
+        let base = BASE + day * DAY;
+        let mut rows = vec![TestRow { key: key_of(2, 1, base), ..row(1, base) }];
+        // Three days have only the short metric, two sections each.
+        if day >= 3 {
+            rows.insert(0, row(1, base));
+        }
+        store.flush(&mut TestRows::new(&rows)).unwrap();
+        rows[0].key = key_of(rows[0].key[2], 3, base);
+        store.flush(&mut TestRows::new(&rows[..1])).unwrap();
+    }
+    assert_eq!(merge_steps(&store), 0);
+    let retention = retention_by_metric(None);
+    store.set_retention(Arc::clone(&retention), HOUR);
+    let keeper = keeper_of(&disk, &store, &retention).unwrap();
+    apply_after(&keeper, 0);
+    assert_eq!(spans(&store).len(), 10, "whole spans are kept for ever");
+    assert_eq!(merge_steps(&store), 9);
+    assert_eq!(merge_steps(&store), 0, "what was looked at once is not again");
+    assert_eq!(spans(&store), (3..10).map(|day| BASE + day * DAY).collect::<Vec<_>>());
+    let has = |metric: u8| {
+        let rows = read_rows(&store, &SeriesSelection::All);
+        rows.keys().filter(|key| key[2] == metric).count()
+    };
+    assert_eq!((has(1), has(2)), (14, 1));
+    // A row that comes late, for example from a memtable.
+    let late = TestRow { key: key_of(2, 9, BASE + 5 * DAY), ..row(1, BASE) };
+    store.flush(&mut TestRows::new(&[late])).unwrap();
+    assert_eq!(merge_steps(&store), 1);
+    assert_eq!((has(1), has(2)), (14, 1));
+    // A metric without a known name has the longest retention.
+    let unknown = TestRow { key: key_of(3, 9, BASE + 5 * DAY), ..row(1, BASE) };
+    store.flush(&mut TestRows::new(&[unknown])).unwrap();
+    assert_eq!((merge_steps(&store), has(3)), (0, 1));
+    retention.learn(&[0, 0, 3], b"shy");
+    assert_eq!((merge_steps(&store), has(3)), (1, 0));
+    // A span with a loss stays as it is.
+    let late = TestRow { key: key_of(2, 9, BASE + 6 * DAY), ..row(1, BASE) };
+    store.flush(&mut TestRows::new(&[late])).unwrap();
+    let newest = live_files(&store).pop().unwrap();
+    let damage = PartError::Damaged {
+        file: disk.path().join(newest).display().to_string().into(),
+        offset: 0,
+        what: "test",
+    };
+    assert!(store.quarantine(&damage).unwrap());
+    assert_eq!(merge_steps(&store), 0);
+}
+
+fn random_rows(rng: &mut TestRng) -> Vec<TestRow> {
+    let mut rows = std::collections::BTreeMap::new();
+    for _ in 0..=rng.below(5) {
+        let base = BASE + rng.below(8 * 24) as u32 * HOUR;
+        let base = if rng.chance(50) { base - base % DAY } else { base };
+        let key = key_of(1 + rng.below(2) as u8, rng.below(2) as u8, base);
+        let cells: Vec<PlainCell> = (0..rng.below(3) as u8)
+            .map(|i| (Family::T, vec![0, i << 4], vec![rng.below(100) as u8], 1))
+            .collect();
+        let row =
+            TestRow { key: key.clone(), delete_row: rng.chance(25), deletes: Vec::new(), cells };
+        if row.delete_row || !row.cells.is_empty() {
+            rows.insert(key, row);
+        }
+    }
+    rows.into_values().collect()
+}
+
+/// Rows that are not expired.
+type LiveModel = std::collections::BTreeMap<Vec<u8>, Vec<PlainCell>>;
+
+/// `removed_before` is the newest cut-off that merges have had for the short metric: after a restart the
+/// seen time may be some minutes less.
+fn live(mut rows: LiveModel, retention: &Retention, removed_before: u32) -> LiveModel {
+    let cutoffs = retention.cutoffs();
+    let is_removed = |key: &[u8]| key[2] == 2 && key[3..7] < removed_before.to_be_bytes()[..];
+    rows.retain(|key, _| !retention.is_expired(&cutoffs, HOUR, key) && !is_removed(key));
+    rows
+}
+
+/// Power cuts and kills under flushes, merges and drops. After each, with a retention that hides nothing
+/// but what may have been discarded, reads equal the model: nothing older comes back, by half or whole.
+fn run(seed: u64) {
+    let mut rng = TestRng::new(seed);
+    let mut disk = FaultyDisk::new(seed);
+    let mut model = Model::new();
+    let mut now = i64::from(BASE + DAY);
+    let mut removed_before = 0;
+    for _ in 0..4 {
+        let has_faults = rng.chance(80);
+        if has_faults {
+            disk.cut_power_after(1 + rng.below(120));
+        }
+        if has_faults && rng.chance(30) {
+            disk.set_sync_failures(10);
+        }
+        let mut in_doubt: Vec<Vec<TestRow>> = Vec::new();
+        set_clock(now);
+        let retention = retention_by_metric(Some(1 + rng.below(3)));
+        let opened = try_open(&disk).map(Arc::new);
+        if let Ok(store) = &opened
+            && let Ok(keeper) = keeper_of(&disk, store, &retention)
+        {
+            store.set_retention(Arc::clone(&retention), HOUR);
+            for _ in 0..30 {
+                match rng.below(8) {
+                    0..4 => {
+                        let rows = random_rows(&mut rng);
+                        let before = store.manifest_bytes();
+                        let flushed = flush(store, &retention, &rows);
+                        if store.manifest_bytes() > before {
+                            in_doubt.clear();
+                        }
+                        match flushed {
+                            Ok(()) => apply(&mut model, &rows),
+                            Err(_) => in_doubt.push(rows),
+                        }
+                    }
+                    4 => {
+                        let before = store.manifest_bytes();
+                        let _ = if rng.chance(50) {
+                            store.merge_all(0)
+                        } else {
+                            store.merge_step(&mut || Ok(())).map(|_| ())
+                        };
+                        if store.manifest_bytes() > before {
+                            in_doubt.clear();
+                        }
+                    }
+                    5 => {
+                        let secs = rng.below(u64::from(DAY)) as i64;
+                        now += secs;
+                        set_clock(now);
+                        keeper.look_after(Duration::from_secs(secs as u64));
+                    }
+                    _ => {
+                        let before = store.manifest_bytes();
+                        let stops = rng.chance(20);
+                        keeper.apply(&|_| stops);
+                        if store.manifest_bytes() > before {
+                            in_doubt.clear();
+                        }
+                    }
+                }
+                let cutoff = retention.cutoffs().of_metric(&[0, 0, 2]);
+                removed_before = removed_before.max(cutoff);
+                if !has_faults {
+                    let rows = read_rows(store, &SeriesSelection::All);
+                    let rows = live(rows, &retention, removed_before);
+                    let expected = live(expected_rows(&model), &retention, removed_before);
+                    assert_eq!(rows, expected, "seed {seed}");
+                }
+            }
+        }
+        drop(opened);
+        disk = if rng.chance(70) { disk.after_power_cut() } else { disk.after_kill() };
+        let store = Arc::new(try_open(&disk).unwrap());
+        let longest = retention_by_metric(Some(10_000));
+        let keeper = keeper_of(&disk, &store, &longest).unwrap();
+        let live = |rows| live(rows, &longest, removed_before);
+        let rows = live(read_rows(&store, &SeriesSelection::All));
+        if rows != live(expected_rows(&model)) {
+            let found = in_doubt.iter().any(|rows_in_doubt| {
+                let mut with = model.clone();
+                apply(&mut with, rows_in_doubt);
+                let equal = rows == live(expected_rows(&with));
+                if equal {
+                    model = with;
+                }
+                equal
+            });
+            assert!(found, "seed {seed}: {rows:?}\n{:?}", live(expected_rows(&model)));
+        }
+        let mut files = part_files(&disk);
+        files.retain(|name| !name.starts_with("retention"));
+        assert_eq!(files, live_files(&store), "seed {seed}");
+        drop((keeper, store));
+    }
+}
+
+/// `CRASH_SEEDS=first+count` runs others.
+#[test]
+fn what_was_discarded_stays_hidden_wherever_it_stops() {
+    let (first, count) = match std::env::var("CRASH_SEEDS") {
+        Ok(text) => {
+            let (first, count) = text.split_once('+').unwrap();
+            (first.parse().unwrap(), count.parse().unwrap())
+        }
+        Err(_) => (0, 300),
+    };
+    for seed in first..first + count {
+        run(seed);
+    }
+}
+
+#[test]
+fn tables_of_the_store_are_named_to_the_retention() {
+    let disk = FaultyDisk::new(1);
+    let store = Arc::new(try_open(&disk).unwrap());
+    let retention = retention(3);
+    set_clock(i64::from(BASE));
+    keeper_of(&disk, &store, &retention).unwrap();
+    assert_eq!(retention.row_secs(&Table::new("tsdb")), Some(HOUR));
+    assert_eq!(retention.row_secs(&Table::new("tsdb-uid")), None);
+}
