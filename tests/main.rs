@@ -23,6 +23,7 @@ mod memory;
 mod metrics;
 mod metrics_doc;
 mod refusals;
+mod retention;
 mod search;
 mod seeds;
 mod series_index;

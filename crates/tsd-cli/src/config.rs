@@ -21,8 +21,8 @@ pub use error::ConfigError;
 pub use keys::{Key, KeyEffect, ValueKind};
 pub use properties::{PropertiesError, Property, parse as parse_properties};
 pub use settings::{
-    Ack, EngineKind, HBaseSettings, ImportSettings, LogFormat, LogSettings, Settings,
-    StorageSettings,
+    Ack, EngineKind, HBaseSettings, ImportSettings, LogFormat, LogSettings, RetentionSettings,
+    Settings, StorageSettings,
 };
 
 /// Paths at which OpenTSDB searches for its file, in this order.

@@ -21,6 +21,7 @@ mod properties_file;
 mod quarantine;
 mod query;
 mod restore;
+mod retention_file;
 mod snapshot;
 mod store;
 mod table;

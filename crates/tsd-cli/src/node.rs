@@ -34,7 +34,10 @@ pub struct Node {
     client_metrics: Option<AbortOnDropHandle<()>>,
     /// Follows the file of limits by metric.
     limits_file: Option<AbortOnDropHandle<()>>,
-    read_files_again: Arc<Notify>,
+    /// Follows the file of retentions by metric.
+    retention_file: Option<AbortOnDropHandle<()>>,
+    /// Of each followed file.
+    read_files_again: [Arc<Notify>; 2],
 }
 
 /// A store with an engine, for tools that need no server.
@@ -75,14 +78,27 @@ impl Node {
             }
             AbortOnDropHandle::new(tokio::spawn(publish_metrics(hbase.client.clone())))
         });
-        let read_files_again = Arc::new(Notify::new());
+        let read_files_again: [Arc<Notify>; 2] = Default::default();
+        let [read_limits_again, read_retention_again] = &read_files_again;
         let limits_file = settings.limits_file.map(|file| {
             let rules = open.engine.config().query.overrides.clone();
-            let read_again = Arc::clone(&read_files_again);
+            let read_again = Arc::clone(read_limits_again);
             AbortOnDropHandle::new(tokio::spawn(file.follow(rules, read_again)))
         });
-        let shutdown_timeout = settings.shutdown_timeout;
-        Ok(Self { server, open, shutdown_timeout, client_metrics, limits_file, read_files_again })
+        let retention = settings.retention.file.zip(open.store.retention.clone());
+        let retention_file = retention.map(|(file, retention)| {
+            let read_again = Arc::clone(read_retention_again);
+            AbortOnDropHandle::new(tokio::spawn(file.follow(retention, read_again)))
+        });
+        Ok(Self {
+            server,
+            open,
+            shutdown_timeout: settings.shutdown_timeout,
+            client_metrics,
+            limits_file,
+            retention_file,
+            read_files_again,
+        })
     }
 
     /// Address of the first listener.
@@ -99,7 +115,7 @@ impl Node {
 
     /// Reads the files that are followed now, not at the end of their period.
     pub fn read_files_again(&self) {
-        self.read_files_again.notify_one();
+        self.read_files_again.iter().for_each(|file| file.notify_one());
     }
 
     /// The store.
@@ -134,6 +150,7 @@ impl Node {
     /// Stops accepting requests, completes those in progress, and flushes all data.
     pub async fn shutdown(self) -> anyhow::Result<()> {
         drop(self.limits_file);
+        drop(self.retention_file);
         drop(self.client_metrics);
         // Half of the time is for the clients, the other half for the store.
         let half = self.shutdown_timeout / 2;
@@ -154,6 +171,7 @@ impl OpenEngine {
         engine.schema = store.schema;
         // The close flushes; a log keeps what it cannot flush.
         engine.flush_on_shutdown = store.log.is_none();
+        engine.retention.clone_from(&store.retention);
         if let Some(hbase) = &store.hbase {
             // Already checked, with retries and a better error.
             engine.check_tables = false;
@@ -166,7 +184,11 @@ impl OpenEngine {
         }
         let storage = Arc::clone(&store.storage);
         let engine = tokio::task::spawn_blocking(move || Engine::start(engine, storage)).await?;
-        Ok(Self { engine: engine.context("cannot start the engine")?, store })
+        let engine = engine.context("cannot start the engine")?;
+        if settings.retention.file.is_some() {
+            engine.learn_metrics().await.context("cannot read the names of metrics")?;
+        }
+        Ok(Self { engine, store })
     }
 
     /// Stops the engine and closes the store.

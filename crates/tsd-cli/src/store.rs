@@ -11,7 +11,9 @@ use anyhow::Context;
 use tracing::{error, info, warn};
 use tsd_engine::Rollups;
 use tsd_model::TableSchema;
-use tsd_storage::{DiskSpace, MemoryStorage, MeteredStorage, Storage, Table};
+use tsd_storage::{
+    DiskSpace, MemoryStorage, MeteredStorage, RetainedStorage, Retention, Storage, Table,
+};
 use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable, TableKind};
 use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage};
 
@@ -36,6 +38,8 @@ pub(crate) struct OpenStore {
     pub(crate) log: Option<Arc<EmbeddedLog>>,
     /// Properties of a store on HBase.
     pub(crate) hbase: Option<OnHBase>,
+    /// How long its points are kept, if it has a retention.
+    pub(crate) retention: Option<Arc<Retention>>,
 }
 
 impl OpenStore {
@@ -104,6 +108,7 @@ fn memory(settings: &Settings) -> OpenStore {
         replayed: Replayed::default(),
         log: None,
         hbase: None,
+        retention: None,
     }
 }
 
@@ -112,7 +117,13 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
     let directory = DataDirectory::prepare(storage, config, create)?;
     // One account of the disk, so that log, flushes and merges together keep the reserve.
     let space = Arc::new(DiskSpace::new(directory.path(), storage.reserve_bytes));
-    let config = embedded_config(settings, &directory, &space);
+    // Without rules too: what was discarded by former ones stays hidden.
+    let rules = settings.retention.rules.clone();
+    let retention = Arc::new(Retention::new(&directory.schema(), rules));
+    let config = EmbeddedConfig {
+        retention: Some(Arc::clone(&retention)),
+        ..embedded_config(settings, &directory, &space)
+    };
     let store = tokio::task::spawn_blocking(move || EmbeddedStorage::open(&config)).await??;
     let wal = WalConfig {
         memtable_bytes: storage.memtable_bytes,
@@ -127,8 +138,10 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
     let (held, report) = WalStorage::open(wal, Arc::new(store)).await.map_err(explain_damage)?;
     warn_of(&report);
     let log = Arc::new(held);
+    let storage = MeteredStorage::new("log", Arc::clone(&log));
     Ok(OpenStore {
-        storage: Arc::new(MeteredStorage::new("log", Arc::clone(&log))),
+        storage: Arc::new(RetainedStorage::new(Arc::clone(&retention), Arc::new(storage))),
+        retention: Some(retention),
         schema: directory.schema(),
         replayed: Replayed { cells: report.cells, bytes: report.bytes },
         directory: Some(directory),

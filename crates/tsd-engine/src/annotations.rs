@@ -14,7 +14,7 @@ use tsd_model::{
     RowKey, SeriesKey, TableSchema, Timestamp, Tsuid,
 };
 use tsd_storage::{
-    Column, Delete, Get, RowFilter, Scan, Storage, StorageError, Table, TagCondition,
+    Column, Delete, Get, Retention, RowFilter, Scan, Storage, StorageError, Table, TagCondition,
 };
 
 use crate::series_scan::{prefix_end, tag_pattern};
@@ -58,6 +58,9 @@ pub enum AnnotationError {
     /// Every attempt conflicted with another writer.
     #[error("conflicting edits of the annotation")]
     Contended,
+    /// A time before the cut-off of the retention.
+    #[error("The start time is too old: nothing before {0} is kept (tsd.storage.retention)")]
+    Expired(u32),
     /// The cell is no valid annotation.
     #[error("a stored annotation is invalid")]
     Unreadable(#[from] JsonError),
@@ -74,6 +77,7 @@ pub struct Annotations {
     pub(crate) schema: TableSchema,
     /// Cell timestamps are the start times of annotations.
     pub(crate) use_otsdb_timestamp: bool,
+    pub(crate) retention: Option<Arc<Retention>>,
 }
 
 impl Annotations {
@@ -96,6 +100,12 @@ impl Annotations {
         let column = self.column(edit.tsuid.as_ref(), edit.start_time)?;
         if edit.sets_nothing() {
             return Ok(AnnotationEditOutcome::Unchanged);
+        }
+        if let (Some(retention), Some(place)) =
+            (&self.retention, AnnotationPlace::of(edit.start_time))
+        {
+            let base = place.base.as_secs();
+            retention.check_put(&column.row, base).map_err(AnnotationError::Expired)?;
         }
         for _ in 0..MAX_ATTEMPTS {
             let (stored, expected) = match self.read(&column).await? {

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tsd_model::{HistogramCodecs, MergeRule, TableSchema};
-use tsd_storage::Table;
+use tsd_storage::{Retention, Table};
 
 use crate::{
     clock::{Clock, SystemClock},
@@ -78,6 +78,8 @@ settings! {
         pub memory: ProcessMemory = ProcessMemory::unlimited(),
         /// Source of the current time.
         pub clock: Arc<dyn Clock> = Arc::new(SystemClock),
+        /// How long points are kept, if the store has a retention.
+        pub retention: Option<Arc<Retention>> = None,
     }
 }
 

@@ -224,12 +224,14 @@ fn build(
         table: config.tables.data.clone(),
         schema: config.schema,
         use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
+        retention: config.retention.clone(),
     };
     let queries = builder.queries(query_pool, &uids, &compactors, &compaction_stats, &annotations);
     let ingest = Arc::new(IngestShared {
         schema: config.schema,
         names: uids.rules.clone(),
         max_tags: config.ingest.max_tags,
+        retention: config.retention.clone(),
         appends: config.ingest.enable_appends,
         use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
         // Append columns are never compacted.

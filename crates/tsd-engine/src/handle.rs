@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tsd_model::UidKind;
+use tsd_model::{UidKind, encode_latin1_lossy};
 use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query};
 use tsd_storage::{Storage, StorageError};
 
@@ -23,6 +23,7 @@ use crate::{
         ExplainedSubQuery, GexpResult, QueryContext, QueryControl, QueryEngine, QueryFailure,
         QueryGuard, QueryId, QueryList, QueryResult, QueryRunner,
     },
+    retention::learn_metrics,
     snapshot::SnapshotSlot,
     stats::{self, RegionClientStats, Stat},
     uid::{AssignerStats, UidAdmin, UidError},
@@ -99,7 +100,26 @@ impl EngineHandle {
 
     /// Renames a UID. Other daemons use the old name until their caches are dropped.
     pub async fn rename_uid(&self, kind: UidKind, old: &str, new: &str) -> Result<(), UidError> {
-        self.shared.uids.rename(kind, old, new, &self.shared.ingest.series).await
+        self.shared.uids.rename(kind, old, new, &self.shared.ingest.series).await?;
+        if let (UidKind::Metric, Some(retention)) = (kind, &self.shared.config.retention) {
+            // Another rule may apply to the new name.
+            let uid = self.shared.uids.uid_of(kind, new).await?;
+            retention.learn(uid.as_bytes(), &encode_latin1_lossy(new));
+        }
+        Ok(())
+    }
+
+    /// Names all metrics to the rules of the retention, if there is one. Until then metrics have the longest
+    /// retention.
+    ///
+    /// # Errors
+    ///
+    /// An error of the storage.
+    pub async fn learn_metrics(&self) -> Result<(), StorageError> {
+        match &self.shared.config.retention {
+            Some(retention) => learn_metrics(&self.shared, retention).await,
+            None => Ok(()),
+        }
     }
 
     /// Executes a query. Dropping the future cancels it and closes its scans.

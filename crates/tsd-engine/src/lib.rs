@@ -23,6 +23,7 @@ mod process_memory;
 mod put_error;
 mod quarantine;
 mod query;
+mod retention;
 mod series_cache;
 mod series_lookup;
 mod series_names;

@@ -38,6 +38,17 @@ pub enum PutError {
     /// assignment (all others). A storage failure is [`Self::Storage`].
     #[error(transparent)]
     Uid(UidError),
+    /// A time before the cut-off of the retention of the metric.
+    #[error(
+        "timestamp {time_secs} is too old: points of this metric before {cutoff_secs} are not kept \
+         (tsd.storage.retention)"
+    )]
+    Expired {
+        /// Epoch seconds.
+        time_secs: u32,
+        /// Epoch seconds.
+        cutoff_secs: u32,
+    },
     /// A rolled-up value for an interval that is not configured.
     #[error("rollups are not configured")]
     NoRollups,

@@ -12,6 +12,7 @@ pub(crate) fn to_telnet_error(error: &PutError) -> TelnetPutError {
             TelnetPutError::UnknownName { kind: kind.as_str(), name: name.clone() }
         }
         PutError::Throttled => TelnetPutError::PleaseThrottle(error.to_string()),
+        PutError::Expired { .. } => TelnetPutError::Expired(error.to_string()),
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
             TelnetPutError::Storage(error.to_string())
         }
@@ -27,6 +28,7 @@ pub(crate) fn to_http_error(error: &PutError) -> PutPointError {
         PutError::Uid(UidError::NoSuchName { .. }) => PutPointError::UnknownName,
         PutError::Uid(error) => PutPointError::NoUid(error.to_string()),
         PutError::Throttled => PutPointError::Throttled,
+        PutError::Expired { .. } => PutPointError::Expired(error.to_string()),
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
             PutPointError::Storage(error.to_string())
         }

@@ -332,6 +332,10 @@ pub static KEYS: &[Key] = &[
     bool("tsd.storage.repair_appends", "false"),
     // Disk space that stays free, bytes; below it writes fail and reads continue.
     int("tsd.storage.reserve", "67108864", 0, BYTES_MAX),
+    // How long the embedded store keeps points (400d); none: for ever.
+    text("tsd.storage.retention", None),
+    // File of retentions by metric; it is followed.
+    text("tsd.storage.retention_file", None),
     int("tsd.storage.salt.buckets", "20", 1, 65_536),
     // OpenTSDB's default is 0. With salt from the start, one key layout serves every engine.
     int("tsd.storage.salt.width", "1", 0, 8),

@@ -5,6 +5,7 @@ mod extra_data;
 mod hbase;
 mod memory;
 mod queries;
+mod retention;
 mod server;
 
 use std::{
@@ -18,7 +19,10 @@ use tsd_engine::EngineConfig;
 use tsd_model::TableSchema;
 use tsd_server::ServerConfig;
 
-pub use self::hbase::{Ack, HBaseSettings};
+pub use self::{
+    hbase::{Ack, HBaseSettings},
+    retention::RetentionSettings,
+};
 use super::{Config, ConfigError};
 use crate::{
     limits_file::LimitsFile,
@@ -46,6 +50,8 @@ pub struct Settings {
     pub import: ImportSettings,
     /// File of query limits by metric, if one is configured.
     pub limits_file: Option<LimitsFile>,
+    /// How long points are kept.
+    pub retention: RetentionSettings,
     /// The memory limit and its parts.
     pub memory: MemoryPlan,
     /// Time zone of dates.
@@ -145,6 +151,7 @@ impl Settings {
             worker_threads: worker_threads(config),
             shutdown_timeout: Duration::from_secs(config.int("tsd.shutdown.timeout")),
             log: log(config)?,
+            retention: retention::retention(config, storage.engine)?,
             limits_file: queries::limits_file(config, &engine.query)?,
             engine,
             server,

@@ -97,6 +97,7 @@ pub(super) fn is_about_the_point(error: &PutError) -> bool {
     match error {
         PutError::NotFinite
         | PutError::BadTimestamp(_)
+        | PutError::Expired { .. }
         | PutError::NoTags
         | PutError::TooManyTags { .. }
         | PutError::Name(_)

@@ -82,6 +82,7 @@ fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenSto
         replayed: Replayed::default(),
         log: None,
         hbase: Some(OnHBase { client, log: None, must_drain: false }),
+        retention: None,
     }
 }
 
@@ -312,6 +313,7 @@ fn behind_log(
         replayed,
         log: None,
         hbase: Some(OnHBase { client, log: Some((log, directory.to_owned())), must_drain }),
+        retention: None,
     }
 }
 

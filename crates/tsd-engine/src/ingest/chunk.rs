@@ -73,6 +73,7 @@ impl Chunk {
         notify: bool,
         body: PointBody,
     ) -> Result<(), PutError> {
+        shared.check_age(template, body.time_secs())?;
         if self.shards.is_empty() {
             self.shards.resize_with(shared.shards.len(), ShardBatch::default);
         }
@@ -119,6 +120,7 @@ impl Chunk {
         cell: &ExtraCell,
         tag: u32,
     ) -> Result<(), PutError> {
+        shared.check_age(template, cell.time_secs)?;
         if self.shards.is_empty() {
             self.shards.resize_with(shared.shards.len(), ShardBatch::default);
         }

@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 use tsd_model::{PointValue, Timestamp, decode_latin1};
 
-use super::extra_cell::ExtraCell;
+use super::extra_cell::{ExtraCell, seconds};
 
 /// A point without its series.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,13 @@ pub(crate) struct PointBody {
     pub(crate) timestamp: Timestamp,
     pub(crate) value: PointValue,
     pub(crate) tag: u32,
+}
+
+impl PointBody {
+    /// Its time, epoch seconds.
+    pub(crate) fn time_secs(&self) -> u32 {
+        seconds(self.timestamp)
+    }
 }
 
 /// What an entry stores.
@@ -27,6 +34,14 @@ pub(crate) enum EntryBody {
 }
 
 impl EntryBody {
+    /// Its time, epoch seconds.
+    pub(crate) fn time_secs(&self) -> u32 {
+        match self {
+            Self::Point(body) => body.time_secs(),
+            Self::Cell(cell, _) => cell.time_secs,
+        }
+    }
+
     /// Identifies the entry in failures.
     pub(crate) const fn tag(&self) -> u32 {
         match self {

@@ -40,6 +40,8 @@ pub enum RollupPlace {
 pub struct ExtraCell {
     pub(super) target: usize,
     pub(super) base: BaseTime,
+    /// Time of the value, epoch seconds.
+    pub(super) time_secs: u32,
     pub(super) qualifier: SmallVec<[u8; 8]>,
     pub(super) value: SmallVec<[u8; 24]>,
     /// True if it counts for meta tracking.
@@ -111,7 +113,7 @@ impl WriteTargets {
             }
         };
         let value = SmallVec::from_slice(&bytes);
-        Ok(ExtraCell { target, base, qualifier, value, is_tracked: false })
+        Ok(ExtraCell { target, base, time_secs: secs, qualifier, value, is_tracked: false })
     }
 
     /// Encodes a histogram, given as stored.
@@ -121,11 +123,17 @@ impl WriteTargets {
             // The same target as points if these are puts, so that both are in one batch.
             target: if appends { Self::DATA_PUTS } else { Self::POINTS },
             base: timestamp.base_time(),
+            time_secs: seconds(timestamp),
             qualifier: histogram_qualifier(timestamp),
             value: SmallVec::from_slice(value),
             is_tracked: true,
         }
     }
+}
+
+/// Epoch seconds of a time.
+pub(super) fn seconds(timestamp: Timestamp) -> u32 {
+    u32::try_from(timestamp.as_millis() / 1_000).unwrap_or(u32::MAX)
 }
 
 impl RollupTargets {

@@ -12,6 +12,7 @@ use std::{
 
 use tokio::{sync::mpsc, time::Instant};
 use tsd_model::{PointValue, TableSchema, Timestamp};
+use tsd_storage::Retention;
 
 use super::{
     NameText,
@@ -39,6 +40,7 @@ pub(crate) struct IngestShared {
     pub(crate) schema: TableSchema,
     pub(crate) names: NameRules,
     pub(crate) max_tags: usize,
+    pub(crate) retention: Option<Arc<Retention>>,
     pub(crate) appends: bool,
     pub(crate) use_otsdb_timestamp: bool,
     pub(crate) compaction: bool,
@@ -229,6 +231,13 @@ impl IngestSession {
     ) -> Result<(), PutError> {
         let shared = &*self.shared;
         let names = check_point(&shared.names, shared.max_tags, self.text, metric, tags)?;
+        if let (Some(retention), Some(name)) = (&shared.retention, names.get(0)) {
+            // Before the names get UIDs.
+            let time_secs = body.time_secs();
+            retention
+                .check_named_put(name, time_secs)
+                .map_err(|cutoff_secs| PutError::Expired { time_secs, cutoff_secs })?;
+        }
         shared.cache_misses.increment(1);
         let (metric, tags) = (metric.into(), tags_raw.into());
         self.log.push(LogEntry::New(Box::new(UnresolvedPoint { metric, tags, names, body })));
@@ -443,6 +452,7 @@ impl IngestSession {
         let mut series = resolved_names.into_iter();
         let Self { chunk, log, due_before, text, .. } = self;
         let (mut failures, mut resolved) = (Vec::new(), Vec::new());
+        let patterns = shared.retention.as_ref().filter(|retention| retention.has_patterns());
         for entry in log.drain(..) {
             match entry {
                 LogEntry::Cached { template, shard, notify, body } => {
@@ -452,7 +462,13 @@ impl IngestSession {
                 }
                 LogEntry::New(point) => {
                     let tag = point.body.tag();
-                    let put = match series.next() {
+                    let series = series.next();
+                    if let (Some(retention), Some(Ok(series)), Some(name)) =
+                        (patterns, &series, point.names.get(0))
+                    {
+                        retention.learn(retention.metric_of(&series.template), name);
+                    }
+                    let put = match series {
                         Some(Ok(series)) => chunk
                             .first_of_series(&shared, &point, &series, *due_before)
                             .map(|last_notified| (series, last_notified)),
@@ -493,6 +509,15 @@ pub(crate) struct ResolvedSeries {
 }
 
 impl IngestShared {
+    /// Refuses a point of the series of a template that is too old to be kept.
+    #[inline]
+    pub(super) fn check_age(&self, template: &[u8], time_secs: u32) -> Result<(), PutError> {
+        let Some(retention) = &self.retention else { return Ok(()) };
+        retention
+            .check_put(template, time_secs)
+            .map_err(|cutoff_secs| PutError::Expired { time_secs, cutoff_secs })
+    }
+
     /// Current compaction round of a shard.
     pub(super) fn round(&self, shard: usize) -> u32 {
         self.rounds.get(shard).map_or(0, |round| round.load(Ordering::Relaxed))

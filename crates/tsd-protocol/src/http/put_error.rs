@@ -90,6 +90,9 @@ pub enum PutPointError {
     /// ends before the reason.
     #[error("Unexpected exception: {0}")]
     NoUid(String),
+    /// The point is older than the retention of its metric. OpenTSDB has no retention of its own.
+    #[error("Invalid timestamp: {0}")]
+    Expired(String),
     /// The write failed.
     #[error("Storage exception: {0}")]
     Storage(String),

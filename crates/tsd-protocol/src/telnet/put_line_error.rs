@@ -84,6 +84,9 @@ pub enum TelnetPutError {
     /// nothing; the text is that of its exception.
     #[error("illegal argument: {0}")]
     NoUid(String),
+    /// The point is older than the retention of its metric. OpenTSDB has no retention of its own.
+    #[error("illegal argument: {0}")]
+    Expired(String),
     /// The write was rejected because the queues are full.
     #[error("Please throttle writes: {0}")]
     PleaseThrottle(String),
@@ -109,7 +112,7 @@ impl TelnetPutError {
     pub fn kind(&self) -> PutErrorKind {
         match self {
             Self::UnknownName { .. } => PutErrorKind::UnknownMetric,
-            Self::NoUid(_) => PutErrorKind::IllegalArgument,
+            Self::NoUid(_) | Self::Expired(_) => PutErrorKind::IllegalArgument,
             _ => PutErrorKind::Storage,
         }
     }

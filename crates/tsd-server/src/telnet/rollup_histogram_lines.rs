@@ -116,7 +116,7 @@ impl LineProcessor {
                 let kind = kind.as_str();
                 TelnetPutError::Storage(format!("No such name for '{kind}': '{name}'"))
             }
-            PutError::Throttled => to_telnet_error(&failure.error),
+            PutError::Throttled | PutError::Expired { .. } => to_telnet_error(&failure.error),
             other => TelnetPutError::Storage(other.to_string()),
         };
         self.reply_error("histogram", &reply, failure.series.as_deref());

@@ -184,7 +184,9 @@ fn millis(time: i64) -> i64 {
 
 fn to_api_error(error: AnnotationError) -> ApiError {
     match error {
-        AnnotationError::NoStartTime => ApiError::wrapped(400, error.to_string()),
+        AnnotationError::NoStartTime | AnnotationError::Expired(_) => {
+            ApiError::wrapped(400, error.to_string())
+        }
         AnnotationError::Contended => {
             ApiError::new(500, "Failed to save the Annotation to storage")
                 .with_details(error.to_string())
