@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 use tsd_testkit::{Daemon, DaemonBuilder, http, wait_for};
 
-use crate::tsdb;
+use crate::{TSDB, tsdb};
 
 const HOUR: u64 = 3_600;
 const DAY: u64 = 24 * HOUR;
@@ -145,6 +145,69 @@ fn expired_points_are_hidden_refused_and_dropped() {
     assert_eq!(times(running.address(), "DELETE", "m"), left);
     assert_eq!(times(running.address(), "GET", "m"), Vec::<u64>::new());
     assert!(running.terminate().success());
+}
+
+#[test]
+fn rules_by_metric_follow_their_file_and_a_snapshot_has_no_more_than_is_kept() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let (data, rules) = (dir.path().join("data"), dir.path().join("rules"));
+    fs::write(&rules, "# none yet\n").expect("the rules");
+    let all = ten_days();
+    let start = |data: &Path| {
+        daemon(data)
+            .env("TSD_STORAGE_RETENTION", "8d")
+            .env("TSD_STORAGE_RETENTION_FILE", &rules.to_string_lossy())
+            .start()
+    };
+    let running = start(&data);
+    let address = running.address();
+    // The metrics come before their rules.
+    for metric in ["debug.a", "audit.a"] {
+        put(address, metric, &kept(&all, 8));
+    }
+    fs::write(&rules, "debug.* 3d\n*.a forever\n").expect("the rules");
+    running.signal("HUP");
+    let is_followed = || {
+        let expected = kept(&all, 3);
+        (times(address, "GET", "debug.a") == expected).then_some(())
+    };
+    wait_for(PATIENCE, is_followed).expect("the shorter retention applies");
+    assert_eq!(times(address, "GET", "audit.a"), kept(&all, 8));
+    let old = format!("put debug.a {} 1 host=a\nput audit.a {} 1 host=a\n", all[4], all[4]);
+    let refused = tsd_testkit::exchange(address, old.as_bytes());
+    let refused = String::from_utf8(refused).expect("UTF-8");
+    assert_eq!(refused.matches("is too old").count(), 1, "{refused}");
+
+    // A broken file is reported and changes nothing.
+    fs::write(&rules, "debug.* 1d\naudit.a\n").expect("the rules");
+    running.signal("HUP");
+    await_metric(&running, "tsd_parts_retention_file_invalid", 1.0);
+    let problem = problems(address).into_iter().find(|p| p["part"] == "retention");
+    let reason = problem.expect("a problem")["reason"].to_string();
+    assert!(reason.contains("line 2") && reason.contains("former rules"), "{reason}");
+    assert_eq!(times(address, "GET", "debug.a"), kept(&all, 3));
+
+    // Without a retention, the restored store hides what may have been discarded.
+    let (target, restored) = (dir.path().join("snapshot"), dir.path().join("restored"));
+    tool(&["snapshot"], &data, &target);
+    assert!(running.terminate().success());
+    tool(&["restore"], &restored, &target);
+    fs::write(&rules, "*.a forever\n").expect("the rules");
+    for _ in 0..2 {
+        let running = start(&restored);
+        assert_eq!(times(running.address(), "GET", "audit.a"), kept(&all, 8));
+        assert_eq!(problems(running.address()), Vec::<Value>::new());
+        assert!(running.terminate().success());
+    }
+    tool(&["verify"], &restored, Path::new("--json"));
+}
+
+/// Runs a command of the tool that must succeed.
+fn tool(arguments: &[&str], data: &Path, argument: &Path) {
+    let mut command = Command::new(TSDB);
+    command.args(arguments).arg("--data").arg(data).arg(argument);
+    let output = command.output().expect("run tsdb");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
 }
 
 /// A clock for daemons, if there is a C compiler: the library to preload and the file with its offset.

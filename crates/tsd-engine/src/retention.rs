@@ -10,6 +10,8 @@ pub(crate) async fn learn_metrics(
     shared: &EngineShared,
     retention: &Retention,
 ) -> Result<(), StorageError> {
+    // Before the scan: who comes later is named by its first point.
+    retention.ask_for_names();
     let qualifier = UidKind::Metric.as_str().as_bytes();
     let width = shared.config.schema.metric_width();
     let scan =

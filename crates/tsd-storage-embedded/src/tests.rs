@@ -8,12 +8,15 @@ use std::sync::{
 use bytes::Bytes;
 use tsd_model::{Family, TableSchema};
 use tsd_storage::{
-    CellBatch, CellRef, FlushTarget, Get, LogMark, PinnedFiles, SnapshotList, SnapshotProgress,
-    SnapshotRequest, SnapshotTarget, Storage, Table, conformance,
+    CellBatch, CellRef, FlushTarget, Get, LogMark, PinnedFiles, RetainedStorage, Retention,
+    RetentionRules, SnapshotList, SnapshotProgress, SnapshotRequest, SnapshotTarget, Storage,
+    Table, conformance,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
 use crate::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable, TableKind, verify_restored};
+
+const DAY_MS: i64 = 86_400_000;
 
 /// On a memory file system if there is one: on a busy disk each of the many small writes would wait for
 /// its syncs.
@@ -156,6 +159,66 @@ fn write_and_restore(pinned: &PinnedFiles, target: &std::path::Path) -> std::pat
     }
     verify_restored(&restored, &list.files, &SnapshotProgress::default()).unwrap();
     restored
+}
+
+fn clock() -> i64 {
+    100 * DAY_MS
+}
+
+/// A store with points of each day from the 90th on, at the 100th.
+fn open_retained(dir: &std::path::Path, days: Option<u64>) -> RetainedStorage<EmbeddedStorage> {
+    let schema = TableSchema::opentsdb_default();
+    let default_secs = days.map(|days| days * 86_400);
+    let rules = RetentionRules { rules: Vec::new(), default_secs };
+    let retention = Arc::new(Retention::new(&schema, rules));
+    let config = EmbeddedConfig {
+        clock,
+        retention: Some(Arc::clone(&retention)),
+        ..EmbeddedConfig::new(dir, schema, tables())
+    };
+    RetainedStorage::new(retention, Arc::new(EmbeddedStorage::open(&config).unwrap()))
+}
+
+fn row_of_day(day: u32) -> Bytes {
+    let base = (day * 86_400).to_be_bytes();
+    Bytes::copy_from_slice(&[&[0, 0, 1][..], &base, &[0, 0, 1, 0, 0, 1]].concat())
+}
+
+/// Days with a row from the 90th on.
+async fn days_of(store: &dyn Storage) -> Vec<u32> {
+    let [table, _] = conformance::tables();
+    let mut days = Vec::new();
+    for day in 90..101 {
+        if store.get(&table, Get::row(row_of_day(day))).await.unwrap().is_some() {
+            days.push(day);
+        }
+    }
+    days
+}
+
+#[tokio::test]
+async fn a_snapshot_has_what_the_retention_has_recorded() {
+    let dir = new_dir();
+    let [table, _] = conformance::tables();
+    let store = open_retained(&dir.path().join("store"), None);
+    let cell = CellRef { family: Family::T, qualifier: &[0, 0], value: &[7], timestamp_ms: None };
+    for day in 90..101 {
+        store.put(&table, CellBatch::single(&row_of_day(day), cell).unwrap()).await.unwrap();
+    }
+    assert_eq!(days_of(&store).await.len(), 11);
+    store.close().await.unwrap();
+    drop(store);
+    let store = open_retained(&dir.path().join("store"), Some(5));
+    assert_eq!(days_of(&store).await, [95, 96, 97, 98, 99, 100]);
+    let pinned = store.pin_files().await.unwrap();
+    assert!(pinned.files.iter().any(|file| file.path == "store/points/retention"));
+    let restored = write_and_restore(&pinned, &dir.path().join("snapshot")).join("store");
+    // The first days are hidden whatever is configured, and the next ones follow the settings.
+    for (days, first) in [(None, 95), (Some(50), 95), (Some(2), 98)] {
+        let store = open_retained(&restored, days);
+        assert_eq!(days_of(&store).await, (first..101).collect::<Vec<_>>());
+        store.close().await.unwrap();
+    }
 }
 
 #[test]

@@ -23,8 +23,8 @@ use std::{
 };
 
 use tsd_storage::{
-    ClockMs, FlushRow, FlushRows, HealthImpact, HealthProblem, Retention, StorageError, StoreDir,
-    StorePart, first_base, spawn_critical,
+    ClockMs, FlushRow, FlushRows, HealthImpact, HealthProblem, PinnedFile, Retention, StorageError,
+    StoreDir, StorePart, first_base, spawn_critical,
 };
 
 use crate::{
@@ -281,6 +281,12 @@ impl RetentionKeeper {
             .collect()
     }
 
+    /// What is recorded, for a snapshot of files that were pinned before. `None` if nothing is.
+    pub(crate) fn pinned_record(&self) -> Option<PinnedFile> {
+        let saved = lock(&self.seen).saved;
+        (saved != Saved::default()).then(|| PinnedFile::rendered(FILE, render(saved).into_bytes()))
+    }
+
     /// Metrics without labels, as (name, value).
     pub(crate) fn gauges(&self) -> [(&'static str, f64); 2] {
         let ahead = self.ahead_secs.load(Ordering::Relaxed) as f64;
@@ -324,10 +330,15 @@ fn parse(text: &str) -> Option<Saved> {
     Some(Saved { seen, floor })
 }
 
-/// Records it durably, in place of what was there.
-fn save(dir: &dyn StoreDir, Saved { seen, floor }: Saved) -> io::Result<()> {
+fn render(Saved { seen, floor }: Saved) -> String {
     let mut text = format!("{VERSION_LINE}\nseen {seen}\nfloor {floor}\n");
     seal(&mut text);
+    text
+}
+
+/// Records it durably, in place of what was there.
+fn save(dir: &dyn StoreDir, saved: Saved) -> io::Result<()> {
+    let text = render(saved);
     match dir.remove(NEW_FILE) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -412,6 +423,9 @@ impl<'a> LiveRows<'a> {
 impl FlushRows for LiveRows<'_> {
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
         let row = self.rows.next_row()?;
+        if self.first_base == 0 {
+            return Some(row);
+        }
         self.series.clear();
         let base = self.layout.split_key(row.key, &mut self.series);
         if base >= self.first_base || !PartLayout::has_time(&self.series) {

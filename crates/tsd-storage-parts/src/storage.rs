@@ -23,8 +23,7 @@ use tsd_model::TableSchema;
 use tsd_storage::{
     ClockMs, DirectBackend, DirectStore, DirectTable, DiskDir, DiskSpace, HealthProblem, HeldRows,
     LockError, LogMark, PinnedFiles, Quarantine, Retention, StorageError, StoreDir, Table,
-    Verifier,
-    system_clock_ms,
+    Verifier, system_clock_ms,
 };
 
 pub use self::pin::verify_tables;

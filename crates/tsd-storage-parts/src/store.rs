@@ -30,8 +30,8 @@ pub(crate) use self::pin::verify_directory;
 #[cfg(test)]
 pub(crate) use self::quarantine::DamagedFile;
 pub use self::quarantine::QuarantinedPart;
-pub use self::retention::DroppedSpans;
 pub(crate) use self::quarantine::{assess_sections, find_damaged};
+pub use self::retention::DroppedSpans;
 use self::{
     compaction_limit::CompactionLimit, expired_series::TableRetention, late_spans::LateSpans,
     merging::MeasuredMerges, quarantine::KnownLosses, retention::DroppedTotals,

@@ -13,7 +13,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -67,6 +67,7 @@ pub struct Retention {
     /// Counts changes of cut-offs and of known names.
     changes: AtomicU64,
     refused: AtomicU64,
+    asks_for_names: AtomicBool,
     /// Why rules that were given do not apply.
     rules_problem: Mutex<Option<String>>,
 }
@@ -176,6 +177,7 @@ impl Retention {
     #[must_use]
     pub fn new(schema: &TableSchema, rules: RetentionRules) -> Self {
         let end = schema.base_time_start();
+        let has_rules = !rules.rules.is_empty();
         let metrics: Arc<RwLock<KnownMetrics>> = Arc::default();
         let by_rule = vec![0; rules.rules.len() + 1];
         let cutoffs = Cutoffs { by_rule, oldest: 0, version: 0, metrics: Arc::clone(&metrics) };
@@ -188,6 +190,7 @@ impl Retention {
             newest: AtomicU32::new(0),
             changes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            asks_for_names: AtomicBool::new(has_rules),
             rules_problem: Mutex::default(),
         }
     }
@@ -262,16 +265,27 @@ impl Retention {
         Arc::clone(&self.cutoffs.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The newest of all cut-offs; 0 if nothing expires.
+    #[must_use]
+    pub fn newest_cutoff(&self) -> u32 {
+        self.newest.load(Ordering::Acquire)
+    }
+
     /// A number that changes with the cut-offs and with what is known of metrics.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
+    /// Asks for the names of metrics, which rules by metric need, or will need when they are replaced.
+    pub fn ask_for_names(&self) {
+        self.asks_for_names.store(true, Ordering::Release);
+    }
+
     /// True if metrics are to be named by [`Self::learn`].
     #[must_use]
-    pub fn has_patterns(&self) -> bool {
-        !self.state().rules.rules.is_empty()
+    pub fn asks_for_names(&self) -> bool {
+        self.asks_for_names.load(Ordering::Acquire)
     }
 
     /// Notes the name of a metric. Until then it has the longest retention.
@@ -311,7 +325,7 @@ impl Retention {
     /// The cut-off, epoch seconds.
     #[inline]
     pub fn check_put(&self, key: &[u8], time_secs: u32) -> Result<(), u32> {
-        if time_secs >= self.newest.load(Ordering::Acquire) {
+        if time_secs >= self.newest_cutoff() {
             return Ok(());
         }
         self.check_old_put(self.metric_of(key), time_secs)
@@ -323,7 +337,7 @@ impl Retention {
     ///
     /// The cut-off, epoch seconds.
     pub fn check_named_put(&self, name: &[u8], time_secs: u32) -> Result<(), u32> {
-        if time_secs >= self.newest.load(Ordering::Acquire) {
+        if time_secs >= self.newest_cutoff() {
             return Ok(());
         }
         let state = self.state();

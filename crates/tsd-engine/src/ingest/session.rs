@@ -452,7 +452,7 @@ impl IngestSession {
         let mut series = resolved_names.into_iter();
         let Self { chunk, log, due_before, text, .. } = self;
         let (mut failures, mut resolved) = (Vec::new(), Vec::new());
-        let patterns = shared.retention.as_ref().filter(|retention| retention.has_patterns());
+        let patterns = shared.retention.as_ref().filter(|retention| retention.asks_for_names());
         for entry in log.drain(..) {
             match entry {
                 LogEntry::Cached { template, shard, notify, body } => {

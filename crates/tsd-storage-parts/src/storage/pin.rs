@@ -17,6 +17,9 @@ impl PartTables {
         for (table, parts) in &self.tables {
             pinned.add(&format!("{TABLE_PREFIX}{table}"), parts.store().pin_files());
         }
+        // After the parts: the floor is recorded before anything older is discarded.
+        let record = self.keeper.as_ref().and_then(|keeper| keeper.pinned_record());
+        pinned.files.extend(record);
         pinned
     }
 }

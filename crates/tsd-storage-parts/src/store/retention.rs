@@ -52,20 +52,22 @@ impl PartStore {
     /// An error of the disk; the spans may be dropped or not then.
     pub fn drop_expired(&self, first_base: u32) -> Result<DroppedSpans, PartError> {
         let mut dropped = DroppedSpans::default();
-        let mut accepted = Vec::new();
+        // Files of parts that are live go with their last reader, which may be a snapshot that links them.
+        let mut live = BTreeSet::new();
         let edit = |state: &ManifestState| {
-            let edit = self.expired_edit(state, first_base, &mut dropped);
-            accepted.clone_from(&edit.as_ref()?.accepted);
-            edit
+            live.extend(lock(&self.state).parts.keys().copied());
+            self.expired_edit(state, first_base, &mut dropped)
         };
-        if self.commit_from(edit, None, |_| {})?.is_none() {
+        let Some(edit) = self.commit_from(edit, None, |_| {})? else {
             return Ok(DroppedSpans::default());
-        }
-        for file in &accepted {
+        };
+        for file in &edit.accepted {
             lock(&self.losses).remove(file);
-            self.remove_accepted(*file);
+            if !live.contains(file) {
+                self.remove_accepted(*file);
+            }
         }
-        dropped.quarantined = accepted.len();
+        dropped.quarantined = edit.accepted.len();
         self.dropped.spans.fetch_add(dropped.spans as u64, Ordering::Relaxed);
         self.dropped.bytes.fetch_add(dropped.bytes, Ordering::Relaxed);
         let DroppedSpans { spans, bytes, quarantined, .. } = dropped;

@@ -273,6 +273,25 @@ fn quarantined_spans_leave_quarantine_when_they_expire() {
 }
 
 #[test]
+fn a_snapshot_keeps_the_files_of_dropped_spans_until_it_has_linked_them() {
+    let disk = FaultyDisk::new(1);
+    let store = try_open(&disk).unwrap();
+    // One file with a section in quarantine beside others, and one without.
+    store.flush(&mut TestRows::new(&days(3))).unwrap();
+    store.flush(&mut TestRows::new(&[row(2, BASE)])).unwrap();
+    let files = live_files(&store);
+    assert!(store.quarantine_section(1, 0, "test").unwrap());
+    assert_eq!(live_files(&store), files);
+    let pinned = store.pin_files();
+    let dropped = store.drop_expired(BASE + 10 * DAY).unwrap();
+    assert_eq!((dropped.spans, dropped.quarantined), (3, 1));
+    assert!(spans(&store).is_empty() && store.quarantined().is_empty());
+    assert_eq!(part_files(&disk), files, "a snapshot links them");
+    drop(pinned);
+    assert!(part_files(&disk).is_empty());
+}
+
+#[test]
 fn spans_are_dropped_on_a_full_disk() {
     let disk = FaultyDisk::new(1);
     set_clock(i64::from(BASE + 10 * DAY));

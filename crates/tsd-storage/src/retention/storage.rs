@@ -8,9 +8,9 @@ use tsd_series_index::SeriesIndex;
 
 use super::{Cutoffs, Retention, first_base};
 use crate::{
-    CellBatch, Column, Delete, Get, HealthImpact, HealthProblem, Quarantine, ReadVersion,
-    RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner, Storage, StorageFuture,
-    StorePart, Table, Verifier,
+    CellBatch, Column, Delete, Get, HealthImpact, HealthProblem, PinnedFiles, Quarantine,
+    ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner, Storage,
+    StorageFuture, StorePart, Table, Verifier,
 };
 
 /// A store whose expired rows are not read. Writes pass: who writes asks [`Retention::check_put`].
@@ -34,9 +34,11 @@ impl<S: ?Sized> RetainedStorage<S> {
 
     /// `None` if nothing of the table can be expired.
     fn expiry(&self, table: &Table) -> Option<Expiry> {
+        if self.retention.newest_cutoff() == 0 {
+            return None;
+        }
         let row_secs = self.retention.row_secs(table)?;
-        let cutoffs = self.retention.cutoffs();
-        (cutoffs.newest() > 0).then_some(Expiry { cutoffs, row_secs })
+        Some(Expiry { cutoffs: self.retention.cutoffs(), row_secs })
     }
 
     /// First base time that the metric of a key has, if the key has one.
@@ -242,6 +244,10 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
 
     fn verifier(&self) -> Option<Arc<dyn Verifier>> {
         self.inner.verifier()
+    }
+
+    fn pin_files(&self) -> StorageFuture<'_, PinnedFiles> {
+        self.inner.pin_files()
     }
 
     fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
