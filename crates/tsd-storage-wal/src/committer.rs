@@ -201,6 +201,11 @@ impl Committer {
         if must_wait {
             return Some(request);
         }
+        if let Some(error) = self.policy.refusal(&self.state, id) {
+            self.state.metrics.rejected_writes.increment(1);
+            let _ = request.response.send(Err(error));
+            return None;
+        }
         let needed = request.command.needed_room();
         if needed > self.room {
             self.state.metrics.disk_full.increment(1);

@@ -23,6 +23,9 @@ pub struct WalConfig {
     /// fails with [`StorageError::Throttled`](tsd_storage::StorageError::Throttled). `None`: the
     /// log is bounded by `memtable_bytes` alone.
     pub max_log_bytes: Option<u64>,
+    /// How long the flushes of one table of a [`BackendSharing::MultiWriter`] backend fail, while
+    /// those of others do not, until its rows are kept apart from the log of the others.
+    pub stuck_after: Duration,
     /// Disk of the log; shared with the backend if that is on the same disk. Writes that would use
     /// its reserve fail with [`StorageError::DiskFull`](tsd_storage::StorageError::DiskFull);
     /// deletes may use it. `None`: only the system limits the log.
@@ -71,6 +74,14 @@ impl LoggedTables {
         }
     }
 
+    /// True unless it is one table.
+    pub(crate) const fn has_several(&self) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(tables) => tables.len() > 1,
+        }
+    }
+
     pub(crate) fn extend(&mut self, more: Vec<Table>) {
         if let Self::Only(tables) = self {
             tables.extend(more);
@@ -91,6 +102,7 @@ impl WalConfig {
             max_age: Duration::from_mins(10),
             segment_bytes: 64 << 20,
             max_log_bytes: None,
+            stuck_after: Duration::from_mins(1),
             space: None,
             queue_bytes: 16 << 20,
             queue_entries: 4096,

@@ -112,7 +112,8 @@ impl FlushQueue {
     pub(crate) fn sleep_until(&self, due: Instant) -> bool {
         let timeout = due.saturating_duration_since(Instant::now());
         let may_sleep = |inner: &mut FlushQueueInner| {
-            !inner.stopping && !inner.has_waiters() && inner.jobs.len() < 2
+            let of_segments = inner.jobs.iter().filter(|job| !job.memtable.is_survivor());
+            of_segments.count() < 2 && !inner.stopping && !inner.has_waiters()
         };
         self.wait_while(timeout, may_sleep).stopping
     }
@@ -137,6 +138,18 @@ impl FlushQueue {
         inner.jobs.pop_front();
         for (_, waiter) in inner.waiters.extract_if(.., |(last, _)| *last <= flushed) {
             let _ = waiter.send(());
+        }
+        self.changed.notify_all();
+    }
+
+    /// Gives the rest of the oldest job that is not that of the survivors to theirs, whose memtable is
+    /// `survivor`.
+    pub(crate) fn relocate_oldest(&self, survivor: &Arc<Memtable>) {
+        let mut inner = self.lock();
+        if inner.jobs.front().is_some_and(|job| job.memtable.is_survivor()) {
+            inner.jobs.remove(1);
+        } else if let Some(job) = inner.jobs.front_mut() {
+            (job.memtable, job.segments, job.bytes) = (Arc::clone(survivor), Vec::new(), 0);
         }
         self.changed.notify_all();
     }

@@ -36,6 +36,7 @@ mod flush_queue;
 mod flushed_segments;
 mod held_rows;
 mod log;
+mod log_directory;
 mod log_space;
 mod log_tie;
 mod memtable;
@@ -54,15 +55,17 @@ mod series_scanner;
 mod sharing;
 mod state;
 mod storage;
+mod survivors;
 mod table_writer;
 mod validate;
 mod verifier;
 
 pub use config::{BackendSharing, LoggedTables, WalConfig};
 pub use error::OpenError;
+pub use log_directory::{holds_log, log_id};
 pub use metrics::describe_metrics;
 pub use report::{Damage, LostRange, ReplayReport, TornTail};
-pub use storage::{WalStorage, holds_log, log_id};
+pub use storage::WalStorage;
 pub use verifier::verify_log;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub(crate) use self::{
     record::RecordGroup,
     segment::{segment_name, segment_of_name},
     segment_reader::{SegmentItem, SegmentReader},
-    state_file::{LogState, STATE_FILE, StateFile, newest_state},
+    state_file::{FoundState, LogState, STATE_FILE, StateFile, newest_state},
     store_mark::StoreMark,
     verify::{VerifiedLog, verify, verify_with},
     writer::{LogError, LogPosition, LogWriter},

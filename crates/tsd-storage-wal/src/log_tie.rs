@@ -121,6 +121,21 @@ impl LogTie {
         inner.update(state).map_err(io_error)
     }
 
+    /// Records a survivor file, before the segments with the same rows are removed.
+    pub(crate) fn relocated(&self, number: u64) -> io::Result<()> {
+        let mut inner = self.lock();
+        let first = inner.state.survivors.map_or(number, |(first, _)| first);
+        let state = LogState { survivors: Some((first, number)), ..inner.state };
+        inner.update(state)
+    }
+
+    /// Records that the rows of all survivor files are flushed, before they are removed.
+    pub(crate) fn survivors_flushed(&self) -> io::Result<()> {
+        let mut inner = self.lock();
+        let state = LogState { survivors: None, ..inner.state };
+        inner.update(state)
+    }
+
     pub(crate) fn state(&self) -> LogState {
         self.lock().state
     }

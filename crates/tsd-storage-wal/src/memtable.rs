@@ -26,12 +26,13 @@ use tsd_storage::RowFilter;
 pub(crate) use self::row_op::encode_op;
 pub(crate) use self::{
     buffer_pool::BufferPool,
+    copied_rows::CopiedRows,
     flush_rows::MemtableRows,
     new_rows::NewRows,
     row_op::{RowOp, RowOpIter},
     row_state::{ColumnState, MAX_ADDED_MS, RowState},
 };
-use self::{copied_rows::CopiedRows, row_order::RangeStep, table_rows::TableRows};
+use self::{row_order::RangeStep, table_rows::TableRows};
 use crate::change::Change;
 
 /// Number of a logged table, dense from 0.
@@ -68,6 +69,8 @@ pub(crate) struct Memtable {
     first_sequence: AtomicU64,
     last_sequence: AtomicU64,
     has_deletes: AtomicBool,
+    /// True if it has the rows of survivor files, not of segments.
+    is_survivor: bool,
 }
 
 /// What a memtable has of a column.
@@ -107,7 +110,57 @@ impl Memtable {
             first_sequence: AtomicU64::new(u64::MAX),
             last_sequence: AtomicU64::new(0),
             has_deletes: AtomicBool::new(false),
+            is_survivor: false,
         }
+    }
+
+    /// An empty memtable for the rows of survivor files.
+    pub(crate) fn new_survivor(id: u64, base_ms: i64, buffer_pool: Arc<BufferPool>) -> Self {
+        Self { is_survivor: true, ..Self::new(id, base_ms, buffer_pool) }
+    }
+
+    pub(crate) const fn is_survivor(&self) -> bool {
+        self.is_survivor
+    }
+
+    /// Adds copied rows of another memtable, whose base is `base_ms`. What is here already of a row is
+    /// older.
+    pub(crate) fn add_rows(&self, table: TableId, copied: &CopiedRows, base_ms: i64) {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        if tables.len() <= table.0 {
+            tables.resize_with(table.0 + 1, || TableRows::new(Arc::clone(&self.buffer_pool)));
+        }
+        let Some(rows) = tables.get_mut(table.0) else { return };
+        // The sequence of each row is that of the last change.
+        rows.begin_change(u32::MAX);
+        let mut has_deletes = false;
+        for at in 0..copied.row_count() {
+            let Some((key, ops)) = copied.row(at) else { continue };
+            let ops = RowOpIter::new(ops, base_ms)
+                .inspect(|op| has_deletes |= !matches!(op, RowOp::Put { .. }));
+            rows.push(key, ops, self.base_ms);
+        }
+        self.has_deletes.fetch_or(has_deletes, Ordering::Relaxed);
+        self.record_sizes(&tables);
+    }
+
+    /// Takes over times and sequence numbers of a memtable whose rows were added.
+    pub(crate) fn cover(&self, first_commit_ms: i64, last_sequence: u64) {
+        self.first_commit_ms.fetch_min(first_commit_ms, Ordering::Relaxed);
+        self.first_sequence.fetch_min(last_sequence, Ordering::Relaxed);
+        self.last_sequence.fetch_max(last_sequence, Ordering::Relaxed);
+    }
+
+    fn record_sizes(&self, tables: &[TableRows]) {
+        let sum = |of: fn(&TableRows) -> usize| tables.iter().map(of).sum();
+        self.bytes.store(sum(TableRows::bytes), Ordering::Relaxed);
+        self.rows.store(sum(TableRows::row_count), Ordering::Relaxed);
+        self.cells.store(sum(TableRows::cell_count), Ordering::Relaxed);
+    }
+
+    /// Bytes of memory of one table.
+    pub(crate) fn table_bytes(&self, table: TableId) -> usize {
+        self.read().get(table.0).map_or(0, TableRows::bytes)
     }
 
     /// True if a row or a column was deleted.
@@ -164,10 +217,7 @@ impl Memtable {
             self.has_deletes.store(true, Ordering::Relaxed);
         }
         self.first_commit_ms.fetch_min(now_ms, Ordering::Relaxed);
-        let sum = |of: fn(&TableRows) -> usize| tables.iter().map(of).sum();
-        self.bytes.store(sum(TableRows::bytes), Ordering::Relaxed);
-        self.rows.store(sum(TableRows::row_count), Ordering::Relaxed);
-        self.cells.store(sum(TableRows::cell_count), Ordering::Relaxed);
+        self.record_sizes(&tables);
     }
 
     /// Tells the backend of the rows that were created since the last call. Called after each change

@@ -62,8 +62,11 @@ impl MemtableView {
         self.memtables.last()
     }
 
+    /// Number of memtables that wait for their flush, without that of the survivor files: it waits for
+    /// a table that cannot be flushed.
     pub(crate) fn immutable_count(&self) -> usize {
-        self.memtables.len().saturating_sub(1)
+        let of_segments = self.memtables.iter().filter(|memtable| !memtable.is_survivor());
+        of_segments.count().saturating_sub(1)
     }
 
     /// True if one of the memtables has deletes.
@@ -115,6 +118,20 @@ impl MemtableList {
             });
         }
         flushed.is_some()
+    }
+
+    /// Replaces a memtable, all of whose remaining rows were added to `survivor`, by that one, which is
+    /// the first in the list.
+    pub(crate) fn relocate(&self, relocated: &Memtable, survivor: &Arc<Memtable>) {
+        self.update(|view| {
+            view.memtables.retain(|memtable| memtable.id() != relocated.id());
+            if !view.memtables.first().is_some_and(|first| first.is_survivor()) {
+                view.memtables.insert(0, Arc::clone(survivor));
+            }
+            // Its other rows are in the backend only.
+            view.read_version += 1;
+            view.flushed_sequence = view.flushed_sequence.max(relocated.last_sequence());
+        });
     }
 
     fn update(&self, change: impl FnOnce(&mut MemtableView)) {

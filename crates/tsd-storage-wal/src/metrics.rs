@@ -57,6 +57,9 @@ handles! {
         flush_failures:
             "tsd_wal_flush_failures_total", "Flush attempts that failed; each is retried.";
         flushed_cells: "tsd_wal_flushed_cells_total", "Cells flushed to the backend.";
+        relocated_rows:
+            "tsd_wal_relocated_rows_total",
+            "Rows of tables that cannot be flushed, copied from the log to files of their own.";
         rejected_rows:
             "tsd_wal_rejected_rows_total", "Rows rejected by the backend; each is retried.";
         dead_letter_rows:
@@ -96,6 +99,12 @@ pub fn describe_metrics() {
         ("tsd_wal_queue_bytes", Unit::Bytes, "Size of the writes in the commit queue."),
         ("tsd_wal_queue_entries", Unit::Count, "Writes in the commit queue."),
         ("tsd_wal_rejected_rows", Unit::Count, "Rows that the backend rejects at present."),
+        (
+            "tsd_wal_stuck_tables",
+            Unit::Count,
+            "Tables whose rows cannot be flushed while those of others can.",
+        ),
+        ("tsd_wal_survivor_bytes", Unit::Bytes, "Size of the files of relocated rows."),
     ] {
         describe_gauge!(name, unit, text);
     }

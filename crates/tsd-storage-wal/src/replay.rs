@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     hash::{BuildHasher, Hasher, RandomState},
     io,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Instant,
 };
 
@@ -26,6 +26,7 @@ use crate::{
     replay_target::ReplayTarget,
     sharing::SharingPolicy,
     state::WalState,
+    survivors::{self, Survivors},
 };
 
 /// Result of a replay.
@@ -56,9 +57,12 @@ pub(crate) fn replay<B: FlushTarget>(
     let io_error = |source| OpenError::Io { directory: dir.path().to_path_buf(), source };
     let mut log = verify(dir).map_err(io_error)?;
     let (state_file, found) = StateFile::load(&state.dir).map_err(io_error)?;
+    let survivors = Survivors::find(dir, found).map_err(io_error)?;
     let mark = executor.wait(backend.log_mark()).map_err(OpenError::Backend)?;
     let now_ms = (state.config.clock)();
-    let checked = check(dir, &mut log, found, &mark, random_id, now_ms);
+    let mut checked = check(dir, &mut log, found, &mark, random_id, now_ms);
+    log.lost.extend(survivors.lost(dir));
+    checked.state.survivors = survivors.range();
     if !log.lost.is_empty() && !state.config.accept_damage {
         return Err(OpenError::Damaged { lost: log.lost });
     }
@@ -75,6 +79,7 @@ pub(crate) fn replay<B: FlushTarget>(
         rename_segments(dir, &mut log).map_err(io_error)?;
     }
     clean_up(dir, &log).map_err(io_error)?;
+    survivors.clean_up(dir).map_err(io_error)?;
     let set_mark = |mark| executor.wait(backend.set_log_mark(mark));
     state.tie.open(state_file, &checked, set_mark).map_err(OpenError::Backend)?;
 
@@ -97,6 +102,7 @@ pub(crate) fn replay<B: FlushTarget>(
         from_sequence: checked.replay_from,
         report: ReplayReport::default(),
     };
+    let survivor = replay.survivors(dir, &survivors)?;
     for segment in &log.segments {
         let bytes = dir.read(&segment_name(segment.number), 0, segment.len).map_err(io_error)?;
         replay.segment(&bytes, segment.number)?;
@@ -116,7 +122,11 @@ pub(crate) fn replay<B: FlushTarget>(
         memtables.push_back(Arc::new(Memtable::new(replay.next_memtable_id, now_ms, pool)));
         replay.next_memtable_id += 1;
     }
-    let jobs = jobs(memtables, segments, log.next_sequence, replay.report.bytes);
+    let mut jobs = jobs(memtables, segments, log.next_sequence, replay.report.bytes);
+    if let Some(survivor) = survivor {
+        jobs.insert(0, flush_job(Arc::new(survivor), log.next_sequence));
+        state.survivor_bytes.store(survivors.bytes, Ordering::Relaxed);
+    }
     let mut report = replay.report;
     report.duration = started.elapsed();
     report.torn_tail = log.tail.map(|tail| TornTail {
@@ -147,19 +157,18 @@ fn jobs(
     end_sequence: u64,
     bytes: u64,
 ) -> Vec<FlushJob> {
-    let job = |memtable| FlushJob {
-        memtable,
-        segments: Vec::new(),
-        end_sequence,
-        bytes: 0,
-        flush_over: None,
-    };
-    let mut jobs: Vec<FlushJob> = memtables.into_iter().map(job).collect();
+    let mut jobs: Vec<FlushJob> =
+        memtables.into_iter().map(|memtable| flush_job(memtable, end_sequence)).collect();
     if let Some(last) = jobs.last_mut() {
         last.segments = segments;
         last.bytes = bytes;
     }
     jobs
+}
+
+/// A flush that removes no segment.
+const fn flush_job(memtable: Arc<Memtable>, end_sequence: u64) -> FlushJob {
+    FlushJob { memtable, segments: Vec::new(), end_sequence, bytes: 0, flush_over: None }
 }
 
 /// Renames the segments of a log that must not be replayed into the store.
@@ -204,6 +213,33 @@ fn clean_up(dir: &dyn LogDir, log: &VerifiedLog) -> io::Result<()> {
     Ok(())
 }
 
+/// An error while a survivor file is read.
+enum ReplayError {
+    Open(OpenError),
+    Io(io::Error),
+}
+
+impl From<io::Error> for ReplayError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<OpenError> for ReplayError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+impl ReplayError {
+    fn into_open_error(self, dir: &dyn LogDir) -> OpenError {
+        match self {
+            Self::Open(error) => error,
+            Self::Io(source) => OpenError::Io { directory: dir.path().to_path_buf(), source },
+        }
+    }
+}
+
 struct Replay<'a, B> {
     target: ReplayTarget<'a, B>,
     policy: &'a SharingPolicy,
@@ -221,6 +257,31 @@ struct Replay<'a, B> {
 }
 
 impl<B: FlushTarget> Replay<'_, B> {
+    /// Reads the survivor files into one memtable, which is older than those of the segments.
+    fn survivors(
+        &mut self,
+        dir: &dyn LogDir,
+        survivors: &Survivors,
+    ) -> Result<Option<Memtable>, OpenError> {
+        let mut memtable: Option<Memtable> = None;
+        for number in survivors.intact() {
+            survivors::read(dir, number, |table, base_ms, copied| {
+                let id = self.table(table)?;
+                let next_id = &mut self.next_memtable_id;
+                let pool = &self.target.state.buffer_pool;
+                let memtable = memtable.get_or_insert_with(|| {
+                    *next_id += 1;
+                    Memtable::new_survivor(*next_id - 1, base_ms, Arc::clone(pool))
+                });
+                memtable.add_rows(id, copied, base_ms);
+                memtable.cover(base_ms, 0);
+                Ok::<_, ReplayError>(())
+            })
+            .map_err(|error| error.into_open_error(dir))?;
+        }
+        Ok(memtable)
+    }
+
     fn segment(&mut self, bytes: &[u8], segment: u64) -> Result<(), OpenError> {
         for item in SegmentReader::new(bytes, segment, true) {
             let SegmentItem::Record { header, table, body, .. } = item else { continue };

@@ -82,6 +82,8 @@ pub enum Damage {
     StoreWithoutMark,
     /// The store's record of the log is damaged.
     StoreMark,
+    /// A file of relocated rows is missing or damaged. It is renamed if that is accepted.
+    Survivors,
 }
 
 impl Damage {
@@ -112,6 +114,7 @@ impl fmt::Display for Damage {
             Self::StoreBehindLog => "the log begins after what the store contains",
             Self::StoreWithoutMark => "the store has no record of this log",
             Self::StoreMark => "the store's record of this log is damaged",
+            Self::Survivors => "missing or damaged file of rows that could not be flushed",
         })
     }
 }

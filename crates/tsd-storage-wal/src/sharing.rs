@@ -129,11 +129,16 @@ impl SharingPolicy {
     }
 
     /// Problems that only this policy has.
-    pub(crate) fn health(&self) -> Option<HealthProblem> {
-        let Self::MultiWriter(progress) = self else { return None };
+    pub(crate) fn health(&self, state: &WalState) -> Vec<HealthProblem> {
+        let Self::MultiWriter(progress) = self else { return Vec::new() };
+        let stuck = progress.stuck_texts(state).into_iter();
+        let stuck =
+            stuck.map(|text| HealthProblem::new(StorePart::Flush, HealthImpact::Degraded, text));
         let rows = progress.rejected_rows.load(Ordering::Relaxed);
         let reason = format!("the backend rejects {rows} rows; they stay in the log");
-        (rows > 0).then(|| HealthProblem::new(StorePart::Flush, HealthImpact::Degraded, reason))
+        let rejected = (rows > 0)
+            .then(|| HealthProblem::new(StorePart::Flush, HealthImpact::Degraded, reason));
+        stuck.chain(rejected).collect()
     }
 
     /// Gauges of this policy.
@@ -144,6 +149,8 @@ impl SharingPolicy {
         vec![
             ("tsd_wal_backend_unavailable", f64::from(u8::from(is_unavailable))),
             ("tsd_wal_rejected_rows", rejected_rows as f64),
+            ("tsd_wal_stuck_tables", progress.stuck_count() as f64),
+            ("tsd_wal_survivor_bytes", state.survivor_bytes.load(Ordering::Relaxed) as f64),
         ]
     }
 

@@ -46,6 +46,8 @@ pub(crate) struct WalState {
     pub(crate) closed_segment_bytes: AtomicU64,
     /// Bytes of the segments of the active memtable.
     pub(crate) active_segment_bytes: AtomicU64,
+    /// Bytes of the survivor files.
+    pub(crate) survivor_bytes: AtomicU64,
     /// Sequence number of the last commit that readers see; 0: only replayed ones.
     pub(crate) commit_sequence: AtomicU64,
     /// Commit time of the last group.
@@ -77,6 +79,7 @@ impl WalState {
             closed_segments: AtomicU64::new(0),
             closed_segment_bytes: AtomicU64::new(0),
             active_segment_bytes: AtomicU64::new(0),
+            survivor_bytes: AtomicU64::new(0),
             commit_sequence: AtomicU64::new(0),
             last_commit_ms: AtomicI64::new(i64::MIN),
             flush_failures: watch::Sender::default(),
@@ -108,6 +111,14 @@ impl WalState {
     pub(crate) fn log_bytes(&self) -> u64 {
         self.closed_segment_bytes.load(Ordering::Relaxed)
             + self.active_segment_bytes.load(Ordering::Relaxed)
+            + self.survivor_bytes.load(Ordering::Relaxed)
+    }
+
+    /// True if at least half of the log or of the memory is used.
+    pub(crate) fn is_half_full(&self) -> bool {
+        let config = &self.config;
+        config.max_log_bytes.is_some_and(|limit| self.log_bytes() >= limit / 2)
+            || self.memtables.view().bytes() >= config.memtable_bytes / 2
     }
 
     /// Queues an immutable memtable for its flush.

@@ -1,7 +1,6 @@
 //! The log and its memtables as a [`Storage`].
 
 use std::{
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -29,7 +28,7 @@ use crate::{
     committer::Committer,
     executor::Executor,
     files::{self, LogDir},
-    log::{LogWriter, STATE_FILE, newest_state, segment_of_name},
+    log::LogWriter,
     memtable::{CellPrecedence, Memtable, NewRows, TableId},
     memtable_list::MemtableList,
     pin,
@@ -266,37 +265,6 @@ impl<B: FlushTarget> WalStorage<B> {
             flushed = flushed => flushed.map_err(|_| StorageError::Closed),
             failure = failure => failure,
         }
-    }
-}
-
-/// Returns true if the directory contains a log that is not empty; false if it does not exist.
-///
-/// # Errors
-///
-/// Fails if the directory cannot be read.
-pub fn holds_log(directory: &Path) -> std::io::Result<bool> {
-    let entries = match std::fs::read_dir(directory) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        entries => entries?,
-    };
-    for entry in entries {
-        if entry?.file_name().to_str().and_then(segment_of_name).is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// The random number of the log in a directory; `None` if there is none, or if its state file is damaged.
-/// A log has one from its first open on.
-///
-/// # Errors
-///
-/// Fails if the directory cannot be read.
-pub fn log_id(directory: &Path) -> std::io::Result<Option<u128>> {
-    match std::fs::read(directory.join(STATE_FILE)) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        bytes => Ok(newest_state(&bytes?).map(|(_, state)| state.id)),
     }
 }
 
@@ -542,7 +510,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
 
     fn health(&self) -> Vec<HealthProblem> {
         let mut problems = self.state.health();
-        problems.extend(self.policy.health());
+        problems.extend(self.policy.health(&self.state));
         problems.extend(self.backend.health());
         problems
     }

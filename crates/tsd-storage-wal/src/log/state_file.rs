@@ -11,6 +11,9 @@
 //!        | last removed segment u64 | sequence after it u64 | CRC32C of bytes 0..72      (big-endian)
 //! ```
 //!
+//! While there are survivor files ([`survivors`](crate::survivors)), a slot begins with "SWS2" and has
+//! the numbers of the first and the last one before its checksum.
+//!
 //! The valid slot with the higher version counts; an update overwrites the other one. It needs no
 //! space on the disk, so that a full disk does not prevent the removal of segments.
 
@@ -22,9 +25,11 @@ use crate::files::{LogDir, LogFile};
 pub(crate) const STATE_FILE: &str = "log.state";
 const NEW_FILE: &str = "log.state.new";
 const MAGIC: [u8; 4] = *b"SWS1";
+const MAGIC_WITH_SURVIVORS: [u8; 4] = *b"SWS2";
 /// A slot is in a sector of its own.
 const SLOT: usize = 512;
 const ENCODED: usize = 76;
+const ENCODED_WITH_SURVIVORS: usize = ENCODED + 16;
 
 /// Contents of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +48,8 @@ pub(crate) struct LogState {
     pub(crate) removed_segment: u64,
     /// Sequence number of the first record after it.
     pub(crate) removed_to: u64,
+    /// Numbers of the first and the last survivor file; `None` if there are none.
+    pub(crate) survivors: Option<(u64, u64)>,
 }
 
 /// What was found of the file.
@@ -69,7 +76,8 @@ pub(crate) struct StateFile {
 impl LogState {
     fn encode(&self, version: u64) -> [u8; SLOT] {
         let mut out = Vec::with_capacity(SLOT);
-        out.extend_from_slice(&MAGIC);
+        let magic = if self.survivors.is_some() { MAGIC_WITH_SURVIVORS } else { MAGIC };
+        out.extend_from_slice(&magic);
         out.extend_from_slice(&[u8::from(self.is_tied), 0, 0, 0]);
         out.extend_from_slice(&version.to_be_bytes());
         out.extend_from_slice(&self.id.to_be_bytes());
@@ -78,6 +86,10 @@ impl LogState {
         out.extend_from_slice(&self.last_created_ms.to_be_bytes());
         out.extend_from_slice(&self.removed_segment.to_be_bytes());
         out.extend_from_slice(&self.removed_to.to_be_bytes());
+        if let Some((first, last)) = self.survivors {
+            out.extend_from_slice(&first.to_be_bytes());
+            out.extend_from_slice(&last.to_be_bytes());
+        }
         out.extend_from_slice(&crc32c::crc32c(&out).to_be_bytes());
         let mut slot = [0; SLOT];
         slot.iter_mut().zip(out).for_each(|(to, byte)| *to = byte);
@@ -86,11 +98,17 @@ impl LogState {
 
     /// Decodes a slot: version and state; `None` if it is invalid.
     fn decode(slot: &[u8]) -> Option<(u64, Self)> {
-        let (sealed, crc) = slot.first_chunk::<ENCODED>()?.split_last_chunk::<4>()?;
+        let magic = *slot.first_chunk::<4>()?;
+        let encoded = match magic {
+            MAGIC => ENCODED,
+            MAGIC_WITH_SURVIVORS => ENCODED_WITH_SURVIVORS,
+            _ => return None,
+        };
+        let (sealed, crc) = slot.get(..encoded)?.split_last_chunk::<4>()?;
         if crc32c::crc32c(sealed) != u32::from_be_bytes(*crc) {
             return None;
         }
-        let (flags, rest) = sealed.strip_prefix(&MAGIC)?.split_first_chunk::<4>()?;
+        let (flags, rest) = sealed.strip_prefix(&magic)?.split_first_chunk::<4>()?;
         let (version, rest) = rest.split_first_chunk::<8>()?;
         let (id, rest) = rest.split_first_chunk::<16>()?;
         let (numbers, _) = rest.as_chunks::<8>();
@@ -103,6 +121,7 @@ impl LogState {
             last_created_ms: numbers.next()? as i64,
             removed_segment: numbers.next()?,
             removed_to: numbers.next()?,
+            survivors: numbers.next().zip(numbers.next()),
         };
         Some((u64::from_be_bytes(*version), state))
     }

@@ -20,21 +20,21 @@ impl CopiedRows {
     }
 
     /// Removes the rows and keeps the allocation.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.data.clear();
         self.ends.clear();
         self.next = None;
     }
 
     /// Key and operations of a row, by its index.
-    pub(super) fn row(&self, at: usize) -> Option<(&[u8], &[u8])> {
+    pub(crate) fn row(&self, at: usize) -> Option<(&[u8], &[u8])> {
         let (key_end, ops_end) = *self.ends.get(at)?;
         let start = at.checked_sub(1).and_then(|before| self.ends.get(before));
         let start = start.map_or(0, |(_, end)| *end);
         Some((self.data.get(start..key_end)?, self.data.get(key_end..ops_end)?))
     }
 
-    pub(super) fn row_count(&self) -> usize {
+    pub(crate) fn row_count(&self) -> usize {
         self.ends.len()
     }
 
@@ -42,7 +42,7 @@ impl CopiedRows {
         self.data.len()
     }
 
-    pub(super) fn push(&mut self, key: &[u8], ops: &[u8]) {
+    pub(crate) fn push(&mut self, key: &[u8], ops: &[u8]) {
         self.data.extend_from_slice(key);
         let key_end = self.data.len();
         self.data.extend_from_slice(ops);

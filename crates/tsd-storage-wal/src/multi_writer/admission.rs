@@ -12,6 +12,7 @@ use crate::{
     active_memtable::ActiveMemtable,
     backend_policy::{Admission, CommitPolicy},
     change::Change,
+    memtable::TableId,
     state::WalState,
 };
 
@@ -138,6 +139,10 @@ impl CommitPolicy for MultiWriterCommits {
         } else {
             active.postpone_rotation(ROTATION_RETRY);
         }
+    }
+
+    fn refusal(&self, state: &WalState, table: TableId) -> Option<StorageError> {
+        self.progress.refusal(state, table)
     }
 
     fn after_commit(&self, active: &mut ActiveMemtable) {

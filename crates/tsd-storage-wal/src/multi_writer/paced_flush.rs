@@ -13,11 +13,18 @@
 //!   retried every minute. It was acknowledged, so it is never dropped: it keeps its memtable and
 //!   the log, and in the end writes are rejected at the bound of the log.
 //!
-//! A few consecutive failures mean that the backend is unavailable: the round ends, and the next
-//! one starts after a pause, with the oldest rows.
+//! * **Stuck tables.** If only the flushes of one table fail, its rows are relocated to survivor
+//!   files, so that the log of the other tables goes on ([`failing_tables`](super::failing_tables),
+//!   [`relocation`](super::relocation)).
+//!
+//! A few consecutive failures mean that the backend is unavailable: each other table is tried once
+//! more, the round ends, and the next one starts after a pause, with the oldest rows.
+
+#[cfg(test)]
+mod tests;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     panic::AssertUnwindSafe,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -29,7 +36,9 @@ use tsd_storage::{FlushRows, FlushTarget, Recovery, StorageError, panic_text};
 use super::{
     FlushProgress,
     dead_letter::{DeadLetters, Hex},
+    failing_tables::{FailingTables, RoundOutcome},
     flush_range::{FlushRange, MAX_CONCURRENT_RANGES},
+    relocation::SurvivorFiles,
 };
 use crate::{
     backoff::Backoff,
@@ -46,38 +55,44 @@ const MAX_CONSECUTIVE_FAILURES: usize = 3;
 const MAX_PERMANENT_FAILURES: u32 = 3;
 /// Pause before a rejected row is retried.
 const REJECTED_ROW_PAUSE: Duration = Duration::from_mins(1);
+/// Shortest pause before a stuck table is tried again.
+const MIN_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The flush queue is stopped.
 #[derive(Debug)]
 struct Stopped;
 
 pub(crate) struct PacedFlusher<B> {
-    state: Arc<WalState>,
+    pub(super) state: Arc<WalState>,
     backend: Arc<B>,
     executor: Executor,
     progress: Arc<FlushProgress>,
-    /// Oldest first.
-    flushes: VecDeque<MemtableFlush>,
-    flushed_segments: FlushedSegments,
+    /// Oldest first; that of the survivors is the first.
+    pub(super) flushes: VecDeque<MemtableFlush>,
+    pub(super) flushed_segments: FlushedSegments,
     dead_letters: DeadLetters,
+    pub(super) failing: FailingTables,
+    pub(super) survivor_files: SurvivorFiles,
 }
 
 /// A memtable that is being flushed.
-struct MemtableFlush {
-    memtable: Arc<Memtable>,
-    segments: Vec<ClosedSegment>,
-    end_sequence: u64,
-    bytes: u64,
+pub(super) struct MemtableFlush {
+    pub(super) memtable: Arc<Memtable>,
+    /// Id of the last memtable whose rows it has.
+    pub(super) last_id: u64,
+    pub(super) segments: Vec<ClosedSegment>,
+    pub(super) end_sequence: u64,
+    pub(super) bytes: u64,
     /// Ranges of this round.
-    pending: VecDeque<FlushRange>,
+    pub(super) pending: VecDeque<FlushRange>,
     /// Ranges of the next round.
-    deferred: VecDeque<FlushRange>,
-    pace: Option<Pace>,
-    started: Instant,
+    pub(super) deferred: VecDeque<FlushRange>,
+    pub(super) pace: Option<Pace>,
+    pub(super) started: Instant,
 }
 
 /// Distributes the ranges of a memtable evenly over a time window.
-struct Pace {
+pub(super) struct Pace {
     window: Duration,
     ranges: u32,
 }
@@ -88,7 +103,11 @@ struct FlushRound {
     /// Ranges deferred in this round. Overlapping ranges of later memtables wait for them.
     unflushed: Vec<FlushRange>,
     consecutive_failures: usize,
+    /// Failures of each table since its last success.
+    failures: BTreeMap<TableId, usize>,
     flushed: usize,
+    /// Tables of which something was flushed.
+    flushed_tables: BTreeSet<TableId>,
     /// The last error of each table.
     errors: BTreeMap<TableId, StorageError>,
     /// A caller waits for the flush: neither pace nor pauses apply.
@@ -102,6 +121,8 @@ impl<B: FlushTarget> PacedFlusher<B> {
         executor: Executor,
         progress: Arc<FlushProgress>,
     ) -> Self {
+        let failing =
+            FailingTables::new(state.config.stuck_after, state.config.logged.has_several());
         Self {
             state,
             backend,
@@ -110,6 +131,8 @@ impl<B: FlushTarget> PacedFlusher<B> {
             flushes: VecDeque::new(),
             flushed_segments: FlushedSegments::default(),
             dead_letters: DeadLetters::default(),
+            failing,
+            survivor_files: SurvivorFiles::default(),
         }
     }
 
@@ -119,9 +142,37 @@ impl<B: FlushTarget> PacedFlusher<B> {
         let mut timeout = Duration::MAX;
         while let Some(jobs) = self.state.flush_queue.jobs_after(self.flushes.len(), timeout) {
             self.flushes.extend(jobs.into_iter().map(MemtableFlush::new));
+            self.adopt_survivors();
+            self.publish_stuck();
             let Ok(round) = self.run_round() else { return };
+            self.end_round(&round);
             timeout = self.publish(round, &mut backoff);
         }
+    }
+
+    /// Relocates rows of tables that fail alone.
+    fn end_round(&mut self, round: &FlushRound) {
+        let outcome = RoundOutcome {
+            flushed: &round.flushed_tables,
+            errors: &round.errors,
+            is_pressed: self.state.is_half_full(),
+        };
+        for table in self.failing.end_round(&outcome, Instant::now()) {
+            let table = self.state.tables.all().get(table.0).map(ToString::to_string);
+            tracing::error!(
+                table = table.unwrap_or_default(),
+                "the rows of one table cannot be flushed; they are kept apart from the log of the others"
+            );
+        }
+        let flushes = &self.flushes;
+        self.failing.retain(|table| flushes.iter().any(|flush| flush.has_rows_of(table)));
+        self.relocate_stuck();
+        self.remove_survivors();
+        self.publish_stuck();
+    }
+
+    fn publish_stuck(&self) {
+        self.progress.set_stuck(self.failing.stuck());
     }
 
     fn run_round(&mut self) -> Result<FlushRound, Stopped> {
@@ -144,15 +195,18 @@ impl<B: FlushTarget> PacedFlusher<B> {
 
     /// Publishes the result of a round. Returns the longest pause before the next one.
     fn publish(&self, round: FlushRound, backoff: &mut Backoff) -> Duration {
-        let is_unavailable = !round.errors.is_empty() && round.flushed == 0;
+        let mut others = round.errors.keys().filter(|table| !self.failing.is_stuck(**table));
+        let has_errors = others.next().is_some();
+        let is_unavailable = has_errors && round.flushed == 0;
         self.progress.is_unavailable.store(is_unavailable, Ordering::Relaxed);
-        let pause = if !round.errors.is_empty() {
+        let pause = if has_errors {
             backoff.next_pause()
         } else if self.flushes.is_empty() {
             Duration::MAX
         } else {
-            // Only rejected rows remain.
-            REJECTED_ROW_PAUSE
+            // Only rejected rows and stuck tables remain.
+            let retry = self.failing.next_retry().map(|at| at - Instant::now());
+            retry.unwrap_or(REJECTED_ROW_PAUSE).clamp(MIN_RETRY_PAUSE, REJECTED_ROW_PAUSE)
         };
         if !is_unavailable {
             backoff.reset();
@@ -183,12 +237,24 @@ impl<B: FlushTarget> PacedFlusher<B> {
         flush: &mut MemtableFlush,
         round: &mut FlushRound,
     ) -> Result<Option<Vec<FlushRange>>, Stopped> {
-        let Some(first) = flush.select_first(round, Instant::now()) else { return Ok(None) };
+        let (now, is_urgent) = (Instant::now(), round.is_urgent);
+        // A stuck table is tried once in a round.
+        let tried: Vec<TableId> = round.errors.keys().copied().collect();
+        let may_try = |table| {
+            let is_due = is_urgent || self.failing.may_try(table, now);
+            !self.failing.is_stuck(table) || is_due && !tried.contains(&table)
+        };
+        let first = flush.select_first(round, now, may_try);
+        let Some(first) = first else { return Ok(None) };
+        if self.failing.is_stuck(first.table) {
+            return Ok(Some(vec![first]));
+        }
         let due = flush.due(flush.pending.len() + 1);
         if due.is_some_and(|due| self.state.flush_queue.sleep_until(due)) {
             return Err(Stopped);
         }
-        Ok(Some(flush.select_batch(first, round, Instant::now())))
+        let is_stuck = |table| self.failing.is_stuck(table);
+        Ok(Some(flush.select_batch(first, round, Instant::now(), is_stuck)))
     }
 
     /// Flushes ranges concurrently. Returns the result of each.
@@ -235,7 +301,8 @@ impl<B: FlushTarget> PacedFlusher<B> {
         result: Result<(), StorageError>,
     ) -> Result<(), Stopped> {
         let Err(error) = result else {
-            round.count_flushed();
+            round.count_flushed(range.table);
+            self.failing.succeeded(range.table);
             self.progress.flushed_ranges.fetch_add(1, Ordering::Relaxed);
             self.state.flush_queue.wake();
             self.uncount_rejected(&range);
@@ -244,12 +311,19 @@ impl<B: FlushTarget> PacedFlusher<B> {
         if self.state.flush_queue.is_stopping() {
             return Err(Stopped);
         }
-        round.consecutive_failures += 1;
         self.state.metrics.flush_failures.increment(1);
+        if self.failing.is_stuck(range.table) {
+            self.failing.attempt_failed(range.table, Instant::now());
+            round.errors.insert(range.table, error);
+            flush.defer(range, round);
+            return Ok(());
+        }
+        round.count_failure(range.table);
         if error.recovery() == Recovery::GiveUp {
             range.failure_count += 1;
             let is_permanent = error.is_permanent();
-            if is_permanent || round.flushed > 0 || range.failure_count >= MAX_PERMANENT_FAILURES {
+            let others_succeed = round.flushed_tables.contains(&range.table);
+            if is_permanent || others_succeed || range.failure_count >= MAX_PERMANENT_FAILURES {
                 if let Some((first, second)) = range.halves(&flush.memtable) {
                     flush.pending.push_front(second);
                     flush.pending.push_front(first);
@@ -258,7 +332,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
                 }
                 if is_permanent && self.write_dead_letter(&flush.memtable, &range, &error) {
                     self.uncount_rejected(&range);
-                    round.count_flushed();
+                    round.count_flushed(range.table);
                     return Ok(());
                 }
                 self.reject(&flush.memtable, &mut range, &error);
@@ -305,7 +379,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         );
     }
 
-    fn uncount_rejected(&self, range: &FlushRange) {
+    pub(super) fn uncount_rejected(&self, range: &FlushRange) {
         if range.retry_at.is_some() {
             self.progress.rejected_rows.fetch_sub(1, Ordering::Relaxed);
         }
@@ -327,11 +401,15 @@ impl<B: FlushTarget> PacedFlusher<B> {
             self.flushed_segments.extend(flush.segments, flush.end_sequence);
             self.remove_segments();
             state.closed_segment_bytes.fetch_sub(flush.bytes, Ordering::Relaxed);
-            state.flush_queue.complete_oldest(flush.memtable.id());
+            if flush.memtable.is_survivor() {
+                self.survivors_flushed();
+                self.remove_survivors();
+            }
+            state.flush_queue.complete_oldest(flush.last_id);
         }
     }
 
-    fn remove_segments(&mut self) {
+    pub(super) fn remove_segments(&mut self) {
         let Self { state, backend, executor, flushed_segments, .. } = self;
         flushed_segments.remove_all(state, |mark| executor.wait(backend.set_log_mark(mark)));
     }
@@ -350,11 +428,17 @@ impl MemtableFlush {
         let pending = FlushRange::all_of(&memtable);
         let pace = flush_over.map(|window| Pace { window, ranges: pending.len() as u32 });
         let (deferred, started) = (VecDeque::new(), Instant::now());
-        Self { memtable, segments, end_sequence, bytes, pending, deferred, pace, started }
+        let last_id = memtable.id();
+        Self { memtable, last_id, segments, end_sequence, bytes, pending, deferred, pace, started }
     }
 
     /// Returns the next range that may be flushed in this round, and defers those before it.
-    fn select_first(&mut self, round: &mut FlushRound, now: Instant) -> Option<FlushRange> {
+    fn select_first(
+        &mut self,
+        round: &mut FlushRound,
+        now: Instant,
+        may_try: impl Fn(TableId) -> bool,
+    ) -> Option<FlushRange> {
         while let Some(mut range) = self.pending.pop_front() {
             let unflushed = round.unflushed.iter().find(|other| other.overlaps(&range));
             let is_blocked = unflushed.is_some();
@@ -364,7 +448,8 @@ impl MemtableFlush {
                 self.pending.extend(before);
             }
             let is_paused = !round.is_urgent && range.retry_at.is_some_and(|at| at > now);
-            if !is_blocked && !is_paused && round.consecutive_failures < MAX_CONSECUTIVE_FAILURES {
+            let table = range.table;
+            if !is_blocked && !is_paused && !round.is_failing(table) && may_try(table) {
                 return Some(range);
             }
             self.defer(range, round);
@@ -379,13 +464,17 @@ impl MemtableFlush {
         first: FlushRange,
         round: &FlushRound,
         now: Instant,
+        is_stuck: impl Fn(TableId) -> bool,
     ) -> Vec<FlushRange> {
         let mut batch = vec![first];
         while round.consecutive_failures == 0
             && batch.len() < MAX_CONCURRENT_RANGES
             && (round.is_urgent || self.due(self.pending.len()).is_none_or(|due| due <= now))
             && let Some(next) = self.pending.pop_front_if(|next| {
-                next.has_no_failure() && !round.unflushed.iter().any(|other| other.overlaps(next))
+                next.has_no_failure()
+                    && !is_stuck(next.table)
+                    && !round.is_failing(next.table)
+                    && !round.unflushed.iter().any(|other| other.overlaps(next))
             })
         {
             batch.push(next);
@@ -411,9 +500,24 @@ impl MemtableFlush {
 }
 
 impl FlushRound {
-    const fn count_flushed(&mut self) {
+    fn count_flushed(&mut self, table: TableId) {
         self.flushed += 1;
+        self.flushed_tables.insert(table);
+        self.failures.remove(&table);
         self.consecutive_failures = 0;
+    }
+
+    fn count_failure(&mut self, table: TableId) {
+        *self.failures.entry(table).or_default() += 1;
+        self.consecutive_failures += 1;
+    }
+
+    /// True if the table is not tried again in this round: it has failed several times, or once while
+    /// the backend counts as unavailable.
+    fn is_failing(&self, table: TableId) -> bool {
+        let is_unavailable = self.consecutive_failures >= MAX_CONSECUTIVE_FAILURES;
+        let limit = if is_unavailable { 1 } else { MAX_CONSECUTIVE_FAILURES };
+        self.failures.get(&table).is_some_and(|failures| *failures >= limit)
     }
 }
 
@@ -422,162 +526,5 @@ impl Pace {
     fn due(&self, started: Instant, remaining: usize) -> Instant {
         let selected = self.ranges.saturating_sub(remaining as u32);
         started + self.window * selected / self.ranges.max(1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
-
-    use tsd_model::Family;
-    use tsd_storage::{CellBatch, CellRef, MemoryStorage, Table};
-
-    use super::*;
-    use crate::{
-        WalConfig, change::Change, files::faulty::FaultyDisk, memtable::BufferPool,
-        memtable::NewRows,
-    };
-
-    const ROWS: u32 = 2_000;
-    const OK: Result<(), StorageError> = Ok(());
-
-    fn memtable(id: u64) -> Arc<Memtable> {
-        let memtable = Memtable::new(id, 0, Arc::new(BufferPool::new(0)));
-        let mut batch = CellBatch::new();
-        for row in 0..ROWS {
-            batch.begin_row(&row.to_be_bytes()).unwrap();
-            let (family, qualifier, value) = (Family::T, &b"q"[..], &b"v"[..]);
-            batch.push(CellRef { family, qualifier, value, timestamp_ms: None }).unwrap();
-        }
-        memtable.apply(TableId(0), &Change::Put(batch), 5, 1);
-        Arc::new(memtable)
-    }
-
-    /// A flush of four ranges.
-    fn flush_of(id: u64, flush_over: Option<Duration>) -> MemtableFlush {
-        let (segments, end_sequence, bytes) = (Vec::new(), 0, 0);
-        let memtable = memtable(id);
-        MemtableFlush::new(FlushJob { memtable, segments, end_sequence, bytes, flush_over })
-    }
-
-    fn flusher() -> (PacedFlusher<MemoryStorage>, FaultyDisk) {
-        let (disk, table) = (FaultyDisk::new(1), Table::new("tsdb"));
-        let state = WalState::new(WalConfig::new("faulty"), Arc::new(disk.clone()));
-        state.tables.add(&table, NewRows::default());
-        let backend = Arc::new(MemoryStorage::new([table]));
-        let progress = Arc::default();
-        (PacedFlusher::new(Arc::new(state), backend, Executor::OneCall, progress), disk)
-    }
-
-    fn unavailable() -> Result<(), StorageError> {
-        Err(StorageError::Unavailable("region".into()))
-    }
-
-    fn rejected() -> Result<(), StorageError> {
-        Err(StorageError::Backend("rejected".into()))
-    }
-
-    #[test]
-    fn ranges_are_due_evenly() {
-        let started = Instant::now();
-        let pace = Pace { window: Duration::from_secs(12), ranges: 4 };
-        let due: Vec<u64> = [4, 3, 2, 1]
-            .iter()
-            .map(|remaining| (pace.due(started, *remaining) - started).as_secs())
-            .collect();
-        assert_eq!(due, [0, 3, 6, 9]);
-    }
-
-    #[test]
-    fn batch_has_the_ranges_that_are_due() {
-        let mut flush = flush_of(0, Some(Duration::from_secs(12)));
-        let started = flush.started;
-        let mut select = |after_secs, is_urgent| {
-            let mut round = FlushRound { is_urgent, ..FlushRound::default() };
-            let now = started + Duration::from_secs(after_secs);
-            let first = flush.select_first(&mut round, now)?;
-            Some(flush.select_batch(first, &round, now).len())
-        };
-        assert_eq!(select(1, false), Some(1));
-        assert_eq!(select(7, false), Some(2));
-        assert_eq!(select(7, true), Some(1), "it is due later, but a caller waits");
-        assert_eq!(select(7, true), None);
-    }
-
-    #[test]
-    fn overlap_with_an_unflushed_range_is_deferred() {
-        let (mut older, mut newer) = (flush_of(0, None), flush_of(1, None));
-        let mut round = FlushRound::default();
-        let range = older.select_first(&mut round, Instant::now()).unwrap();
-        older.defer(range.clone(), &mut round);
-        let first = newer.select_first(&mut round, Instant::now()).unwrap();
-        let batch = newer.select_batch(first, &round, Instant::now());
-        assert_eq!(batch.len(), 3);
-        assert!(!batch.iter().any(|other| other.overlaps(&range)));
-        assert_eq!(newer.deferred, [range]);
-    }
-
-    #[test]
-    fn consecutive_failures_defer_all_ranges() {
-        let (mut flusher, _) = flusher();
-        let (mut flush, mut round) = (flush_of(0, None), FlushRound::default());
-        for _ in 0..MAX_CONSECUTIVE_FAILURES {
-            let range = flush.select_first(&mut round, Instant::now()).unwrap();
-            flusher.settle(&mut flush, &mut round, range, unavailable()).unwrap();
-        }
-        assert_eq!(flush.select_first(&mut round, Instant::now()), None);
-        assert_eq!((round.flushed, flush.pending.len(), flush.deferred.len()), (0, 0, 4));
-    }
-
-    #[test]
-    fn success_ends_a_series_of_failures() {
-        let (mut flusher, _) = flusher();
-        let (mut flush, mut round) = (flush_of(0, None), FlushRound::default());
-        for result in [unavailable(), unavailable(), OK, unavailable()] {
-            let range = flush.select_first(&mut round, Instant::now()).unwrap();
-            flusher.settle(&mut flush, &mut round, range, result).unwrap();
-        }
-        assert_eq!((round.consecutive_failures, round.flushed), (1, 1));
-        assert_eq!(flusher.progress.flushed_ranges.load(Ordering::Relaxed), 1);
-    }
-
-    #[test]
-    fn permanently_failing_range_is_halved_down_to_the_rejected_row() {
-        let (mut flusher, _) = flusher();
-        let (mut flush, mut round) = (flush_of(0, None), FlushRound::default());
-        let range = flush.select_first(&mut round, Instant::now()).unwrap();
-        flusher.settle(&mut flush, &mut round, range, OK).unwrap();
-        // 512 rows: nine times halved, then rejected.
-        for _ in 0..10 {
-            assert!(flush.deferred.is_empty());
-            let range = flush.pending.pop_front().unwrap();
-            flusher.settle(&mut flush, &mut round, range, rejected()).unwrap();
-        }
-        assert_eq!(flush.deferred.len(), 1);
-        let row = flush.deferred.pop_front().unwrap();
-        assert!(row.retry_at.is_some() && row.halves(&flush.memtable).is_none());
-        assert_eq!(flusher.progress.rejected_rows.load(Ordering::Relaxed), 1);
-        // It is retried later, at once if a caller waits, and flushed in the end.
-        let mut round = FlushRound::default();
-        flush.pending = VecDeque::from([row.clone()]);
-        assert_eq!(flush.select_first(&mut round, Instant::now()), None);
-        let mut round = FlushRound { is_urgent: true, ..FlushRound::default() };
-        flush.pending = VecDeque::from([row]);
-        let row = flush.select_first(&mut round, Instant::now()).unwrap();
-        flusher.settle(&mut flush, &mut round, row, OK).unwrap();
-        assert_eq!(flusher.progress.rejected_rows.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn permanently_rejected_row_is_a_dead_letter() {
-        let (mut flusher, disk) = flusher();
-        let (mut flush, mut round) = (flush_of(0, None), FlushRound::default());
-        let mut row = flush.pending[0].clone();
-        row.narrow_to_first_row(&flush.memtable);
-        let too_large = Err(StorageError::Rejected("too large".into()));
-        flusher.settle(&mut flush, &mut round, row, too_large).unwrap();
-        assert_eq!((round.flushed, flush.deferred.len()), (1, 0));
-        assert!(round.errors.is_empty());
-        assert!(disk.contents_without("log.state").contains_key("refused-000001"));
     }
 }

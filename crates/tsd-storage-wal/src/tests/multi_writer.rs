@@ -1,6 +1,7 @@
 //! A multi-writer backend that may be unavailable.
 
 pub(crate) mod row_fault_backend;
+mod stuck_tables;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

@@ -18,6 +18,8 @@ pub(crate) struct RowFaultBackend {
     pub(crate) too_large: Mutex<Vec<Bytes>>,
     /// Rows of an unavailable region.
     pub(crate) unreachable: Mutex<Vec<Bytes>>,
+    /// Tables whose flushes fail, with the error.
+    pub(crate) failing: Mutex<Vec<(Table, StorageError)>>,
     /// Keys of each flushed range.
     pub(crate) ranges: Mutex<Vec<Vec<Bytes>>>,
 }
@@ -29,6 +31,7 @@ impl RowFaultBackend {
             rejected: Mutex::default(),
             too_large: Mutex::default(),
             unreachable: Mutex::default(),
+            failing: Mutex::default(),
             ranges: Mutex::default(),
         }
     }
@@ -59,6 +62,10 @@ impl FlushTarget for RowFaultBackend {
         rows: Box<dyn FlushRows>,
     ) -> StorageFuture<'a, ()> {
         Box::pin(async move {
+            let failing = self.failing.lock().unwrap().clone();
+            if let Some((_, error)) = failing.into_iter().find(|(failing, _)| failing == table) {
+                return Err(error);
+            }
             let rows = OwnedFlushRow::collect(rows);
             self.check(&rows)?;
             self.inner.flush_rows(table, OwnedFlushRow::flush_rows(rows)).await

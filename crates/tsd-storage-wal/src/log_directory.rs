@@ -1,0 +1,42 @@
+//! What a log directory has, without opening it.
+
+use std::path::Path;
+
+use crate::{
+    log::{STATE_FILE, newest_state, segment_of_name},
+    survivors::survivor_of_name,
+};
+
+/// Returns true if the directory contains a log that is not empty; false if it does not exist.
+///
+/// # Errors
+///
+/// Fails if the directory cannot be read.
+pub fn holds_log(directory: &Path) -> std::io::Result<bool> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        entries => entries?,
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        let is_of_log =
+            |name: &str| segment_of_name(name).or_else(|| survivor_of_name(name)).is_some();
+        if name.to_str().is_some_and(is_of_log) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The random number of the log in a directory; `None` if there is none, or if its state file is damaged.
+/// A log has one from its first open on.
+///
+/// # Errors
+///
+/// Fails if the directory cannot be read.
+pub fn log_id(directory: &Path) -> std::io::Result<Option<u128>> {
+    match std::fs::read(directory.join(STATE_FILE)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        bytes => Ok(newest_state(&bytes?).map(|(_, state)| state.id)),
+    }
+}

@@ -1,0 +1,194 @@
+//! Relocates the rows of stuck tables, so that the segments of their memtables can be removed.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use tsd_storage::FlushTarget;
+
+use super::paced_flush::{MemtableFlush, PacedFlusher};
+use crate::{
+    memtable::Memtable,
+    state::WalState,
+    survivors::{self, RelocatedRange, SurvivorSize, survivor_name, survivors_in, visit_rows},
+};
+
+/// The survivor files of a store.
+#[derive(Debug, Default)]
+pub(super) struct SurvivorFiles {
+    /// Number of the next file; 0: not known yet.
+    next_number: u64,
+    /// True once the files that were there at the start are known.
+    are_adopted: bool,
+    /// True if all rows are flushed, but the files could not be removed yet.
+    are_flushed: bool,
+}
+
+impl<B: FlushTarget> PacedFlusher<B> {
+    /// Relocates the oldest memtables as far as only rows of stuck tables are left of them.
+    pub(super) fn relocate_stuck(&mut self) {
+        while let Some(at) = self.flushes.iter().position(|flush| !flush.memtable.is_survivor())
+            && at <= 1
+            && let Some(flush) = self.flushes.get(at)
+            && flush.pending.iter().all(|range| self.failing.is_stuck(range.table))
+            // The front one is completed, not relocated, if nothing is left of it.
+            && (at == 1 || !flush.pending.is_empty())
+        {
+            let Some(flush) = self.flushes.remove(at) else { return };
+            match self.relocate(&flush) {
+                Ok(()) => {}
+                Err(error) => {
+                    let dir = self.state.dir.path().display();
+                    tracing::warn!(%dir, %error, "rows of a table that cannot be flushed stay in the log");
+                    self.flushes.insert(at, flush);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Copies the pending rows of a memtable to the survivors, and removes it with its segments.
+    fn relocate(&mut self, flush: &MemtableFlush) -> io::Result<()> {
+        let state = Arc::clone(&self.state);
+        let ranges = self.relocated_ranges(flush);
+        let size = self.write_survivors(&flush.memtable, &ranges)?;
+        let front = self.flushes.front().filter(|front| front.memtable.is_survivor());
+        let survivor = front.map_or_else(
+            || {
+                let (id, base_ms) = (flush.memtable.id(), flush.memtable.base_ms());
+                Arc::new(Memtable::new_survivor(id, base_ms, Arc::clone(&state.buffer_pool)))
+            },
+            |front| Arc::clone(&front.memtable),
+        );
+        let base_ms = flush.memtable.base_ms();
+        for range in &ranges {
+            let added: Result<(), io::Error> = visit_rows(&flush.memtable, range, |copied| {
+                survivor.add_rows(range.id, copied, base_ms);
+                Ok(())
+            });
+            added?;
+        }
+        let first_ms = flush.memtable.first_commit_ms().unwrap_or(i64::MAX);
+        survivor.cover(first_ms, flush.memtable.last_sequence());
+        state.memtables.relocate(&flush.memtable, &survivor);
+        state.flush_queue.relocate_oldest(&survivor);
+        for range in &flush.pending {
+            self.uncount_rejected(range);
+        }
+        if self.flushes.front().is_some_and(|front| front.memtable.is_survivor()) {
+            self.flushes.pop_front();
+        }
+        let last_id = flush.last_id;
+        self.flushes.push_front(MemtableFlush { last_id, ..MemtableFlush::of_survivors(survivor) });
+        self.flushed_segments.extend(flush.segments.clone(), flush.end_sequence);
+        self.remove_segments();
+        state.closed_segment_bytes.fetch_sub(flush.bytes, Ordering::Relaxed);
+        state.metrics.relocated_rows.increment(size.rows);
+        state.flush_queue.wake();
+        tracing::warn!(
+            memtable = flush.memtable.id(),
+            rows = size.rows,
+            bytes = size.bytes,
+            "rows of tables that cannot be flushed were relocated; the log of the others goes on"
+        );
+        Ok(())
+    }
+
+    fn relocated_ranges(&self, flush: &MemtableFlush) -> Vec<RelocatedRange> {
+        let tables = self.state.tables.all();
+        let relocated = flush.pending.iter().filter_map(|range| {
+            let table = tables.get(range.table.0)?.clone();
+            let (start, stop) = (range.start.clone(), range.stop.clone());
+            Some(RelocatedRange { id: range.table, table, start, stop })
+        });
+        relocated.collect()
+    }
+
+    /// Writes the rows durably and records the file, before segments are removed.
+    fn write_survivors(
+        &mut self,
+        memtable: &Memtable,
+        ranges: &[RelocatedRange],
+    ) -> io::Result<SurvivorSize> {
+        if ranges.is_empty() {
+            return Ok(SurvivorSize::default());
+        }
+        let state = &self.state;
+        if state.log_room() < memtable.bytes() as u64 {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        let files = &mut self.survivor_files;
+        if files.next_number == 0 {
+            files.next_number = survivors_in(&*state.dir)?.last().map_or(1, |last| last + 1);
+        }
+        let number = files.next_number;
+        let size = survivors::write(&*state.dir, number, memtable, ranges)?;
+        // A number is used once. A file that the state does not name is removed at the next start.
+        files.next_number += 1;
+        state.tie.relocated(number)?;
+        files.are_flushed = false;
+        state.survivor_bytes.fetch_add(size.bytes, Ordering::Relaxed);
+        Ok(size)
+    }
+
+    /// Removes the survivor files after the flush of their rows; retried until it succeeds.
+    pub(super) fn remove_survivors(&mut self) {
+        let has_survivors = self.flushes.iter().any(|flush| flush.memtable.is_survivor());
+        if !self.survivor_files.are_flushed || has_survivors {
+            return;
+        }
+        match remove_files(&self.state) {
+            Ok(()) => self.survivor_files.are_flushed = false,
+            Err(error) => {
+                let dir = self.state.dir.path().display();
+                tracing::warn!(%dir, %error, "cannot remove the files of relocated rows");
+            }
+        }
+    }
+
+    pub(super) const fn survivors_flushed(&mut self) {
+        self.survivor_files.are_flushed = true;
+    }
+
+    /// Takes the survivors of an earlier process: their tables are stuck until a flush succeeds.
+    pub(super) fn adopt_survivors(&mut self) {
+        if std::mem::replace(&mut self.survivor_files.are_adopted, true) {
+            return;
+        }
+        let now = Instant::now();
+        let survivors = self.flushes.iter().filter(|flush| flush.memtable.is_survivor());
+        let tables: Vec<_> = survivors.flat_map(|flush| flush.memtable.tables()).collect();
+        for table in tables {
+            self.failing.add_stuck(table, now);
+        }
+    }
+}
+
+fn remove_files(state: &WalState) -> io::Result<()> {
+    state.tie.survivors_flushed()?;
+    state.survivor_bytes.store(0, Ordering::Relaxed);
+    for number in survivors_in(&*state.dir)? {
+        survivors::remove_if_present(&*state.dir, &survivor_name(number))?;
+    }
+    state.dir.sync()
+}
+
+impl MemtableFlush {
+    fn of_survivors(survivor: Arc<Memtable>) -> Self {
+        survivor.sort();
+        Self {
+            last_id: survivor.id(),
+            pending: super::flush_range::FlushRange::all_of(&survivor),
+            memtable: survivor,
+            segments: Vec::new(),
+            end_sequence: 0,
+            bytes: 0,
+            deferred: VecDeque::new(),
+            pace: None,
+            started: Instant::now(),
+        }
+    }
+}
