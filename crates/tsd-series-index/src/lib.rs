@@ -7,7 +7,8 @@
 //! (a *posting*), and for each UTC day on which the series were active.
 //!
 //! The index is a superset: it has every series and day of which a row was added, and keeps them when
-//! rows are deleted. What is read by it has to be checked as a scan's rows are.
+//! rows are deleted, but for days that a retention has discarded. What is read by it has to be checked as a
+//! scan's rows are.
 //!
 //! Readers and writers lock one metric at a time, for one batch of rows or one set operation. Lists of
 //! tags are copied in batches, so a writer never waits for a reader that lists a million series.
@@ -16,10 +17,12 @@ mod check;
 mod delta;
 mod metric_series;
 mod posting;
+mod reclaim;
 mod selection;
 mod series_index;
 
 pub use delta::{Delta, LoadError};
+pub use reclaim::LiveSeries;
 pub use selection::{DayRows, MetricIndex, RowCounts, SeriesSet, TagCondition};
 pub use series_index::{IndexSize, SeriesIndex};
 

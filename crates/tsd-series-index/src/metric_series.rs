@@ -7,7 +7,7 @@ use hashbrown::{HashMap, HashTable, hash_map::Entry};
 use roaring::RoaringBitmap;
 use tsd_model::TableSchema;
 
-use crate::posting::Posting;
+use crate::{posting::Posting, reclaim::NotedRows};
 
 /// Seconds of a day.
 pub(crate) const DAY_SECS: u32 = 86_400;
@@ -38,6 +38,10 @@ pub(crate) struct MetricSeries {
     /// True if there is a row whose base time is not that of an hour; it cannot be found by its key.
     pub(crate) is_irregular: bool,
     pub(crate) is_irregular_persisted: bool,
+    /// What is added while the series are copied.
+    pub(crate) noted: Option<NotedRows>,
+    /// True if a copy has taken the place of these series: nothing is added to them.
+    pub(crate) is_replaced: bool,
 }
 
 /// The series with a tag key.
@@ -75,6 +79,8 @@ impl MetricSeries {
             persisted: 0,
             is_irregular: false,
             is_irregular_persisted: false,
+            noted: None,
+            is_replaced: false,
         }
     }
 
@@ -85,9 +91,15 @@ impl MetricSeries {
         }
         let id = self.find(tags).unwrap_or_else(|| self.add_series(tags));
         let day = self.days.entry(base_secs / DAY_SECS).or_default();
-        day.hours |= 1 << (base_secs % DAY_SECS / ROW_SECS);
+        let hour = 1 << (base_secs % DAY_SECS / ROW_SECS);
+        let mut is_new = day.hours & hour == 0;
+        day.hours |= hour;
         if day.series.insert(id) {
             day.new_series.insert(id);
+            is_new = true;
+        }
+        if is_new && let Some(noted) = &mut self.noted {
+            noted.note(id, base_secs);
         }
     }
 

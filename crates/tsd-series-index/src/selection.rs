@@ -47,7 +47,8 @@ pub struct RowCounts {
     pub all: u64,
 }
 
-/// The series of one metric. Its answers may grow between two calls, never shrink.
+/// The series of one metric. Its answers may grow between two calls; they shrink by days that a retention has
+/// discarded only.
 #[derive(Clone, Debug)]
 pub struct MetricIndex {
     schema: TableSchema,

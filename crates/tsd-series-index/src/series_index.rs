@@ -20,8 +20,8 @@ pub(crate) type SharedMetric = Arc<RwLock<MetricSeries>>;
 /// Series of all metrics of a table.
 #[derive(Debug)]
 pub struct SeriesIndex {
-    schema: TableSchema,
-    metrics: RwLock<HashMap<Box<[u8]>, SharedMetric, RandomState>>,
+    pub(crate) schema: TableSchema,
+    pub(crate) metrics: RwLock<HashMap<Box<[u8]>, SharedMetric, RandomState>>,
     is_complete: AtomicBool,
 }
 
@@ -73,6 +73,10 @@ impl SeriesIndex {
         while let Some(first) = pending.take() {
             let metric = self.metric_or_new(first.metric());
             let mut series = metric.write().unwrap_or_else(PoisonError::into_inner);
+            if series.is_replaced {
+                pending = Some(first);
+                continue;
+            }
             series.add_row(first.tag_bytes(), first.base_time().as_secs());
             let mut count = 1;
             while count < MAX_LOCKED_ROWS {

@@ -1,0 +1,373 @@
+//! Removes the days that a retention has discarded, and the series that have no day left.
+//!
+//! The number of a series is its position, so series are removed by copying those that are left, a metric at
+//! a time, in small steps. What writers add meanwhile is noted and added to the copy, which then takes
+//! the place of the metric. Readers keep the former series, as they were; a writer that finds them
+//! replaced looks the metric up again.
+
+use std::{ops::Range, sync::PoisonError};
+
+use hashbrown::hash_map::Entry;
+use roaring::RoaringBitmap;
+
+use crate::{
+    SeriesIndex,
+    metric_series::{DAY_SECS, Day, MetricSeries},
+    series_index::SharedMetric,
+};
+
+/// Series that are copied under one lock of their metric.
+const COPIED_SERIES: u32 = 4_096;
+/// A metric is copied when so large a part of its series has no day left.
+const DEAD_PART: u64 = 4;
+/// Rows that are noted at most; with more the copy is given up.
+const MAX_NOTED_ROWS: usize = 1 << 18;
+/// Noted rows that are added while the metric is locked.
+const LAST_ROWS: usize = 1_024;
+
+/// Rows that were added to a metric while it is copied.
+#[derive(Debug)]
+pub(crate) enum NotedRows {
+    /// Number of the series and base time of each.
+    Rows(Vec<(u32, u32)>),
+    /// There were too many.
+    TooMany,
+}
+
+/// The series of a metric that have days left.
+#[derive(Debug)]
+pub struct LiveSeries {
+    metric: Box<[u8]>,
+    former: SharedMetric,
+    copy: MetricSeries,
+}
+
+impl Drop for LiveSeries {
+    fn drop(&mut self) {
+        // It was not installed, or nobody adds to it.
+        self.former.write().unwrap_or_else(PoisonError::into_inner).noted = None;
+    }
+}
+
+impl NotedRows {
+    pub(crate) fn note(&mut self, id: u32, base_secs: u32) {
+        match self {
+            Self::Rows(rows) if rows.len() < MAX_NOTED_ROWS => rows.push((id, base_secs)),
+            _ => *self = Self::TooMany,
+        }
+    }
+}
+
+impl SeriesIndex {
+    /// Removes the UTC days in a range of times, epoch seconds, of which the table has no rows. Their series stay
+    /// until [`Self::copy_live`].
+    pub fn remove_days(&self, secs: Range<u32>) {
+        let (first, end) = (secs.start.div_ceil(DAY_SECS), secs.end / DAY_SECS);
+        if first >= end {
+            return;
+        }
+        for (_, metric) in self.shared_metrics() {
+            let mut series = metric.write().unwrap_or_else(PoisonError::into_inner);
+            let mut later = series.days.split_off(&first);
+            let mut kept = later.split_off(&end);
+            series.days.append(&mut kept);
+        }
+    }
+
+    /// Copies the series of a metric that have days left, if many have none; `None` if not, and if
+    /// `checkpoint`, called between two steps, returned false.
+    #[must_use]
+    pub fn copy_live(
+        &self,
+        metric: &[u8],
+        checkpoint: &mut dyn FnMut() -> bool,
+    ) -> Option<LiveSeries> {
+        let former = self.shared_metric(metric)?;
+        let live_of = |former: &SharedMetric| {
+            let series = former.read().unwrap_or_else(PoisonError::into_inner);
+            (series.live(), series.len())
+        };
+        let (live, len) = live_of(&former);
+        let dead = u64::from(len) - live.len();
+        if dead == 0 || dead * DEAD_PART < u64::from(len) {
+            return None;
+        }
+        let noted = Some(NotedRows::Rows(Vec::new()));
+        former.write().unwrap_or_else(PoisonError::into_inner).noted = noted;
+        // Again: what was added before is in it, and what is added after it is noted.
+        let (live, len) = live_of(&former);
+        let copy = MetricSeries::new(*self.schema());
+        // From here on dropping it ends the notes.
+        let mut found = LiveSeries { metric: metric.into(), former, copy };
+        found.copy_series(&live, len, checkpoint)?;
+        found.add_noted(checkpoint)?;
+        Some(found)
+    }
+
+    /// Puts a copy in the place of its metric. Returns the number of series that are gone; 0 if they stay.
+    /// Series have other numbers then: the index must be written whole.
+    pub fn install(&self, mut live: LiveSeries) -> u64 {
+        let LiveSeries { former, copy, metric } = &mut live;
+        // Nobody who has a lock of a metric waits for this one.
+        let mut metrics = self.metrics.write().unwrap_or_else(PoisonError::into_inner);
+        let Entry::Occupied(mut entry) = metrics.entry(metric.clone()) else { return 0 };
+        let mut series = former.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(NotedRows::Rows(rows)) = series.noted.take() else { return 0 };
+        for (id, base_secs) in rows {
+            copy.add_row(series.tags_of(id), base_secs);
+        }
+        copy.is_irregular |= series.is_irregular;
+        series.is_replaced = true;
+        let removed = series.len().saturating_sub(copy.len());
+        drop(series);
+        if copy.len() == 0 {
+            entry.remove();
+        } else {
+            let copy = std::mem::replace(copy, MetricSeries::new(self.schema));
+            entry.insert(SharedMetric::new(copy.into()));
+        }
+        removed.into()
+    }
+}
+
+impl LiveSeries {
+    fn copy_series(
+        &mut self,
+        live: &RoaringBitmap,
+        len: u32,
+        checkpoint: &mut dyn FnMut() -> bool,
+    ) -> Option<()> {
+        let Self { former, copy, .. } = self;
+        let read = || former.read().unwrap_or_else(PoisonError::into_inner);
+        // New numbers by former ones.
+        let mut numbers = vec![None; len as usize];
+        let mut left = live.iter();
+        loop {
+            let series = read();
+            let mut count = 0;
+            for id in left.by_ref().take(COPIED_SERIES as usize) {
+                if let Some(number) = numbers.get_mut(id as usize) {
+                    *number = Some(copy.add_series(series.tags_of(id)));
+                }
+                count += 1;
+            }
+            drop(series);
+            if count < COPIED_SERIES {
+                break;
+            }
+            checkpoint().then_some(())?;
+        }
+        let days: Vec<u32> = read().days.keys().copied().collect();
+        for number in days {
+            checkpoint().then_some(())?;
+            let (former, hours) = match read().days.get(&number) {
+                Some(day) => (day.series.clone(), day.hours),
+                None => continue,
+            };
+            // Others are noted.
+            let of_copy = |id: u32| numbers.get(id as usize).copied().flatten();
+            let series: RoaringBitmap = former.iter().filter_map(of_copy).collect();
+            copy.days.insert(number, Day { series, hours, ..Day::default() });
+        }
+        Some(())
+    }
+
+    /// Adds what was noted, until few rows are left.
+    fn add_noted(&mut self, checkpoint: &mut dyn FnMut() -> bool) -> Option<()> {
+        let Self { former, copy, .. } = self;
+        loop {
+            checkpoint().then_some(())?;
+            let mut series = former.write().unwrap_or_else(PoisonError::into_inner);
+            let Some(NotedRows::Rows(rows)) = &mut series.noted else { return None };
+            if rows.len() < LAST_ROWS {
+                return Some(());
+            }
+            let rows = std::mem::take(rows);
+            drop(series);
+            for rows in rows.chunks(LAST_ROWS) {
+                let series = former.read().unwrap_or_else(PoisonError::into_inner);
+                for (id, base_secs) in rows {
+                    copy.add_row(series.tags_of(*id), *base_secs);
+                }
+            }
+        }
+    }
+}
+
+impl MetricSeries {
+    /// Series that have rows on any day.
+    fn live(&self) -> RoaringBitmap {
+        let mut live = RoaringBitmap::new();
+        for day in self.days.values() {
+            live |= &day.series;
+        }
+        live
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    };
+
+    use tsd_model::{BaseTime, TableSchema};
+
+    use super::*;
+    use crate::MetricIndex;
+
+    const DAY: u32 = 86_400;
+
+    fn key(metric: u8, base: u32, tag: u16) -> Vec<u8> {
+        let [high, low] = tag.to_be_bytes();
+        [&[0, 0, metric][..], &base.to_be_bytes(), &[0, 0, 1, 0, high, low]].concat()
+    }
+
+    fn add(index: &SeriesIndex, metric: u8, day: u32, tags: Range<u16>) {
+        let keys: Vec<_> = tags.map(|tag| key(metric, day * DAY, tag)).collect();
+        index.add_rows(keys.iter().map(Vec::as_slice));
+    }
+
+    fn reclaim(index: &SeriesIndex, until: u32) -> u64 {
+        index.remove_days(DAY..until);
+        let copies = index.metrics();
+        let copies = copies.iter().filter_map(|uid| index.copy_live(uid, &mut || true));
+        copies.map(|copy| index.install(copy)).sum()
+    }
+
+    /// Tags of the series that are active from a day on, by day.
+    fn active(metric: &MetricIndex) -> Vec<(u32, Vec<Vec<u8>>)> {
+        let (from, to) = (BaseTime::containing(0), BaseTime::containing(u32::MAX));
+        let rows = metric.rows(&metric.matching(&[], false), from, to);
+        let tags = |rows: &crate::DayRows| {
+            let mut all = Vec::new();
+            metric.for_each(&rows.series, |_, tags| all.push(tags.to_vec()));
+            all.sort();
+            (rows.hours[0].as_secs() / DAY, all)
+        };
+        rows.iter().map(tags).collect()
+    }
+
+    #[test]
+    fn series_without_a_day_go_and_readers_keep_theirs() {
+        let index = SeriesIndex::new(TableSchema::opentsdb_default());
+        add(&index, 1, 3, 0..100);
+        add(&index, 1, 4, 50..150);
+        add(&index, 2, 3, 0..10);
+        add(&index, 3, 4, 0..10);
+        let reader = index.metric(&[0, 0, 1]).unwrap();
+        let before = reader.matching(&[], false);
+        assert_eq!(reclaim(&index, 4 * DAY), 60);
+        assert_eq!(index.metrics(), [[0, 0, 1].into(), [0, 0, 3].into()]);
+        assert_eq!((index.size().series, index.count_wrong()), (110, 0));
+        // Those that it has selected are the same series still.
+        let mut tags = Vec::new();
+        reader.for_each(&before, |_, found| tags.push(found.to_vec()));
+        assert_eq!(tags.len(), 150);
+        let metric = index.metric(&[0, 0, 1]).unwrap();
+        let all = active(&metric);
+        assert_eq!(all.len(), 1);
+        assert_eq!(
+            (all[0].0, all[0].1.len(), &all[0].1[0][..]),
+            (4, 100, &[0, 0, 1, 0, 0, 50][..])
+        );
+        // Known again, and written as a whole.
+        add(&index, 1, 5, 0..1);
+        assert_eq!(metric.series_count(), 101);
+        let delta = index.delta(true).unwrap();
+        let loaded = SeriesIndex::new(TableSchema::opentsdb_default());
+        delta.frames.iter().for_each(|frame| loaded.load(frame).unwrap());
+        index.commit(delta);
+        assert!(index.delta(false).is_none());
+        assert_eq!(active(&loaded.metric(&[0, 0, 1]).unwrap()), active(&metric));
+    }
+
+    #[test]
+    fn few_series_without_a_day_stay() {
+        let index = SeriesIndex::new(TableSchema::opentsdb_default());
+        add(&index, 1, 3, 0..10);
+        add(&index, 1, 4, 0..8);
+        assert_eq!(reclaim(&index, 4 * DAY), 0);
+        assert_eq!(index.size().series, 10);
+        assert_eq!(index.count_missing([&key(1, 4 * DAY, 7)[..]]), 0);
+        assert_eq!(index.count_missing([&key(1, 3 * DAY, 7)[..]]), 1);
+    }
+
+    #[test]
+    fn what_is_added_while_a_metric_is_copied_is_in_the_copy() {
+        let index = SeriesIndex::new(TableSchema::opentsdb_default());
+        add(&index, 1, 3, 0..100);
+        add(&index, 1, 4, 0..10);
+        index.remove_days(0..4 * DAY);
+        let mut step = 0;
+        let copy = index.copy_live(&[0, 0, 1], &mut || {
+            step += 1;
+            // A series that is gone otherwise, one that is copied, a new one; another hour.
+            add(&index, 1, 4, 20..20 + step);
+            add(&index, 1, 4 + u32::from(step), 5..6);
+            add(&index, 1, 4, 200..200 + step);
+            index.add_rows([&key(1, 4 * DAY + 7_200, 5)[..]]);
+            true
+        });
+        let last = key(1, 9 * DAY, 99);
+        index.add_rows([&last[..]]);
+        let copy = copy.unwrap();
+        let step = u64::from(step);
+        assert_eq!(index.install(copy), 100 + step - (10 + 2 * step + 1));
+        assert_eq!(index.size().series, 10 + 2 * step + 1);
+        let expected = [last, key(1, 4 * DAY + 7_200, 5), key(1, 5 * DAY, 5), key(1, 4 * DAY, 20)];
+        assert_eq!(index.count_missing(expected.iter().map(Vec::as_slice)), 0);
+        assert_eq!(index.count_wrong(), 0);
+    }
+
+    #[test]
+    fn a_copy_that_is_stopped_or_comes_too_late_changes_nothing() {
+        let index = SeriesIndex::new(TableSchema::opentsdb_default());
+        add(&index, 1, 3, 0..100);
+        index.remove_days(0..4 * DAY);
+        assert!(index.copy_live(&[0, 0, 1], &mut || false).is_none());
+        let copy = index.copy_live(&[0, 0, 1], &mut || true).unwrap();
+        for day in 0..(MAX_NOTED_ROWS as u32).div_ceil(1_000) {
+            add(&index, 1, 10 + day, 0..1_001);
+        }
+        assert_eq!(index.install(copy), 0);
+        assert_eq!(index.size().series, 1_001);
+    }
+
+    #[test]
+    fn no_row_is_lost_beside_writers() {
+        const DAYS: u32 = 2_000;
+        let index = Arc::new(SeriesIndex::new(TableSchema::opentsdb_default()));
+        let written = Arc::new(AtomicU32::new(2));
+        // Each day has other series than the days before.
+        let tags = |day: u32| {
+            let first = (day % 50 * 20) as u16;
+            first..first + 20
+        };
+        let writer = {
+            let (index, written) = (Arc::clone(&index), Arc::clone(&written));
+            std::thread::spawn(move || {
+                for day in 2..DAYS {
+                    add(&index, 1, day, tags(day));
+                    add(&index, 2, day, tags(day));
+                    written.store(day, Ordering::Release);
+                }
+            })
+        };
+        let mut gone = 0;
+        while !writer.is_finished() {
+            gone += reclaim(&index, (written.load(Ordering::Acquire) - 1) * DAY);
+        }
+        writer.join().unwrap();
+        gone += reclaim(&index, (DAYS - 2) * DAY);
+        for (metric, day) in [(1, DAYS - 2), (1, DAYS - 1), (2, DAYS - 2), (2, DAYS - 1)] {
+            let keys: Vec<_> = tags(day).map(|tag| key(metric, day * DAY, tag)).collect();
+            assert_eq!(index.count_missing(keys.iter().map(Vec::as_slice)), 0, "{metric} {day}");
+        }
+        assert!(gone > 0);
+        assert_eq!((index.size().series, index.count_wrong()), (80, 0));
+    }
+}
