@@ -65,6 +65,10 @@ pub fn describe_metrics() {
             "tsd_parts_series_index_built_rows_total",
             "Rows added by builds of the series index: it was missing or damaged.",
         ),
+        (
+            "tsd_parts_series_index_reclaimed_series_total",
+            "Series removed from the series index because retention has dropped all of their rows.",
+        ),
     ] {
         describe_counter!(name, text);
     }

@@ -14,6 +14,7 @@
 
 use std::{
     io,
+    ops::Range,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicI64, Ordering},
@@ -23,20 +24,22 @@ use std::{
 };
 
 use tsd_storage::{
-    ClockMs, FlushRow, FlushRows, HealthImpact, HealthProblem, PinnedFile, Retention, StorageError,
-    StoreDir, StorePart, first_base, spawn_critical,
+    ClockMs, FlushRow, FlushRows, HealthImpact, HealthProblem, PinnedFile, RepairAction, Retention,
+    StorageError, StoreDir, StorePart, VerifyFinding, VerifyRun, first_base, spawn_critical,
 };
 
 use crate::{
     layout::PartLayout,
     merger::error_text,
-    series::{seal, unseal},
+    series::{TableSeries, seal, unseal},
     store::PartStore,
 };
 
 const FILE: &str = "retention";
 const NEW_FILE: &str = "retention.new";
 const VERSION_LINE: &str = "saltern retention 1";
+const DAMAGED: &str = "its checksum is wrong";
+const LOST_RECORD: &str = "a start without it reads what was expired of the oldest span, if the retention was made longer";
 /// Most that now is ahead of the seen time, seconds.
 const MAX_BOUND_SECS: u64 = 86_400;
 /// Part of the shortest retention that now is ahead of the seen time at most.
@@ -51,11 +54,14 @@ const SAVE_SECS: i64 = 600;
 const PAUSE: Duration = Duration::from_secs(5);
 /// Pause between two edits of a manifest.
 const EDIT_PAUSE: Duration = Duration::from_millis(10);
+/// Pause between two steps of removing series from an index.
+const INDEX_PAUSE: Duration = Duration::from_millis(1);
 
 /// A table and the seconds of its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct RetainedTable {
     pub(crate) store: Arc<PartStore>,
+    pub(crate) series: Option<Arc<TableSeries>>,
     pub(crate) row_secs: u32,
 }
 
@@ -71,7 +77,7 @@ pub(crate) struct RetentionKeeper {
     /// How far the clock is ahead, seconds.
     ahead_secs: AtomicI64,
     /// What fails now of each step.
-    failures: Mutex<[Option<String>; 2]>,
+    failures: Mutex<[Option<String>; 3]>,
 }
 
 /// What can fail.
@@ -79,6 +85,7 @@ pub(crate) struct RetentionKeeper {
 enum RetentionStep {
     Record,
     Drop,
+    Reclaim,
 }
 
 /// The time that the store has seen.
@@ -88,6 +95,8 @@ struct Seen {
     ms: Option<i64>,
     /// [`Retention::changes`] when merges were requested.
     changes: u64,
+    /// The floor for which series were removed from the indexes.
+    reclaimed: u32,
     at: Instant,
     saved: Saved,
     was_ahead: bool,
@@ -106,6 +115,35 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn epoch_secs(secs: i64) -> u32 {
     u32::try_from(secs.max(0)).unwrap_or(u32::MAX)
+}
+
+impl RetainedTable {
+    /// Drops the spans that are before a floor. Returns false if it was stopped.
+    fn drop_expired(
+        &self,
+        floor: u32,
+        retention: &Retention,
+        is_stopped: &dyn Fn(Duration) -> bool,
+    ) -> Result<bool, String> {
+        let first_base = first_base(floor, self.row_secs);
+        loop {
+            let dropped =
+                self.store.drop_expired(first_base).map_err(|error| error_text(&error))?;
+            retention.note_dropped(dropped.spans as u64, dropped.bytes);
+            if !dropped.more {
+                return Ok(true);
+            }
+            if is_stopped(EDIT_PAUSE) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The times of which nothing is left after [`Self::drop_expired`]; the first span always stays.
+    fn dropped(&self, floor: u32) -> Range<u32> {
+        let (end, span_secs) = (first_base(floor, self.row_secs), self.store.layout().span_secs());
+        span_secs..end - end % span_secs.max(1)
+    }
 }
 
 impl RetentionKeeper {
@@ -141,6 +179,7 @@ impl RetentionKeeper {
         let seen = Seen {
             ms: seen.map(|secs| secs.saturating_mul(1_000)),
             changes: 0,
+            reclaimed: 0,
             at: Instant::now(),
             saved: Saved { seen: seen.unwrap_or_default(), ..saved },
             was_ahead: false,
@@ -171,6 +210,7 @@ impl RetentionKeeper {
         let Some(shortest) = rules.shortest_secs() else {
             // What may be discarded stays hidden.
             self.ahead_secs.store(0, Ordering::Relaxed);
+            self.retention.note_clock_ahead(0);
             return;
         };
         let mut seen = lock(&self.seen);
@@ -185,6 +225,7 @@ impl RetentionKeeper {
         let latest = seen_secs.saturating_add(bound);
         let ahead = clock_secs.saturating_sub(latest).max(0);
         self.ahead_secs.store(ahead, Ordering::Relaxed);
+        self.retention.note_clock_ahead(ahead);
         let is_ahead = ahead > AHEAD_SECS;
         if is_ahead && !seen.was_ahead {
             tracing::warn!(clock_secs, seen_secs, ahead, "{}", ahead_text(ahead));
@@ -237,31 +278,47 @@ impl RetentionKeeper {
         if floor == 0 {
             return true;
         }
-        for RetainedTable { store, row_secs } in &self.tables {
-            loop {
-                match store.drop_expired(first_base(floor, *row_secs)) {
-                    Ok(dropped) if !dropped.more => break,
-                    Ok(_) if is_stopped(EDIT_PAUSE) => return false,
-                    Ok(_) => {}
-                    Err(error) => {
-                        let text = error_text(&error);
-                        let text = format!("dropping spans of table {}: {text}", store.table());
-                        self.set_failure(RetentionStep::Drop, Some(text));
-                        return true;
-                    }
+        for table in &self.tables {
+            match table.drop_expired(floor, &self.retention, is_stopped) {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(error) => {
+                    let text = format!("dropping spans of table {}: {error}", table.store.table());
+                    self.set_failure(RetentionStep::Drop, Some(text));
+                    return true;
                 }
             }
         }
         self.set_failure(RetentionStep::Drop, None);
-        true
+        self.reclaim(floor, is_stopped)
+    }
+
+    /// Removes from the indexes what was dropped, once for each floor. Returns false if it was stopped.
+    fn reclaim(&self, floor: u32, is_stopped: &dyn Fn(Duration) -> bool) -> bool {
+        if std::mem::replace(&mut lock(&self.seen).reclaimed, floor) == floor {
+            return true;
+        }
+        let mut is_running = true;
+        for table in &self.tables {
+            let Some(series) = &table.series else { continue };
+            let mut checkpoint = || {
+                is_running &= !is_stopped(INDEX_PAUSE);
+                is_running
+            };
+            let done = series.reclaim(table.dropped(floor), &mut checkpoint);
+            let failed = done.err().map(|error| error.to_string());
+            self.set_failure(RetentionStep::Reclaim, failed);
+        }
+        is_running
     }
 
     fn set_failure(&self, step: RetentionStep, text: Option<String>) {
         let mut failures = lock(&self.failures);
-        let [record, dropping] = &mut *failures;
+        let [record, dropping, reclaiming] = &mut *failures;
         let failure = match step {
             RetentionStep::Record => record,
             RetentionStep::Drop => dropping,
+            RetentionStep::Reclaim => reclaiming,
         };
         if let Some(text) = text.as_deref().filter(|text| failure.as_deref() != Some(*text)) {
             tracing::warn!("retention: {text}");
@@ -285,6 +342,27 @@ impl RetentionKeeper {
     pub(crate) fn pinned_record(&self) -> Option<PinnedFile> {
         let saved = lock(&self.seen).saved;
         (saved != Saved::default()).then(|| PinnedFile::rendered(FILE, render(saved).into_bytes()))
+    }
+
+    /// Compares the file with what it must have.
+    pub(crate) fn verify(&self, run: &VerifyRun) -> io::Result<()> {
+        // Nothing is written meanwhile.
+        let seen = lock(&self.seen);
+        let what = match load(&*self.dir)? {
+            Loaded::Missing if seen.saved == Saved::default() => return Ok(()),
+            Loaded::Saved(saved) if saved == seen.saved => return Ok(()),
+            Loaded::Saved(_) => "it was replaced by another one",
+            Loaded::Missing => "the file is missing",
+            Loaded::Damaged => DAMAGED,
+        };
+        let cost = format!("nothing while the daemon runs; {LOST_RECORD}");
+        report(&*self.dir, run, what, cost, Some(RepairAction::RewriteRetention));
+        Ok(())
+    }
+
+    /// Writes the file anew.
+    pub(crate) fn rewrite(&self) -> io::Result<()> {
+        save(&*self.dir, lock(&self.seen).saved)
     }
 
     /// Metrics without labels, as (name, value).
@@ -334,6 +412,25 @@ fn render(Saved { seen, floor }: Saved) -> String {
     let mut text = format!("{VERSION_LINE}\nseen {seen}\nfloor {floor}\n");
     seal(&mut text);
     text
+}
+
+/// Checks the file in a directory that no process has open.
+pub(crate) fn verify_record(dir: &dyn StoreDir, run: &VerifyRun) -> io::Result<()> {
+    if matches!(load(dir)?, Loaded::Damaged) {
+        report(dir, run, DAMAGED, format!("the next start writes it anew; {LOST_RECORD}"), None);
+    }
+    Ok(())
+}
+
+fn report(
+    dir: &dyn StoreDir,
+    run: &VerifyRun,
+    what: &str,
+    cost: String,
+    action: Option<RepairAction>,
+) {
+    let file = dir.path().join(FILE).display().to_string();
+    run.report(VerifyFinding { file, what: what.to_owned(), cost, action });
 }
 
 /// Records it durably, in place of what was there.

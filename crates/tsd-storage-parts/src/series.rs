@@ -28,6 +28,7 @@ use tsd_series_index::{Delta, SeriesIndex};
 use tsd_storage::{StorageError, StoreDir, StoreFile, Table};
 
 pub(crate) mod build;
+mod reclaim;
 
 const VERSION_LINE: &str = "saltern series 1";
 /// Growth of a file, beside its first length, after which it is written anew.
@@ -45,6 +46,8 @@ pub(crate) struct TableSeries {
     load: Duration,
     /// Rows that the build has visited.
     built_rows: AtomicU64,
+    /// Series that were removed because they had no rows left.
+    reclaimed: AtomicU64,
 }
 
 /// Where the index is written.
@@ -54,10 +57,12 @@ struct IndexFile {
     /// Name of the file that names the other one.
     name: String,
     state: FileState,
+    /// True if series have other numbers than in the file, so that nothing can be appended to it.
+    is_renumbered: bool,
 }
 
 /// The contents of the file that names the other one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileState {
     number: u64,
     bytes: u64,
@@ -89,7 +94,7 @@ impl TableSeries {
         let failed = |source| StorageError::io(format!("the series index of {table}"), source);
         let started = Instant::now();
         let name = file_name(table);
-        let mut file = IndexFile { dir, name, state: FileState::default() };
+        let mut file = IndexFile::new(dir, name);
         let mut index = SeriesIndex::new(schema);
         match file.load(&index) {
             Ok(()) => {
@@ -125,6 +130,7 @@ impl TableSeries {
             file: Mutex::new(file),
             load: started.elapsed(),
             built_rows: AtomicU64::new(0),
+            reclaimed: AtomicU64::new(0),
         })
     }
 
@@ -134,8 +140,7 @@ impl TableSeries {
         if !self.index.is_complete() || file.state.number == 0 {
             return Ok(None);
         }
-        let mut again =
-            IndexFile { state: file.state, dir: Arc::clone(&file.dir), name: file.name.clone() };
+        let mut again = IndexFile::new(Arc::clone(&file.dir), file.name.clone());
         let read = again.read(*self.index.schema(), &mut |_| Ok(()));
         let wrong = wrong_file(read.map(|_| ()), &self.table)?;
         Ok(wrong.map(|what| (again.path(), what)))
@@ -149,7 +154,7 @@ impl TableSeries {
         schema: TableSchema,
     ) -> Result<ReadIndex, StorageError> {
         let name = file_name(table);
-        let mut file = IndexFile { dir: Arc::clone(dir), name, state: FileState::default() };
+        let mut file = IndexFile::new(Arc::clone(dir), name);
         let index = SeriesIndex::new(schema);
         let read =
             file.read(schema, &mut |frame| index.load(frame).map_err(|error| error.to_string()));
@@ -184,7 +189,7 @@ impl TableSeries {
             return Ok(());
         }
         let FileState { number, bytes, first_bytes } = file.state;
-        let all = number == 0 || bytes > 2 * first_bytes + MAX_GROWTH_BYTES;
+        let all = number == 0 || file.is_renumbered || bytes > 2 * first_bytes + MAX_GROWTH_BYTES;
         self.write(&mut file, all)
     }
 
@@ -200,10 +205,16 @@ impl TableSeries {
         let failed = |source| {
             StorageError::io(format!("writing the series index of {}", self.table), source)
         };
-        let Some(delta) = self.index.delta(all) else { return Ok(()) };
+        let delta = match self.index.delta(all) {
+            Some(delta) => delta,
+            // All series are gone.
+            None if all && file.is_renumbered => Delta::default(),
+            None => return Ok(()),
+        };
         let schema = *self.index.schema();
         if all { file.replace(&delta, schema) } else { file.append(&delta, schema) }
             .map_err(failed)?;
+        file.is_renumbered &= !all;
         self.index.commit(delta);
         Ok(())
     }
@@ -214,7 +225,7 @@ impl TableSeries {
     }
 
     /// Metrics of the index.
-    pub(crate) fn gauges(&self) -> [(&'static str, f64); 6] {
+    pub(crate) fn gauges(&self) -> [(&'static str, f64); 7] {
         let size = self.index.size();
         [
             ("tsd_parts_series_index_series", size.series as f64),
@@ -225,6 +236,10 @@ impl TableSeries {
             (
                 "tsd_parts_series_index_built_rows_total",
                 self.built_rows.load(Ordering::Relaxed) as f64,
+            ),
+            (
+                "tsd_parts_series_index_reclaimed_series_total",
+                self.reclaimed.load(Ordering::Relaxed) as f64,
             ),
         ]
     }
@@ -249,6 +264,11 @@ fn wrong_file(read: Result<(), Unusable>, table: &Table) -> Result<Option<String
 }
 
 impl IndexFile {
+    const fn new(dir: Arc<dyn StoreDir>, name: String) -> Self {
+        let state = FileState { number: 0, bytes: 0, first_bytes: 0 };
+        Self { dir, name, state, is_renumbered: false }
+    }
+
     /// Path of the file with the index, or of the one that names it.
     fn path(&self) -> String {
         let name = match self.state.number {

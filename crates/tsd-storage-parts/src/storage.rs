@@ -254,7 +254,11 @@ impl DirectBackend for PartTables {
                 let build = Build::start(Arc::clone(&store), Arc::clone(series));
                 builds.push(build.map_err(no_thread)?);
             }
-            retained.push(RetainedTable { store: Arc::clone(&store), row_secs: spec.row_secs });
+            retained.push(RetainedTable {
+                store: Arc::clone(&store),
+                series: series.clone(),
+                row_secs: spec.row_secs,
+            });
             if let Some(retention) = &config.retention {
                 store.set_retention(Arc::clone(retention), spec.row_secs);
             }
@@ -307,7 +311,7 @@ impl DirectBackend for PartTables {
     }
 
     fn verifier(&self) -> Arc<dyn Verifier> {
-        Arc::new(PartVerifier::new(self.tables.clone()))
+        Arc::new(PartVerifier::new(self.tables.clone(), self.keeper.clone()))
     }
 
     fn pin_files(&self) -> Result<PinnedFiles, StorageError> {

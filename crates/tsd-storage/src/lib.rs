@@ -65,7 +65,8 @@ pub use owned_flush_row::{OwnedFlushCell, OwnedFlushRow, flush_cells};
 pub use pooled_scanner::{BatchReader, PooledScanner};
 pub use quarantine::{LossExtent, LostRows, Quarantine, QuarantinedFile};
 pub use retention::{
-    Cutoffs, MetricPattern, RetainedStorage, Retention, RetentionRule, RetentionRules, first_base,
+    Cutoffs, MetricPattern, RetainedStorage, Retention, RetentionRule, RetentionRules,
+    RetentionStatus, first_base,
 };
 pub use series_read::{
     BlockPiece, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner,

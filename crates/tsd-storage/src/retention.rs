@@ -13,7 +13,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -52,6 +52,29 @@ pub struct Cutoffs {
     metrics: Arc<RwLock<KnownMetrics>>,
 }
 
+/// What a retention keeps, and what it has dropped since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetentionStatus {
+    /// The time that it takes for now, epoch seconds.
+    pub now_secs: u32,
+    /// Retention of metrics without a rule, seconds; `None` for ever.
+    pub default_secs: Option<u64>,
+    /// Rules by metric.
+    pub rules: usize,
+    /// Nothing before it is kept, whatever its metric, epoch seconds.
+    pub oldest_cutoff: u32,
+    /// Everything from it on is kept, whatever its metric, epoch seconds.
+    pub newest_cutoff: u32,
+    /// How far the clock is ahead of now, seconds.
+    pub clock_ahead_secs: i64,
+    /// Spans that were dropped.
+    pub dropped_spans: u64,
+    /// Size of their sections, bytes.
+    pub dropped_bytes: u64,
+    /// Puts that were refused.
+    pub refused_puts: u64,
+}
+
 /// The retention of a store.
 #[derive(Debug)]
 pub struct Retention {
@@ -68,6 +91,9 @@ pub struct Retention {
     changes: AtomicU64,
     refused: AtomicU64,
     asks_for_names: AtomicBool,
+    clock_ahead_secs: AtomicI64,
+    dropped_spans: AtomicU64,
+    dropped_bytes: AtomicU64,
     /// Why rules that were given do not apply.
     rules_problem: Mutex<Option<String>>,
 }
@@ -191,6 +217,9 @@ impl Retention {
             changes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             asks_for_names: AtomicBool::new(has_rules),
+            clock_ahead_secs: AtomicI64::new(0),
+            dropped_spans: AtomicU64::new(0),
+            dropped_bytes: AtomicU64::new(0),
             rules_problem: Mutex::default(),
         }
     }
@@ -367,6 +396,40 @@ impl Retention {
     #[must_use]
     pub fn rules_problem(&self) -> Option<String> {
         self.rules_problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes how far the clock is ahead of what is taken for now, seconds.
+    pub fn note_clock_ahead(&self, secs: i64) {
+        self.clock_ahead_secs.store(secs, Ordering::Relaxed);
+    }
+
+    /// Counts spans that were dropped, and the bytes of their sections.
+    pub fn note_dropped(&self, spans: u64, bytes: u64) {
+        self.dropped_spans.fetch_add(spans, Ordering::Relaxed);
+        self.dropped_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What is kept, and what was dropped; `None` if everything is kept, and was.
+    #[must_use]
+    pub fn status(&self) -> Option<RetentionStatus> {
+        let (now_secs, rules) = {
+            let state = self.state();
+            (state.now_secs, state.rules.clone())
+        };
+        let cutoffs = self.cutoffs();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let is_used = rules.shortest_secs().is_some() || cutoffs.newest() > 0;
+        is_used.then(|| RetentionStatus {
+            now_secs,
+            default_secs: rules.default_secs,
+            rules: rules.rules.len(),
+            oldest_cutoff: cutoffs.oldest(),
+            newest_cutoff: cutoffs.newest(),
+            clock_ahead_secs: self.clock_ahead_secs.load(Ordering::Relaxed),
+            dropped_spans: count(&self.dropped_spans),
+            dropped_bytes: count(&self.dropped_bytes),
+            refused_puts: self.refused(),
+        })
     }
 
     /// Refused puts.

@@ -100,6 +100,8 @@ pub enum RepairAction {
         /// What is damaged.
         what: String,
     },
+    /// What the open store has recorded of its retention is written anew.
+    RewriteRetention,
     /// The file is left as it is now, and restored or quarantined by the next start of the store.
     Reopen,
 }
@@ -117,6 +119,7 @@ impl fmt::Display for RepairAction {
             Self::RewriteManifest { .. } => f.write_str("write the manifest and its copy anew"),
             Self::RebuildManifest { .. } => f.write_str("make the manifest from the part files"),
             Self::RebuildIndex { .. } => f.write_str("build the series index again"),
+            Self::RewriteRetention => f.write_str("write it anew"),
             Self::Reopen => f.write_str("open the store, which restores it"),
         }
     }

@@ -1,22 +1,23 @@
 //! Retention: what is expired is dropped, nothing else, whatever the clock does and wherever it stops.
 
+mod power_cuts;
+
 use std::{cell::Cell, sync::Arc, time::Duration};
 
 use tsd_model::{Family, TableSchema};
 use tsd_storage::{
-    DiskSpace, FaultyDisk, HealthImpact, MetricPattern, Retention, RetentionRule, RetentionRules,
-    StoreDir, StorePart, Table, TestRng,
+    DiskSpace, FaultyDisk, HealthImpact, MetricPattern, RepairAction, Retention, RetentionRule,
+    RetentionRules, StoreDir, StorePart, Table, Verifier, VerifyRun,
 };
 
 use super::{
-    model::{expected_rows, live_files, read_rows},
-    scenario::{
-        Model, PlainCell, TestRow, TestRows, apply, config, key, layout, part_files, try_open,
-    },
+    model::{live_files, read_rows},
+    scenario::{TestRow, TestRows, config, key, layout, part_files, try_open},
 };
 use crate::{
     PartError, PartStore, SeriesSelection,
-    retention::{LiveRows, RetainedTable, RetentionKeeper},
+    retention::{LiveRows, RetainedTable, RetentionKeeper, verify_record},
+    verify::PartVerifier,
 };
 
 const BASE: u32 = 1_356_998_400;
@@ -46,7 +47,7 @@ fn keeper_of(
     store: &Arc<PartStore>,
     retention: &Arc<Retention>,
 ) -> Result<RetentionKeeper, tsd_storage::StorageError> {
-    let table = RetainedTable { store: Arc::clone(store), row_secs: HOUR };
+    let table = RetainedTable { store: Arc::clone(store), series: None, row_secs: HOUR };
     RetentionKeeper::open(Arc::clone(retention), Arc::new(disk.clone()), clock, vec![table])
 }
 
@@ -241,6 +242,36 @@ fn a_damaged_record_is_replaced_and_the_retention_may_be_removed() {
 }
 
 #[test]
+fn a_damaged_or_missing_record_is_found_and_written_anew() {
+    let disk = FaultyDisk::new(1);
+    let store = Arc::new(try_open(&disk).unwrap());
+    let findings = |verify: &dyn Fn(&VerifyRun)| {
+        let run = VerifyRun::new(false);
+        verify(&run);
+        run.findings().into_iter().map(|finding| (finding.what, finding.action)).collect::<Vec<_>>()
+    };
+    let closed = || findings(&|run| verify_record(&disk, run).unwrap());
+    assert_eq!(closed(), [], "nothing is recorded");
+    set_clock(i64::from(BASE + 10 * DAY));
+    store.flush(&mut TestRows::new(&days(10))).unwrap();
+    let keeper = Arc::new(keeper_of(&disk, &store, &retention(3)).unwrap());
+    let verifier = PartVerifier::new(std::collections::BTreeMap::new(), Some(Arc::clone(&keeper)));
+    let open = || findings(&|run| verifier.verify(run).unwrap());
+    let written = disk.read("retention", 0, 100).unwrap();
+    assert_eq!((open(), closed()), (vec![], vec![]));
+    let wrong = "its checksum is wrong".to_owned();
+    disk.flip("retention", 30, 1);
+    assert_eq!(closed(), [(wrong.clone(), None)]);
+    assert_eq!(open(), [(wrong, Some(RepairAction::RewriteRetention))]);
+    verifier.repair(&RepairAction::RewriteRetention).unwrap();
+    assert_eq!(open(), []);
+    disk.remove("retention").unwrap();
+    assert_eq!(open().len(), 1);
+    verifier.repair(&RepairAction::RewriteRetention).unwrap();
+    assert_eq!(disk.read("retention", 0, 100).unwrap(), written);
+}
+
+#[test]
 fn quarantined_spans_leave_quarantine_when_they_expire() {
     let disk = FaultyDisk::new(1);
     let store = try_open(&disk).unwrap();
@@ -396,151 +427,6 @@ fn merges_remove_the_series_of_metrics_with_a_shorter_retention() {
     };
     assert!(store.quarantine(&damage).unwrap());
     assert_eq!(merge_steps(&store), 0);
-}
-
-fn random_rows(rng: &mut TestRng) -> Vec<TestRow> {
-    let mut rows = std::collections::BTreeMap::new();
-    for _ in 0..=rng.below(5) {
-        let base = BASE + rng.below(8 * 24) as u32 * HOUR;
-        let base = if rng.chance(50) { base - base % DAY } else { base };
-        let key = key_of(1 + rng.below(2) as u8, rng.below(2) as u8, base);
-        let cells: Vec<PlainCell> = (0..rng.below(3) as u8)
-            .map(|i| (Family::T, vec![0, i << 4], vec![rng.below(100) as u8], 1))
-            .collect();
-        let row =
-            TestRow { key: key.clone(), delete_row: rng.chance(25), deletes: Vec::new(), cells };
-        if row.delete_row || !row.cells.is_empty() {
-            rows.insert(key, row);
-        }
-    }
-    rows.into_values().collect()
-}
-
-/// Rows that are not expired.
-type LiveModel = std::collections::BTreeMap<Vec<u8>, Vec<PlainCell>>;
-
-/// `removed_before` is the newest cut-off that merges have had for the short metric: after a restart the
-/// seen time may be some minutes less.
-fn live(mut rows: LiveModel, retention: &Retention, removed_before: u32) -> LiveModel {
-    let cutoffs = retention.cutoffs();
-    let is_removed = |key: &[u8]| key[2] == 2 && key[3..7] < removed_before.to_be_bytes()[..];
-    rows.retain(|key, _| !retention.is_expired(&cutoffs, HOUR, key) && !is_removed(key));
-    rows
-}
-
-/// Power cuts and kills under flushes, merges and drops. After each, with a retention that hides nothing
-/// but what may have been discarded, reads equal the model: nothing older comes back, by half or whole.
-fn run(seed: u64) {
-    let mut rng = TestRng::new(seed);
-    let mut disk = FaultyDisk::new(seed);
-    let mut model = Model::new();
-    let mut now = i64::from(BASE + DAY);
-    let mut removed_before = 0;
-    for _ in 0..4 {
-        let has_faults = rng.chance(80);
-        if has_faults {
-            disk.cut_power_after(1 + rng.below(120));
-        }
-        if has_faults && rng.chance(30) {
-            disk.set_sync_failures(10);
-        }
-        let mut in_doubt: Vec<Vec<TestRow>> = Vec::new();
-        set_clock(now);
-        let retention = retention_by_metric(Some(1 + rng.below(3)));
-        let opened = try_open(&disk).map(Arc::new);
-        if let Ok(store) = &opened
-            && let Ok(keeper) = keeper_of(&disk, store, &retention)
-        {
-            store.set_retention(Arc::clone(&retention), HOUR);
-            for _ in 0..30 {
-                match rng.below(8) {
-                    0..4 => {
-                        let rows = random_rows(&mut rng);
-                        let before = store.manifest_bytes();
-                        let flushed = flush(store, &retention, &rows);
-                        if store.manifest_bytes() > before {
-                            in_doubt.clear();
-                        }
-                        match flushed {
-                            Ok(()) => apply(&mut model, &rows),
-                            Err(_) => in_doubt.push(rows),
-                        }
-                    }
-                    4 => {
-                        let before = store.manifest_bytes();
-                        let _ = if rng.chance(50) {
-                            store.merge_all(0)
-                        } else {
-                            store.merge_step(&mut || Ok(())).map(|_| ())
-                        };
-                        if store.manifest_bytes() > before {
-                            in_doubt.clear();
-                        }
-                    }
-                    5 => {
-                        let secs = rng.below(u64::from(DAY)) as i64;
-                        now += secs;
-                        set_clock(now);
-                        keeper.look_after(Duration::from_secs(secs as u64));
-                    }
-                    _ => {
-                        let before = store.manifest_bytes();
-                        let stops = rng.chance(20);
-                        keeper.apply(&|_| stops);
-                        if store.manifest_bytes() > before {
-                            in_doubt.clear();
-                        }
-                    }
-                }
-                let cutoff = retention.cutoffs().of_metric(&[0, 0, 2]);
-                removed_before = removed_before.max(cutoff);
-                if !has_faults {
-                    let rows = read_rows(store, &SeriesSelection::All);
-                    let rows = live(rows, &retention, removed_before);
-                    let expected = live(expected_rows(&model), &retention, removed_before);
-                    assert_eq!(rows, expected, "seed {seed}");
-                }
-            }
-        }
-        drop(opened);
-        disk = if rng.chance(70) { disk.after_power_cut() } else { disk.after_kill() };
-        let store = Arc::new(try_open(&disk).unwrap());
-        let longest = retention_by_metric(Some(10_000));
-        let keeper = keeper_of(&disk, &store, &longest).unwrap();
-        let live = |rows| live(rows, &longest, removed_before);
-        let rows = live(read_rows(&store, &SeriesSelection::All));
-        if rows != live(expected_rows(&model)) {
-            let found = in_doubt.iter().any(|rows_in_doubt| {
-                let mut with = model.clone();
-                apply(&mut with, rows_in_doubt);
-                let equal = rows == live(expected_rows(&with));
-                if equal {
-                    model = with;
-                }
-                equal
-            });
-            assert!(found, "seed {seed}: {rows:?}\n{:?}", live(expected_rows(&model)));
-        }
-        let mut files = part_files(&disk);
-        files.retain(|name| !name.starts_with("retention"));
-        assert_eq!(files, live_files(&store), "seed {seed}");
-        drop((keeper, store));
-    }
-}
-
-/// `CRASH_SEEDS=first+count` runs others.
-#[test]
-fn what_was_discarded_stays_hidden_wherever_it_stops() {
-    let (first, count) = match std::env::var("CRASH_SEEDS") {
-        Ok(text) => {
-            let (first, count) = text.split_once('+').unwrap();
-            (first.parse().unwrap(), count.parse().unwrap())
-        }
-        Err(_) => (0, 300),
-    };
-    for seed in first..first + count {
-        run(seed);
-    }
 }
 
 #[test]

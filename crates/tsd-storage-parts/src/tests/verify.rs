@@ -59,7 +59,7 @@ fn verify_closed(disk: &FaultyDisk) -> Vec<VerifyFinding> {
 fn verifier(store: PartStore) -> (Arc<PartStore>, PartVerifier) {
     let store = Arc::new(store);
     let table = Arc::new(PartTable::new(Arc::clone(&store), None));
-    (store, PartVerifier::new(BTreeMap::from([(Table::new("tsdb"), table)])))
+    (store, PartVerifier::new(BTreeMap::from([(Table::new("tsdb"), table)]), None))
 }
 
 fn verify_open(verifier: &PartVerifier) -> Vec<VerifyFinding> {

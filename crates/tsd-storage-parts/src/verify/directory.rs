@@ -11,6 +11,7 @@ use crate::{
     layout::PartLayout,
     manifest::read_copies,
     resources::PartResources,
+    retention::verify_record,
     series::TableSeries,
     storage::{SERIES_DIRECTORY, TABLE_PREFIX},
 };
@@ -47,6 +48,8 @@ pub fn verify_directory(
         names.extend(entry.map_err(failed)?.file_name().into_string().ok());
     }
     names.sort();
+    let root = DiskDir::unlocked(path).map_err(failed)?;
+    verify_record(&root, run).map_err(failed)?;
     let mut tables = Vec::new();
     for name in names {
         let Some(table) = name.strip_prefix(TABLE_PREFIX) else { continue };

@@ -5,17 +5,21 @@ use std::{collections::BTreeMap, sync::Arc};
 use tsd_storage::{RepairAction, StorageError, Table, Verifier, VerifyRun};
 
 use super::{TableCheck, planned_bytes};
-use crate::{storage::PartTable, store::PartStore};
+use crate::{retention::RetentionKeeper, storage::PartTable, store::PartStore};
 
 /// Verifies all tables.
 #[derive(Debug)]
 pub(crate) struct PartVerifier {
     tables: BTreeMap<Table, Arc<PartTable>>,
+    retention: Option<Arc<RetentionKeeper>>,
 }
 
 impl PartVerifier {
-    pub(crate) const fn new(tables: BTreeMap<Table, Arc<PartTable>>) -> Self {
-        Self { tables }
+    pub(crate) const fn new(
+        tables: BTreeMap<Table, Arc<PartTable>>,
+        retention: Option<Arc<RetentionKeeper>>,
+    ) -> Self {
+        Self { tables, retention }
     }
 
     fn store(&self, table: &Table) -> Result<&Arc<PartStore>, StorageError> {
@@ -66,6 +70,11 @@ impl Verifier for PartVerifier {
         for table in self.tables.values() {
             run.plan(planned_bytes(&table.store().manifest_state()));
         }
+        if let Some(retention) = &self.retention {
+            let failed =
+                |source| StorageError::io("reading what is recorded of the retention", source);
+            retention.verify(run).map_err(failed)?;
+        }
         self.tables.values().try_for_each(|table| Self::check(table, run))
     }
 
@@ -92,6 +101,12 @@ impl Verifier for PartVerifier {
                     && let Some(series) = table.series()
                 {
                     crate::series::build::rebuild(table.store(), series)?;
+                }
+            }
+            RepairAction::RewriteRetention => {
+                if let Some(retention) = &self.retention {
+                    let failed = |source| StorageError::io("recording the retention", source);
+                    retention.rewrite().map_err(failed)?;
                 }
             }
             _ => {}
