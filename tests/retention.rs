@@ -137,6 +137,15 @@ fn expired_points_are_hidden_refused_and_dropped() {
     assert!(metric(address, "tsd_parts_retention_cutoff_timestamp_seconds") > 0.0);
     assert_eq!(times(address, "GET", "m"), left);
     assert_eq!(problems(address), Vec::<Value>::new());
+    let status = json(address, "GET", "/api/status", None);
+    let number = |name: &str| status["retention"][name].as_u64().expect("a number");
+    assert_eq!(
+        number("oldestCutoff"),
+        metric(address, "tsd_parts_retention_cutoff_timestamp_seconds") as u64
+    );
+    assert_eq!((number("defaultSeconds"), number("rules")), (5 * DAY, 0));
+    assert!(number("droppedSpans") >= 3 && number("droppedBytes") > 0, "{status}");
+    assert!(number("refusedPuts") >= 3 && number("now").abs_diff(now_secs()) < DAY, "{status}");
     assert!(running.terminate().success());
 
     // Without a retention nothing comes back, and old points are accepted after the floor only.

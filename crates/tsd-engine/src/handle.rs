@@ -8,7 +8,7 @@ use std::{
 use futures_util::future::join_all;
 use tsd_model::{UidKind, encode_latin1_lossy};
 use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query};
-use tsd_storage::{Storage, StorageError};
+use tsd_storage::{RetentionStatus, Storage, StorageError};
 
 use crate::{
     actor::ActorRef,
@@ -215,6 +215,12 @@ impl EngineHandle {
     #[must_use]
     pub fn health(&self) -> Vec<Problem> {
         health::problems(&self.shared)
+    }
+
+    /// What the retention of the store keeps and has dropped; `None` if it keeps everything.
+    #[must_use]
+    pub fn retention(&self) -> Option<RetentionStatus> {
+        self.shared.config.retention.as_ref()?.status()
     }
 
     /// The UIDs of each kind of name, as last seen; empty until the first.

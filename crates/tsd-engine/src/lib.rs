@@ -63,8 +63,8 @@ pub use series_lookup::{Lookup, LookupResult, LookupSeries};
 pub use stats::{ClientStats, RegionClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
 pub use tsd_storage::{
-    HealthImpact, LogLimit, SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest,
-    StorePart,
+    HealthImpact, LogLimit, RetentionStatus, SnapshotError, SnapshotProgress, SnapshotReport,
+    SnapshotRequest, StorePart,
 };
 pub use verification::{
     RepairOutcome, Verification, VerificationError, VerificationFinding, VerificationStage,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
-use tsd_engine::HealthImpact;
+use tsd_engine::{HealthImpact, RetentionStatus};
 use tsd_protocol::{ApiError, BuildInfo};
 
 use super::{process_stats, query_list};
@@ -94,10 +94,27 @@ pub(super) async fn legacy_stats(request: &HttpRequest<'_>) -> HttpResponse {
 pub(super) async fn status(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET])?;
     let report = request.state.health().await;
-    Ok(json_response(&json!({
-        "status": report.state().as_str(),
-        "problems": problems(&report),
-    })))
+    let mut status = Map::new();
+    status.insert("status".to_owned(), report.state().as_str().into());
+    status.insert("problems".to_owned(), problems(&report).into());
+    if let Some(kept) = request.state.engine.retention() {
+        status.insert("retention".to_owned(), retention_status(&kept));
+    }
+    Ok(json_response(&Value::Object(status)))
+}
+
+fn retention_status(kept: &RetentionStatus) -> Value {
+    json!({
+        "now": kept.now_secs,
+        "defaultSeconds": kept.default_secs,
+        "rules": kept.rules,
+        "oldestCutoff": kept.oldest_cutoff,
+        "newestCutoff": kept.newest_cutoff,
+        "clockAheadSeconds": kept.clock_ahead_secs,
+        "droppedSpans": kept.dropped_spans,
+        "droppedBytes": kept.dropped_bytes,
+        "refusedPuts": kept.refused_puts,
+    })
 }
 
 fn problems(report: &HealthReport) -> Vec<Value> {
