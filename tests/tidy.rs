@@ -1,4 +1,4 @@
-//! Rules of the repository that a compiler does not check: edges between crates, names and words,
+//! Rules of the repository that a compiler does not check: edges between crates and between stages of a query, names and words,
 //! links, licences.
 
 mod crates;
@@ -6,3 +6,4 @@ mod licences;
 mod links;
 mod names;
 mod sources;
+mod stages;

@@ -19,7 +19,7 @@ use std::{
 };
 
 use actix::{
-    ActorFutureExt, Addr, Arbiter, ArbiterHandle, AsyncContext, Context, Handler,
+    ActorFutureExt, Addr, Arbiter, ArbiterHandle, AsyncContext, Context, Handler, Recipient,
     dev::channel::channel, fut::wrap_future,
 };
 use futures_util::FutureExt;
@@ -46,9 +46,9 @@ pub(crate) struct ActorContext<'a, A: Actor> {
     incarnation: u64,
 }
 
-/// Address of an actor. Cheap to clone; usable from any thread.
-pub(crate) struct ActorRef<A: Actor> {
-    addr: Addr<Supervised<A>>,
+/// Address of an actor that handles messages `M`. Cheap to clone; usable from any thread.
+pub(crate) struct ActorRef<M: Send + 'static> {
+    recipient: Recipient<Envelope<M>>,
     stats: Arc<ActorStats>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn spawn<A: Actor>(
     name: &'static str,
     mailbox: usize,
     make: impl Fn() -> A + Send + 'static,
-) -> ActorRef<A> {
+) -> ActorRef<A::Message> {
     let stats = Arc::new(ActorStats::new(name));
     let host_stats = Arc::clone(&stats);
     // Created with its final capacity: actix would otherwise grow it only when the thread runs, and
@@ -129,14 +129,14 @@ pub(crate) fn spawn<A: Actor>(
             Supervised { actor: make(), make: Box::new(make), incarnation: 0, stats: host_stats };
         actix::spawn(Context::with_receiver(messages).into_future(host));
     });
-    ActorRef { addr: Addr::new(sender), stats }
+    ActorRef { recipient: Addr::new(sender).recipient(), stats }
 }
 
-impl<A: Actor> ActorRef<A> {
+impl<M: Send + 'static> ActorRef<M> {
     /// Sends a message without waiting.
-    pub(crate) fn try_send(&self, message: A::Message) -> Result<(), SendError<A::Message>> {
+    pub(crate) fn try_send(&self, message: M) -> Result<(), SendError<M>> {
         self.stats.mailbox_len.fetch_add(1, Ordering::Relaxed);
-        self.addr.try_send(Envelope(message)).map_err(|error| {
+        self.recipient.try_send(Envelope(message)).map_err(|error| {
             self.stats.mailbox_len.fetch_sub(1, Ordering::Relaxed);
             match error {
                 actix::prelude::SendError::Full(Envelope(message)) => {
@@ -149,10 +149,7 @@ impl<A: Actor> ActorRef<A> {
     }
 
     /// Sends a message that carries a [`Reply`] and waits for the response.
-    pub(crate) async fn ask<T>(
-        &self,
-        message: impl FnOnce(Reply<T>) -> A::Message,
-    ) -> Result<T, AskError> {
+    pub(crate) async fn ask<T>(&self, message: impl FnOnce(Reply<T>) -> M) -> Result<T, AskError> {
         let (reply, response) = oneshot::channel();
         match self.try_send(message(reply)) {
             Ok(()) => response.await.map_err(|_| AskError::Failed),
@@ -177,13 +174,13 @@ impl<A: Actor> ActorRef<A> {
     }
 }
 
-impl<A: Actor> Clone for ActorRef<A> {
+impl<M: Send + 'static> Clone for ActorRef<M> {
     fn clone(&self) -> Self {
-        Self { addr: self.addr.clone(), stats: Arc::clone(&self.stats) }
+        Self { recipient: self.recipient.clone(), stats: Arc::clone(&self.stats) }
     }
 }
 
-impl<A: Actor> fmt::Debug for ActorRef<A> {
+impl<M: Send + 'static> fmt::Debug for ActorRef<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ActorRef").field("stats", &self.stats).finish_non_exhaustive()
     }
@@ -356,7 +353,7 @@ mod tests {
     /// An adder on its own thread, used from the test's runtime.
     async fn with_adder<F: Future<Output = ()>>(
         mailbox: usize,
-        test: impl FnOnce(ActorRef<Adder>) -> F,
+        test: impl FnOnce(ActorRef<AdderMessage>) -> F,
     ) {
         let (to_test, from_system) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();

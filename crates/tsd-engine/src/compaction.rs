@@ -127,7 +127,7 @@ impl RowCompactor {
     /// Reports rows to a compactor. If its mailbox is full they are dropped and stay fragmented
     /// until a query reads them.
     pub(crate) fn notify(
-        compactor: &ActorRef<Self>,
+        compactor: &ActorRef<CompactionMessage>,
         stats: &CompactionStats,
         message: CompactionMessage,
     ) {

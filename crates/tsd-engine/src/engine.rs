@@ -22,12 +22,13 @@ use crate::{
     annotations::Annotations,
     byte_budget::ByteBudget,
     compaction::{
-        CompactionPace, CompactionStats, CompactorSettings, QueueTotals, RowCompactor, RowRules,
+        CompactionMessage, CompactionPace, CompactionStats, CompactorSettings, QueueTotals,
+        RowCompactor, RowRules,
     },
     config::{EngineConfig, Rollups},
     handle::{EngineHandle, EngineShared},
     ingest::{IngestShared, NameRules, WriteTargets},
-    meta_tracking::{MetaTracker, MetaTracking, TrackerSettings},
+    meta_tracking::{MetaTracker, MetaTracking, TrackerMessage, TrackerSettings},
     metrics::{WriteMetrics, describe_metrics},
     query::{QueryEngine, QueryRunner, Scheduler},
     series_cache::SeriesCache,
@@ -319,7 +320,7 @@ impl Builder<'_> {
     }
 
     /// The actor that writes series meta data, if tracking is enabled.
-    fn tracker(&self) -> Option<ActorRef<MetaTracker>> {
+    fn tracker(&self) -> Option<ActorRef<TrackerMessage>> {
         let settings = TrackerSettings {
             storage: Arc::clone(self.storage),
             table: self.config.tables.meta.clone(),
@@ -340,7 +341,7 @@ impl Builder<'_> {
         rounds: &[Arc<AtomicU32>],
         totals: &Arc<QueueTotals>,
         stats: &Arc<CompactionStats>,
-    ) -> Vec<ActorRef<RowCompactor>> {
+    ) -> Vec<ActorRef<CompactionMessage>> {
         let config = &self.config.compaction;
         if !config.enabled {
             return Vec::new();
@@ -382,7 +383,7 @@ impl Builder<'_> {
         count: usize,
         targets: &WriteTargets,
         hold: &Arc<WriteHold>,
-        compactors: &[ActorRef<RowCompactor>],
+        compactors: &[ActorRef<CompactionMessage>],
         compaction_stats: &Arc<CompactionStats>,
     ) -> Vec<WriteShard> {
         let config = &self.config.ingest;
@@ -415,7 +416,7 @@ impl Builder<'_> {
         &self,
         pool: &QueryPool,
         uids: &UidAdmin,
-        compactors: &[ActorRef<RowCompactor>],
+        compactors: &[ActorRef<CompactionMessage>],
         compaction_stats: &Arc<CompactionStats>,
         annotations: &Annotations,
     ) -> QueryRunner {

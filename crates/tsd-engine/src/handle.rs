@@ -13,7 +13,7 @@ use tsd_storage::{RetentionStatus, Storage, StorageError};
 use crate::{
     actor::ActorRef,
     annotations::Annotations,
-    compaction::{CompactionMessage, CompactionStats, QueueTotals, RowCompactor},
+    compaction::{CompactionMessage, CompactionStats, QueueTotals},
     config::EngineConfig,
     engine::StopSignal,
     health::{self, Problem, UidSpace},
@@ -47,7 +47,7 @@ pub(crate) struct EngineShared {
     pub(crate) annotations: Annotations,
     pub(crate) uid_stats: Arc<AssignerStats>,
     pub(crate) queries: QueryRunner,
-    pub(crate) compactors: Vec<ActorRef<RowCompactor>>,
+    pub(crate) compactors: Vec<ActorRef<CompactionMessage>>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) queue_totals: Arc<QueueTotals>,
     pub(crate) stop: StopSignal,

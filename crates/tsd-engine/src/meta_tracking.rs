@@ -101,7 +101,7 @@ impl MetaTracker {
 
     /// Notifies the tracker of series. If its mailbox is full they are dropped and counted.
     pub(crate) fn series_seen(
-        tracker: &ActorRef<Self>,
+        tracker: &ActorRef<TrackerMessage>,
         dropped: &metrics::Counter,
         seen: TrackedSeries,
     ) {

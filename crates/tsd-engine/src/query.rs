@@ -1,56 +1,56 @@
-//! The read path: names to UIDs, a plan, one scan per salt bucket, groups.
+//! The read path: names to UIDs, a plan, one scan per salt bucket, groups, names.
 //!
-//! The runner limits the number of queries, and starts an actor for each ([`query_actor`]). The actor
-//! coordinates: it waits for admission, fans out the scans, counts them down, and keeps the deadline.
-//! Rows and columns are worked on by tasks on the query threads, which the scheduler shares in time
-//! slices, so that decoding and arithmetic use all cores and do not delay writes. An early end (a
-//! failed scan, a limit, the deadline, a client that disconnects) stops the actor, and with it every task
-//! and every open scan; there is no partial result.
+//! A query walks through these modules:
+//!
+//! 1. **run**: the runner limits the number of queries and starts an actor for each
+//!    ([`run::query_actor`]). The actor coordinates: it waits for admission, starts the work, fans out the
+//!    scans, counts them down, and keeps the deadline. It computes nothing. Rows and columns are worked on
+//!    by tasks on the query threads, which the scheduler shares in time slices, so that decoding and
+//!    arithmetic use all cores and do not delay writes. All that limits a query is in its
+//!    [`run::context::QueryContext`]: deadline, cancellation, memory, time slices.
+//! 2. [`execution`] takes each sub query through the stages; [`sub_query`] does so for one.
+//! 3. **plan**: names to UIDs, the tables to read, key ranges, the filter that the store checks, and
+//!    whether rows are scanned, fetched by key, or read by series ([`plan::row_access`]).
+//! 4. **read**: the plan is divided into scans ([`read::fan_out`]); each builds the series of its rows
+//!    ([`read::scan`]); the series of all scans are merged and finished ([`read::series_merge`]).
+//! 5. **aggregate**: series to groups, groups to results, with their annotations
+//!    ([`aggregate::groups`]).
+//! 6. **render**: UIDs to names, and the result as callers see it. Formats are the HTTP layer's.
+//!
+//! A stage uses the stages before it, `run`, and what all share ([`engine`], [`failure`], [`stats`]); its
+//! result has what it took. An early end (a failed scan, a limit, the deadline, a client that
+//! disconnects) stops the actor, and with it every task and every open scan; there is no partial result.
 
-mod aggregation;
-mod annotations;
-mod cancellation;
-mod conflict;
-mod context;
+mod aggregate;
 mod delete;
 mod engine;
+mod execution;
 mod explain;
 mod expressions;
-mod fan_out;
-mod limit_overrides;
-mod memory_budget;
-mod metrics;
-mod naming;
-mod query_actor;
-mod query_guard;
-mod read_budget;
-mod reads;
-mod registry;
-mod result;
-mod row_content;
-mod row_filter;
-mod row_keys;
-mod row_source;
-mod rows_of_series;
-mod runner;
-mod scan;
-mod scheduler;
-mod series_merge;
-mod series_parts;
-mod series_selection;
+mod failure;
+mod plan;
+mod read;
+mod render;
+mod run;
 mod stats;
+mod sub_query;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use self::{
-    context::QueryContext, engine::QueryEngine, runner::QueryRunner, scheduler::Scheduler,
+    engine::QueryEngine,
+    run::{context::QueryContext, runner::QueryRunner, scheduler::Scheduler},
 };
 pub use self::{
     explain::{ExplainedRange, ExplainedRead, ExplainedSubQuery},
-    limit_overrides::{LimitOverride, LimitOverrideError, LimitOverrides},
-    query_guard::{QueryGuard, QueryTaskLost, QueryThreads},
-    registry::{CompletedQuery, QueryClient, QueryId, QueryList, RunningQuery, RunningStage},
-    result::{GexpResult, QueryControl, QueryFailure, QueryResult, ResultSeries, SubQueryResult},
+    failure::QueryFailure,
+    render::result::{GexpResult, QueryResult, ResultSeries, SubQueryResult},
+    run::{
+        limit_overrides::{LimitOverride, LimitOverrideError, LimitOverrides},
+        query_control::QueryControl,
+        query_guard::{QueryGuard, QueryTaskLost, QueryThreads},
+        query_list::{CompletedQuery, QueryClient, QueryId, QueryList, RunningQuery, RunningStage},
+    },
     stats::{QueryStats, ScannerStats, SubQueryStats},
 };

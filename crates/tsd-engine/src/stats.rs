@@ -11,7 +11,7 @@ use std::{
 use tsd_model::{Uid, UidKind};
 
 use crate::{
-    actor::{Actor, ActorRef},
+    actor::ActorRef,
     handle::EngineShared,
     process_memory::{MemoryPart, ProcessMemory},
 };
@@ -222,9 +222,9 @@ fn set_memory_gauges(memory: &ProcessMemory) {
     }
 }
 
-fn set_actor_gauges<'a, A: Actor>(
+fn set_actor_gauges<'a, M: Send + 'static>(
     name: &'static str,
-    actors: impl IntoIterator<Item = &'a ActorRef<A>>,
+    actors: impl IntoIterator<Item = &'a ActorRef<M>>,
 ) {
     let (mut queued, mut restarts, mut rejected) = (0, 0, 0);
     for actor in actors {

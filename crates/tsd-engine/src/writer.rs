@@ -65,7 +65,7 @@ pub(crate) enum WriteMessage {
 #[derive(Clone, Debug)]
 pub(crate) struct WriteShard {
     /// The actor.
-    pub(crate) writer: ActorRef<Writer>,
+    pub(crate) writer: ActorRef<WriteMessage>,
     /// Bytes of cells that it and direct writes may hold.
     pub(crate) budget: ByteBudget,
     /// Set if requests without an order are written directly.
@@ -130,7 +130,7 @@ pub(crate) struct WriterSettings {
     pub(crate) targets: Arc<[WriteTarget]>,
     pub(crate) max_write_bytes: usize,
     pub(crate) max_in_flight: usize,
-    pub(crate) compactors: Arc<[ActorRef<RowCompactor>]>,
+    pub(crate) compactors: Arc<[ActorRef<CompactionMessage>]>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) hold: Arc<WriteHold>,
     pub(crate) metrics: WriteMetrics,

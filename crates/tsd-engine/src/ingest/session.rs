@@ -26,7 +26,7 @@ use crate::{
     actor::ActorRef,
     clock::Clock,
     compaction::latest_base,
-    meta_tracking::MetaTracker,
+    meta_tracking::{MetaTracker, TrackerMessage},
     put_error::{CommitReport, PointFailure, PutError},
     series_cache::{CachedSeries, GROUP, NewSeries, SeriesCache},
     uid::{Resolver, UidError},
@@ -55,7 +55,7 @@ pub(crate) struct IngestShared {
     /// Current compaction round of each shard.
     pub(crate) rounds: Vec<Arc<AtomicU32>>,
     /// Set if series are tracked in the meta table.
-    pub(crate) tracker: Option<ActorRef<MetaTracker>>,
+    pub(crate) tracker: Option<ActorRef<TrackerMessage>>,
     pub(crate) tracking_dropped: metrics::Counter,
     pub(crate) closed: AtomicBool,
     /// Shard of the next session that uses a single shard, round robin.

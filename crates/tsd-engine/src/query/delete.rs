@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tsd_storage::{Delete, StorageError};
 
-use super::QueryEngine;
+use super::engine::QueryEngine;
 
 /// Most concurrent deletes; stores with group commit sync several of them at once.
 const MAX_CONCURRENT_DELETES: usize = 64;

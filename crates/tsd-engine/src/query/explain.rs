@@ -12,12 +12,15 @@ use tsd_query::{
 };
 
 use super::{
-    QueryEngine, QueryFailure,
-    naming::NameMap,
-    reads::read_attempts,
-    row_content::RowContent,
-    row_keys::{row_keys, series_keys},
-    series_selection::IndexedRead,
+    engine::QueryEngine,
+    failure::QueryFailure,
+    plan::{
+        attempts::read_attempts,
+        names::NameMap,
+        row_access::{FoundRows, PlannedRead},
+        row_content::RowContent,
+        series_selection::IndexCounts,
+    },
 };
 
 /// What one sub query reads.
@@ -117,27 +120,24 @@ impl QueryEngine {
         let (table, content) = self.source(attempt);
         let names = self.plan_names(&plan).await?;
         let is_data = table == self.data_table && content == RowContent::Points;
-        let has_times = is_data && self.cell_time_range(&plan.window).is_some();
-        let by_key = self.reads_by_key(&content);
-        let by_series = self.reads_series(&table, &content, is_delete, has_times);
-        let indexed = if by_key && !has_times {
-            self.indexed_read(&table, &plan, by_series, None).await?
-        } else {
-            None
+        let has_time_range = is_data && self.cell_time_range(&plan.window).is_some();
+        let read = PlannedRead {
+            table: &table,
+            content: &content,
+            plan: &plan,
+            with_keys: is_delete,
+            has_time_range,
         };
-        let keys = match by_series {
-            _ if !by_key || indexed.is_some() => None,
-            true => series_keys(&plan),
-            false => row_keys(&plan),
-        };
-        let (estimated_rows, estimated_from) = match (&indexed, &keys) {
-            (Some(read), _) => (read.rows, read.basis()),
-            (_, Some(keys)) if !by_series => {
+        let access = self.row_access(read, None).await?;
+        let (estimated_rows, estimated_from) = match (&access.counts, &access.rows) {
+            (Some(counts), _) => (counts.rows, counts.basis()),
+            (None, FoundRows::Keys(keys)) => {
                 (keys.len() as u64, "row keys of the series, all fetched".to_owned())
             }
             _ => estimate(&plan, &content),
         };
-        let by_key = keys.is_some() || indexed.is_some_and(|read| read.by_key.is_some());
+        let by_key = !matches!(access.rows, FoundRows::Scan);
+        let by_series = access.by_series;
         let ranges = plan.ranges.iter().map(|range| ExplainedRange {
             bucket: range.bucket,
             start: to_hex(&range.start),
@@ -250,7 +250,7 @@ fn pushed_down(plan: &SubQueryPlan, names: &PlanNames) -> Vec<String> {
     lines
 }
 
-impl IndexedRead {
+impl IndexCounts {
     /// Basis of the number of rows.
     fn basis(&self) -> String {
         let Self { series, scanned_rows, .. } = self;

@@ -5,17 +5,13 @@
 
 use std::sync::Arc;
 
-use tokio_util::task::AbortOnDropHandle;
-use tsd_query::{
-    ExecutionLimits, ExpQuery, ExpResult, GexpQuery, GexpSeries, NamedSeries, Query, QueryError,
-};
+use tsd_query::{ExpQuery, ExpResult, GexpQuery, GexpSeries, NamedSeries, Query};
 
 use super::{
-    QueryEngine, QueryFailure, RunningStage,
-    cancellation::{CancellationFlag, TaskLimits},
-    context::QueryContext,
-    engine::ReadOptions,
-    query_actor::task_failure,
+    engine::QueryEngine,
+    failure::QueryFailure,
+    run::{context::QueryContext, query_list::RunningStage, task_limits::evaluate},
+    sub_query::ReadOptions,
 };
 
 impl QueryEngine {
@@ -25,10 +21,8 @@ impl QueryEngine {
         exp: ExpQuery,
         context: &Arc<QueryContext>,
     ) -> Result<ExpResult, QueryFailure> {
-        let cancellation = CancellationFlag::default();
-        let _guard = cancellation.cancel_on_drop();
-        let inputs = self.inputs(&exp.query, false, context, &cancellation).await?;
-        evaluate(RunningStage::Evaluating, context, &cancellation, move |limits| {
+        let inputs = self.inputs(&exp.query, false, context).await?;
+        evaluate(RunningStage::Evaluating, context, move |limits| {
             exp.evaluate_with(&inputs, limits)
         })
         .await
@@ -40,14 +34,10 @@ impl QueryEngine {
         gexp: GexpQuery,
         context: &Arc<QueryContext>,
     ) -> Result<Vec<GexpSeries>, QueryFailure> {
-        let cancellation = CancellationFlag::default();
-        let _guard = cancellation.cancel_on_drop();
         let annotations = !gexp.query.no_annotations;
-        let inputs = self.inputs(&gexp.query, annotations, context, &cancellation).await?;
-        evaluate(RunningStage::Evaluating, context, &cancellation, move |limits| {
-            gexp.evaluate(&inputs, limits)
-        })
-        .await
+        let inputs = self.inputs(&gexp.query, annotations, context).await?;
+        evaluate(RunningStage::Evaluating, context, move |limits| gexp.evaluate(&inputs, limits))
+            .await
     }
 
     /// The series of each sub query, with all points that were read.
@@ -56,26 +46,9 @@ impl QueryEngine {
         query: &Query,
         annotations: bool,
         context: &Arc<QueryContext>,
-        cancellation: &CancellationFlag,
     ) -> Result<Vec<Vec<NamedSeries>>, QueryFailure> {
         let options = ReadOptions { query, all_points: true, annotations };
-        let results = self.sub_queries(options, context, cancellation).await?;
+        let results = self.sub_queries(options, context).await?;
         Ok(results.into_iter().map(|result| result.series).collect())
     }
-}
-
-/// Evaluates in a task of its own, so that the caller can be dropped at any time.
-pub(crate) async fn evaluate<T: Send + 'static>(
-    stage: RunningStage,
-    context: &Arc<QueryContext>,
-    cancellation: &CancellationFlag,
-    work: impl FnOnce(&mut dyn ExecutionLimits) -> Result<T, QueryError> + Send + 'static,
-) -> Result<T, QueryFailure> {
-    context.set_stage(stage);
-    let (context, cancellation) = (Arc::clone(context), cancellation.clone());
-    let task = tokio::spawn(async move {
-        let slice = context.time_slice().await?;
-        Ok::<T, QueryFailure>(work(&mut TaskLimits::new(&cancellation, &context, slice))?)
-    });
-    AbortOnDropHandle::new(task).await.unwrap_or_else(|error| Err(task_failure(error)))
 }

@@ -58,6 +58,16 @@ pub struct SubQueryStats {
     pub scanners: Vec<ScannerStats>,
 }
 
+impl SubQueryStats {
+    /// Adds the scans and the work of one more read, without the time that its scans took together.
+    pub(crate) fn add_read(&mut self, read: Self) {
+        self.scanner_merge += read.scanner_merge;
+        self.group_by += read.group_by;
+        self.aggregation += read.aggregation;
+        self.scanners.extend(read.scanners);
+    }
+}
+
 /// Statistics of one scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScannerStats {

@@ -14,7 +14,7 @@ use tsd_query::{Clock as QueryClock, Query, RawQuery, parse_m_parameter};
 use tsd_storage::{Fault, Operation, StorageError};
 
 use super::{
-    scan::{PartRows, ScanPart},
+    read::scan_part::{PartRows, ScanPart},
     *,
 };
 use crate::{
@@ -350,7 +350,7 @@ fn range_of_an_unsalted_table_is_split_without_gaps() {
     let range = (request.start_ms, request.end_ms);
     let plan = tsd_query::SubQueryPlan::new(sub, &resolved, range, &schema, &settings);
     for threads in [1, 2, 3, 8, 64] {
-        let parts = fan_out::scan_parts(&plan, threads);
+        let parts = read::row_parts::scan_parts(&plan, threads);
         assert_eq!(parts.len(), if threads == 1 { 1 } else { (2 * threads).min(24) });
         let range = |part: &ScanPart| match &part.rows {
             PartRows::Range(range) => range.clone(),

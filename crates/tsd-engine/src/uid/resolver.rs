@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tsd_model::{BaseTime, SeriesKey, TableSchema, Uid, UidKind, decode_latin1};
 
 use super::{
-    NameFilter, PerKind, UidAssigner, UidCaches, UidError, UidMessage,
+    NameFilter, PerKind, UidCaches, UidError, UidMessage,
     assigner::{AssignerStats, UidAssignment, UidLookup},
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 pub(crate) struct Resolver {
     pub(crate) schema: TableSchema,
     pub(crate) caches: Arc<UidCaches>,
-    pub(crate) assigner: ActorRef<UidAssigner>,
+    pub(crate) assigner: ActorRef<UidMessage>,
     pub(crate) filter: Arc<NameFilter>,
     pub(crate) stats: Arc<AssignerStats>,
     /// Which kinds points may create.

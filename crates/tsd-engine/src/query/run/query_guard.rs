@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use tokio::runtime;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{QueryId, QueryStats, registry::RegisteredQuery, scheduler::SchedulerHandle};
+use super::{query_list::QueryId, registry::RegisteredQuery, scheduler::SchedulerHandle};
+use crate::query::stats::QueryStats;
 
 /// Keeps a query in the list of running queries, and its memory reserved, until its response was
 /// written.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tsd_model::{BaseTime, SaltBucket, SeriesKey, Tsuid};
 use tsd_query::{SeriesSelection, SubQueryPlan, TagSelection};
 
-use super::series_parts::without_base;
+use super::series_rows::without_base;
 
 /// Most series whose rows are fetched by key.
 const MAX_SERIES: u64 = 32;

@@ -7,10 +7,7 @@
 //! and open scans are dropped at their next await point.
 
 use std::{
-    any::Any,
     collections::BTreeMap,
-    future::Future,
-    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -18,43 +15,21 @@ use actix::ArbiterHandle;
 use tokio::{
     runtime,
     sync::{AcquireError, OwnedSemaphorePermit, Semaphore},
-    task::{AbortHandle, JoinError},
+    task::AbortHandle,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    QueryFailure, RunningQuery,
     context::QueryContext,
-    scan::{PartSeries, ScanJob, ScanPart},
+    query_message::{QueryMessage, QueryWork},
 };
-use crate::actor::{self, Actor, ActorContext, ActorRef, Reply};
+use crate::{
+    actor::{self, Actor, ActorContext, ActorRef, Reply},
+    query::failure::{QueryFailure, task_failure},
+};
 
 /// Messages that wait at most: reads of concurrent sub queries, and questions of operators.
 const MAILBOX: usize = 256;
-
-/// The work of a query, which keeps its output.
-pub(crate) type QueryWork = Pin<Box<dyn Future<Output = Result<(), QueryFailure>> + Send>>;
-
-/// What a query actor handles.
-pub(crate) enum QueryMessage {
-    /// Executes the query: waits for admission and starts the work.
-    Execute {
-        work: QueryWork,
-        /// Gets the outcome. It is dropped if the actor panics or the engine is shut down.
-        reply: Reply<Result<(), QueryFailure>>,
-    },
-    /// Reads all parts, as many at a time as the configuration allows. The first failure ends the others.
-    Read {
-        job: Arc<ScanJob>,
-        parts: Vec<ScanPart>,
-        /// Gets the series of each part, in the order of the parts.
-        reply: Reply<Result<Vec<PartSeries>, QueryFailure>>,
-    },
-    /// Ends the query.
-    Cancel(QueryFailure),
-    /// Asks what it does.
-    Progress(Reply<RunningQuery>),
-}
 
 /// What an actor is made of.
 pub(crate) struct NewQueryActor {
@@ -87,13 +62,11 @@ struct ActiveQuery {
 
 /// A read whose scans are counted down. Dropping it ends them.
 struct RunningRead {
-    job: Arc<ScanJob>,
-    pending: std::iter::Enumerate<std::vec::IntoIter<ScanPart>>,
-    results: Vec<PartSeries>,
-    /// Parts without a result.
+    pending: std::vec::IntoIter<QueryWork>,
+    /// Scans that have not ended.
     remaining: usize,
     scans: Vec<AbortHandle>,
-    reply: Reply<Result<Vec<PartSeries>, QueryFailure>>,
+    reply: Reply<Result<(), QueryFailure>>,
 }
 
 impl Drop for RunningRead {
@@ -104,9 +77,15 @@ impl Drop for RunningRead {
     }
 }
 
+impl Drop for ActiveQuery {
+    fn drop(&mut self) {
+        self.new.context.set_ended();
+    }
+}
+
 impl QueryActor {
     /// Starts the actor of a query. After a panic there is nothing to go on with: the query fails.
-    pub(crate) fn start(thread: &ArbiterHandle, new: NewQueryActor) -> ActorRef<Self> {
+    pub(crate) fn start(thread: &ArbiterHandle, new: NewQueryActor) -> ActorRef<QueryMessage> {
         let reads = BTreeMap::new();
         let query = ActiveQuery { new, reply: None, permit: None, reads, last_read: 0 };
         let query = Mutex::new(Some(query));
@@ -116,10 +95,10 @@ impl QueryActor {
     }
 
     fn end(&mut self, outcome: Result<(), QueryFailure>, ctx: &mut ActorContext<'_, Self>) {
-        if let Some(query) = self.query.take() {
-            drop(query.reads);
-            drop(query.permit);
-            if let Some(reply) = query.reply {
+        if let Some(mut query) = self.query.take() {
+            let reply = query.reply.take();
+            drop(query);
+            if let Some(reply) = reply {
                 // Nobody may wait for it any more.
                 let _ = reply.send(outcome);
             }
@@ -175,25 +154,17 @@ impl QueryActor {
 
     fn read(
         &mut self,
-        job: Arc<ScanJob>,
-        parts: Vec<ScanPart>,
-        reply: Reply<Result<Vec<PartSeries>, QueryFailure>>,
+        scans: Vec<QueryWork>,
+        reply: Reply<Result<(), QueryFailure>>,
         ctx: &mut ActorContext<'_, Self>,
     ) {
         let Some(query) = &mut self.query else { return };
         query.last_read += 1;
         let read = query.last_read;
-        query.new.context.add_scans(parts.len());
-        let mut results: Vec<PartSeries> = Vec::new();
-        results.resize_with(parts.len(), PartSeries::default);
-        let running = RunningRead {
-            job,
-            remaining: parts.len(),
-            pending: parts.into_iter().enumerate(),
-            results,
-            scans: Vec::new(),
-            reply,
-        };
+        query.new.context.add_scans(scans.len());
+        let remaining = scans.len();
+        let running =
+            RunningRead { remaining, pending: scans.into_iter(), scans: Vec::new(), reply };
         query.reads.insert(read, running);
         for _ in 0..query.new.max_scans {
             self.scan_next(read, ctx);
@@ -201,51 +172,44 @@ impl QueryActor {
         self.reply_if_done(read);
     }
 
-    /// Opens the next scan of a read.
+    /// Starts the next scan of a read.
     fn scan_next(&mut self, read: u64, ctx: &mut ActorContext<'_, Self>) {
         let Some(query) = &mut self.query else { return };
         let Some(running) = query.reads.get_mut(&read) else { return };
-        let Some((index, part)) = running.pending.next() else { return };
-        let task = query.new.runtime.spawn(Arc::clone(&running.job).read(part));
+        let Some(scan) = running.pending.next() else { return };
+        let task = query.new.runtime.spawn(scan);
         running.scans.push(task.abort_handle());
         ctx.spawn(task, move |actor, ended, ctx| {
-            let series = ended.unwrap_or_else(|error| Err(task_failure(error)));
-            actor.scan_ended(read, index, series, ctx);
+            let ended = ended.unwrap_or_else(|error| Err(task_failure(error)));
+            actor.scan_ended(read, ended, ctx);
         });
     }
 
     fn scan_ended(
         &mut self,
         read: u64,
-        index: usize,
-        series: Result<PartSeries, QueryFailure>,
+        ended: Result<(), QueryFailure>,
         ctx: &mut ActorContext<'_, Self>,
     ) {
         let Some(query) = &mut self.query else { return };
         let Some(running) = query.reads.get_mut(&read) else { return };
-        match series {
-            Ok(series) => {
-                running.remaining -= 1;
-                if let Some(slot) = running.results.get_mut(index) {
-                    *slot = series;
-                }
-                self.scan_next(read, ctx);
-                self.reply_if_done(read);
-            }
-            Err(failure) => self.reply(read, Err(failure)),
+        if ended.is_err() {
+            return self.reply(read, ended);
         }
+        running.remaining -= 1;
+        self.scan_next(read, ctx);
+        self.reply_if_done(read);
     }
 
     fn reply_if_done(&mut self, read: u64) {
-        let running = self.query.as_mut().and_then(|query| query.reads.get_mut(&read));
-        if let Some(running) = running.filter(|running| running.remaining == 0) {
-            let results = std::mem::take(&mut running.results);
-            self.reply(read, Ok(results));
+        let running = self.query.as_ref().and_then(|query| query.reads.get(&read));
+        if running.is_some_and(|running| running.remaining == 0) {
+            self.reply(read, Ok(()));
         }
     }
 
     /// Ends a read.
-    fn reply(&mut self, read: u64, result: Result<Vec<PartSeries>, QueryFailure>) {
+    fn reply(&mut self, read: u64, result: Result<(), QueryFailure>) {
         let running = self.query.as_mut().and_then(|query| query.reads.remove(&read));
         if let Some(mut running) = running {
             let (closed, _) = tokio::sync::oneshot::channel();
@@ -268,7 +232,7 @@ impl Actor for QueryActor {
     fn handle(&mut self, message: QueryMessage, ctx: &mut ActorContext<'_, Self>) {
         match message {
             QueryMessage::Execute { work, reply } => self.execute(work, reply, ctx),
-            QueryMessage::Read { job, parts, reply } => self.read(job, parts, reply, ctx),
+            QueryMessage::Read { scans, reply } => self.read(scans, reply, ctx),
             QueryMessage::Cancel(failure) => self.end(Err(failure), ctx),
             QueryMessage::Progress(reply) => {
                 if let Some(query) = &self.query {
@@ -278,21 +242,4 @@ impl Actor for QueryActor {
             }
         }
     }
-}
-
-/// The failure of a query whose task has no result.
-pub(crate) fn task_failure(error: JoinError) -> QueryFailure {
-    match error.try_into_panic() {
-        Ok(panic) => {
-            let cause = panic_text(&*panic);
-            tracing::error!(cause, "query task panicked");
-            QueryFailure::Panicked { cause: cause.into() }
-        }
-        Err(_) => QueryFailure::Closed,
-    }
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown")
 }

@@ -1,11 +1,12 @@
-//! The context of one running query: its limits, its progress and its statistics.
+//! The context of one running query: its deadline and limits, whether it was cancelled or has ended, its
+//! time slices, its progress and its statistics.
 //!
 //! All tasks of a query share one. It does not know the store.
 
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -15,13 +16,18 @@ use tokio_util::sync::CancellationToken;
 use tsd_query::{ExecutionLimits, QueryError};
 
 use super::{
-    QueryClient, QueryFailure, QueryId, QueryStats, RunningQuery, RunningStage, SubQueryStats,
     memory_budget::MemoryBudget,
-    query_actor::QueryActor,
-    read_budget::ADVICE,
+    query_list::{QueryClient, QueryId, RunningQuery, RunningStage},
+    query_message::QueryMessage,
     scheduler::{SchedulerHandle, TimeSlice},
 };
-use crate::actor::ActorRef;
+use crate::{
+    actor::ActorRef,
+    query::{
+        failure::{ADVICE, QueryFailure},
+        stats::{QueryStats, SubQueryStats},
+    },
+};
 
 /// Limits, progress and statistics of a running query.
 #[derive(Debug)]
@@ -33,7 +39,9 @@ pub(crate) struct QueryContext {
     pub(crate) running_at_start: usize,
     /// Cancelled by an operator.
     pub(crate) operator_cancel: CancellationToken,
-    actor: OnceLock<ActorRef<QueryActor>>,
+    /// Set once it has ended. Loops that never await check it.
+    ended: AtomicBool,
+    actor: OnceLock<ActorRef<QueryMessage>>,
     limit_reached: OnceLock<&'static str>,
     progress: QueryProgress,
     sub_queries: Mutex<Vec<SubQueryStats>>,
@@ -73,6 +81,7 @@ impl QueryContext {
             started: Instant::now(),
             running_at_start,
             operator_cancel: CancellationToken::new(),
+            ended: AtomicBool::new(false),
             actor: OnceLock::new(),
             limit_reached: OnceLock::new(),
             progress: QueryProgress::default(),
@@ -81,13 +90,28 @@ impl QueryContext {
     }
 
     /// Sets the actor that coordinates the query, once.
-    pub(crate) fn set_actor(&self, actor: ActorRef<QueryActor>) {
+    pub(crate) fn set_actor(&self, actor: ActorRef<QueryMessage>) {
         let _ = self.actor.set(actor);
     }
 
     /// The actor that coordinates the query.
-    pub(crate) fn actor(&self) -> Option<&ActorRef<QueryActor>> {
+    pub(crate) fn actor(&self) -> Option<&ActorRef<QueryMessage>> {
         self.actor.get()
+    }
+
+    /// Records that the query has ended, with or without a result.
+    pub(crate) fn set_ended(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// True if the query has ended: what still works for it stops.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Fails once the query has ended; no client sees the error.
+    pub(crate) fn check_ended(&self) -> Result<(), QueryError> {
+        if self.has_ended() { Err(QueryError::internal("the query was cancelled")) } else { Ok(()) }
     }
 
     /// Sets the stage. Sub queries run concurrently; the last writer wins.

@@ -7,15 +7,10 @@
 use std::{ops::RangeInclusive, sync::Arc};
 
 use bytes::Bytes;
-use tsd_model::BaseTime;
 use tsd_query::{KeyRange, SubQueryPlan};
-use tsd_storage::{ReadSelection, RowFilter, SeriesRange, SeriesRead, Table};
+use tsd_storage::{ReadSelection, RowFilter, SeriesRange, SeriesRead};
 
-use super::{
-    QueryEngine,
-    row_content::RowContent,
-    scan::{PartRows, ScanPart},
-};
+use super::scan_part::{PartRows, ScanPart};
 
 /// Fewest series for each part, if the series are divided among parts.
 const MIN_PART_SERIES: usize = 16;
@@ -27,28 +22,6 @@ const DAY_SECS: u32 = 86_400;
 
 /// Base times of rows, from the first to the last.
 type Bases = RangeInclusive<u32>;
-
-impl QueryEngine {
-    /// True if the store reads the points of a table by series. Row keys come only from rows.
-    pub(crate) fn reads_series(
-        &self,
-        table: &Table,
-        content: &RowContent,
-        with_keys: bool,
-        has_time_range: bool,
-    ) -> bool {
-        let probe = || SeriesRead {
-            prefix_len: self.schema.base_time_start(),
-            selection: ReadSelection::Keys(Vec::new()),
-            bases: (0, 0),
-        };
-        self.config.series_reads
-            && *content == RowContent::Points
-            && !with_keys
-            && !has_time_range
-            && self.storage.read_series(table, &probe()).is_some()
-    }
-}
 
 /// The base times of a key range; `None` if it has none.
 fn bases_of(plan: &SubQueryPlan, range: &KeyRange) -> Option<Bases> {
@@ -146,12 +119,6 @@ fn scan_part(
         bases: (*bases.start(), *bases.end()),
     };
     ScanPart { rows: PartRows::Points(Arc::new(read)), is_continuation, id }
-}
-
-/// The key of a row without its base time.
-pub(crate) fn without_base(row_key: &[u8], base_time_at: usize) -> Bytes {
-    let (prefix, rest) = row_key.split_at(base_time_at.min(row_key.len()));
-    [prefix, rest.get(size_of::<BaseTime>()..).unwrap_or_default()].concat().into()
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! Resolves the UIDs in a result to names.
 
-use bytes::Bytes;
-use hashbrown::HashMap;
-use tsd_model::{Uid, UidKind};
+use tsd_model::UidKind;
 use tsd_query::{NamedSeries, ResolvedSubQuery};
 
-use super::{QueryEngine, QueryFailure, ResultSeries, annotations::GroupOutput};
-use crate::uid::UidError;
-
-pub(crate) type NameMap = HashMap<Bytes, String, foldhash::fast::RandomState>;
+use super::result::ResultSeries;
+use crate::query::{
+    aggregate::annotations::GroupOutput, engine::QueryEngine, failure::QueryFailure,
+    plan::names::NameMap,
+};
 
 impl From<NamedSeries> for ResultSeries {
     fn from(named: NamedSeries) -> Self {
@@ -53,44 +52,5 @@ impl QueryEngine {
             NamedSeries { annotations, ..NamedSeries::new(metric, group.series, name_of) }
         });
         Ok(named.collect())
-    }
-
-    /// UID of the metric that a sub query reads.
-    pub(crate) fn metric_uid(&self, resolved: &ResolvedSubQuery) -> Bytes {
-        match resolved {
-            ResolvedSubQuery::Metric { metric, .. } => metric.clone(),
-            ResolvedSubQuery::Tsuids { tsuids, .. } => {
-                let first = tsuids.first().map(|tsuid| &**tsuid).unwrap_or_default();
-                let metric = first.get(..self.schema.metric_width()).unwrap_or_default();
-                Bytes::copy_from_slice(metric)
-            }
-        }
-    }
-
-    /// Name of a metric; fails if it has none.
-    pub(crate) async fn metric_name(&self, metric: &Bytes) -> Result<String, QueryFailure> {
-        let names = self.names(UidKind::Metric, vec![metric]).await?;
-        Ok(names.into_values().next().unwrap_or_default())
-    }
-
-    /// Names of UIDs; fails if one of them has none.
-    pub(crate) async fn names(
-        &self,
-        kind: UidKind,
-        uids: Vec<&Bytes>,
-    ) -> Result<NameMap, QueryFailure> {
-        let mut distinct: Vec<Uid> =
-            uids.into_iter().filter_map(|uid| Uid::try_new(uid).ok()).collect();
-        distinct.sort_unstable();
-        distinct.dedup();
-        let names = self.uids.names_of(kind, &distinct).await?;
-        distinct
-            .into_iter()
-            .zip(names)
-            .map(|(uid, name)| match name {
-                Some(name) => Ok((Bytes::copy_from_slice(uid.as_bytes()), name)),
-                None => Err(UidError::NoSuchUid { kind, uid: uid.as_bytes().to_vec() }.into()),
-            })
-            .collect()
     }
 }

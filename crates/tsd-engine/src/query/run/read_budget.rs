@@ -7,11 +7,11 @@ use std::sync::{
 
 use tsd_query::QueryError;
 
-use super::{QueryFailure, context::QueryContext};
-use crate::config::QueryConfig;
-
-/// OpenTSDB's advice to clients whose query is too large.
-pub(crate) const ADVICE: &str = "Please try filtering using more tags or decrease your time range.";
+use super::context::QueryContext;
+use crate::{
+    config::QueryConfig,
+    query::failure::{ADVICE, QueryFailure},
+};
 
 /// Limits of a sub query on cells and bytes read, and what it has read so far.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use metrics::Histogram;
 
-use super::QueryFailure;
+use crate::query::failure::QueryFailure;
 
 /// Histograms of query time, by outcome.
 #[derive(Clone)]

@@ -14,11 +14,15 @@ use tsd_query::{PostFilter, SeriesSelection, SubQueryPlan};
 use tsd_series_index::{MetricIndex, SeriesSet, TagCondition};
 use tsd_storage::Table;
 
-use super::{
-    QueryContext, QueryEngine, QueryFailure,
-    rows_of_series::{SelectedSeries, SeriesRows},
+use super::series_rows::{SelectedSeries, SeriesRows};
+use crate::{
+    config::SeriesIndexUse,
+    query::{
+        engine::QueryEngine,
+        failure::QueryFailure,
+        run::{context::QueryContext, scheduler::TimeSlice},
+    },
 };
-use crate::config::SeriesIndexUse;
 
 /// Rows that a scan walks past in the time of one get.
 const GET_COST_ROWS: u64 = 8;
@@ -30,15 +34,21 @@ const NAMES_BATCH: usize = 8_192;
 /// Memory of a selected series beside its row key.
 const SERIES_BYTES: usize = size_of::<SelectedSeries>() + 16;
 
-/// What the index says of a plan.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct IndexedRead {
+/// What the index knows of a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IndexCounts {
     /// Series that are selected.
     pub(crate) series: u64,
     /// Rows of these, at most.
     pub(crate) rows: u64,
     /// Rows that a scan walks past, at most.
     pub(crate) scanned_rows: u64,
+}
+
+/// What the index says of a plan.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IndexedRead {
+    pub(crate) counts: IndexCounts,
     /// The rows to fetch by key, or the series to list; `None`: a read of all series is cheaper.
     pub(crate) by_key: Option<SeriesRows>,
 }
@@ -78,9 +88,11 @@ impl QueryEngine {
         }
         let counts = metric.count_rows(&set, from, to);
         let mut read = IndexedRead {
-            series: set.len(),
-            rows: counts.selected,
-            scanned_rows: counts.all,
+            counts: IndexCounts {
+                series: set.len(),
+                rows: counts.selected,
+                scanned_rows: counts.all,
+            },
             by_key: None,
         };
         let cost = if by_series { LISTED_COST_ROWS } else { GET_COST_ROWS };
@@ -117,7 +129,7 @@ impl QueryEngine {
                 let is_accepted = name.is_some_and(|name| post.filter.accepts(&name));
                 if is_accepted { accepted.push(uid) } else { rejected.push(uid) }
             }
-            slice.map(super::scheduler::TimeSlice::finish);
+            slice.map(TimeSlice::finish);
         }
         // The shorter list is looked up. Series without the key are only in a selection by TSUID.
         let with_key = metric.with_key(&post.tagk);

@@ -7,8 +7,6 @@ use tsd_model::{BaseTime, SeriesKey};
 use tsd_query::KeyRange;
 use tsd_series_index::DayRows;
 
-use super::series_parts::without_base;
-
 /// Fewest series for each part, if the series are divided among parts.
 const MIN_PART_SERIES: usize = 16;
 /// Rows that are read by one part.
@@ -93,6 +91,12 @@ impl SeriesRows {
         let start = self.series.start;
         KeysOfRows { run: start..start, at: start, hour: self.hours.start, rows: self }
     }
+}
+
+/// The key of a row without its base time.
+pub(crate) fn without_base(row_key: &[u8], base_time_at: usize) -> Bytes {
+    let (prefix, rest) = row_key.split_at(base_time_at.min(row_key.len()));
+    [prefix, rest.get(size_of::<BaseTime>()..).unwrap_or_default()].concat().into()
 }
 
 /// Iterates over the series of a salt bucket for each hour, then over those of the next bucket.

@@ -6,7 +6,7 @@
 use tsd_model::{Row, RowKey, Uid, UidKind, conflicting_points};
 use tsd_query::{ErrorDetails, QueryError};
 
-use super::{QueryEngine, QueryFailure};
+use crate::query::{engine::QueryEngine, failure::QueryFailure};
 
 /// Cells named in an error; more than two have one instant only after repeated corrections.
 const MAX_CELLS: usize = 4;

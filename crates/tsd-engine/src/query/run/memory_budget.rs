@@ -13,14 +13,19 @@ use std::sync::{
 
 use tsd_query::QueryError;
 
-use super::{QueryFailure, read_budget::ADVICE};
-use crate::process_memory::{MEMORY_LIMIT_KEY, MemoryPart, ProcessMemory};
+use crate::{
+    process_memory::{MEMORY_LIMIT_KEY, MemoryPart, ProcessMemory},
+    query::failure::{ADVICE, QueryFailure},
+};
 
 const MB: u64 = 1 << 20;
 /// Most bytes a query may have reserved and still count as small.
 const SMALL_QUERY_BYTES: u64 = 8 * MB;
 /// One part in this many of the shared budget is reserved for small queries.
 const SMALL_QUERY_SHARE: u64 = 8;
+
+/// Bytes of one point, with its time.
+pub(crate) const BYTES_PER_POINT: u64 = 16;
 
 /// Key of the limit of all queries.
 const TOTAL_KEY: &str = "tsd.query.max_total_memory_bytes";

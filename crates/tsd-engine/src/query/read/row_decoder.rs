@@ -1,7 +1,7 @@
 //! Decodes the rows of a series: points, rolled-up values or histograms, and annotations.
 
 use tsd_model::{
-    Annotation, BaseTime, PointColumns, RollupInterval, Row, RowError, RowExtras, SimpleHistogram,
+    Annotation, BaseTime, PointColumns, Row, RowError, RowExtras, SimpleHistogram,
     decode_rollup_row, decode_row, histogram_offset_ms,
 };
 use tsd_query::{
@@ -9,23 +9,7 @@ use tsd_query::{
     Span,
 };
 
-use super::QueryEngine;
-
-/// What is read from rows.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum RowContent {
-    /// Points and annotations.
-    Points,
-    /// Cells of a rollup table.
-    Rollup {
-        /// Maps cells to times.
-        interval: Box<RollupInterval>,
-        /// Which cells are read.
-        cells: RollupCells,
-    },
-    /// Histograms.
-    Histograms,
-}
+use crate::query::{engine::QueryEngine, plan::row_content::RowContent};
 
 /// A series while its rows are read.
 pub(crate) struct SeriesState {

@@ -8,14 +8,17 @@ use tokio::sync::{Semaphore, oneshot};
 use tsd_query::{Query, QueryError};
 
 use super::{
-    QueryControl, QueryEngine, QueryFailure, QueryGuard,
     context::{NewQuery, QueryContext},
     memory_budget::{MemoryBudget, TotalMemoryBudget},
     metrics::QueryMetrics,
-    query_actor::{NewQueryActor, QueryActor, QueryMessage, QueryWork},
+    query_actor::{NewQueryActor, QueryActor},
+    query_control::QueryControl,
+    query_guard::QueryGuard,
+    query_message::{QueryMessage, QueryWork},
     registry::{QueryRegistry, RegisteredQuery},
     scheduler::Scheduler,
 };
+use crate::query::{engine::QueryEngine, failure::QueryFailure};
 
 /// Admitted queries for each heavy query that may run; the others are light or paused.
 const ADMITTED_PER_HEAVY: usize = 4;

@@ -13,9 +13,13 @@ use tsd_query::{
     evaluate_histograms,
 };
 
-use super::{
-    QueryFailure, RunningStage, cancellation::TaskLimits, expressions::evaluate,
-    query_actor::task_failure, scan::ScanJob,
+use crate::query::{
+    failure::{QueryFailure, task_failure},
+    read::scan::ScanJob,
+    run::{
+        query_list::RunningStage,
+        task_limits::{TaskLimits, evaluate},
+    },
 };
 
 /// Tasks for small groups, per thread.
@@ -82,8 +86,7 @@ impl Aggregation {
         let mut groups = groups.into_iter();
         while groups.len() > 0 {
             context.check_time()?;
-            let mut limits =
-                TaskLimits::new(&job.cancellation, context, context.time_slice().await?);
+            let mut limits = TaskLimits::new(context, context.time_slice().await?);
             for (index, group) in groups.by_ref() {
                 let before = point_bytes(&group);
                 let check = &mut || limits.check();
@@ -137,7 +140,7 @@ impl Aggregation {
         let Self { job, sub, .. } = self;
         let context = job.budget.context();
         context.check_time()?;
-        let mut limits = TaskLimits::new(&job.cancellation, context, context.time_slice().await?);
+        let mut limits = TaskLimits::new(context, context.time_slice().await?);
         let check = &mut || limits.check();
         Ok(OutputSeries::points_with(sub, &job.plan, group, range, check)?)
     }
@@ -155,8 +158,8 @@ impl Aggregation {
         series: Vec<HistogramSeries>,
     ) -> Result<Vec<HistogramOutput>, QueryFailure> {
         let Self { job, sub, .. } = self;
-        let (context, cancellation) = (Arc::clone(job.budget.context()), job.cancellation.clone());
-        evaluate(RunningStage::Aggregating, &context, &cancellation, move |limits| {
+        let context = Arc::clone(job.budget.context());
+        evaluate(RunningStage::Aggregating, &context, move |limits| {
             evaluate_histograms(&sub, &job.plan, &job.pipeline, series, limits)
         })
         .await

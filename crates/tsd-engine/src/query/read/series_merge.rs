@@ -10,17 +10,16 @@ use tsd_query::{HistogramSeries, Span};
 use tsd_storage::{RowFilter, SeriesSet};
 
 use super::{
-    QueryFailure,
-    query_actor::task_failure,
-    row_content::{FinishedValues, SeriesState},
+    row_decoder::{FinishedValues, SeriesState},
     scan::{PartSeries, ScanJob},
+};
+use crate::query::{
+    failure::{QueryFailure, task_failure},
+    run::memory_budget::BYTES_PER_POINT,
 };
 
 /// Fewest series that a task finishes.
 const MIN_SERIES_PER_TASK: usize = 256;
-
-/// Bytes of one point that a fill policy adds.
-const BYTES_PER_POINT: u64 = 16;
 
 /// Tasks that finish series, per thread.
 const TASKS_PER_THREAD: usize = 2;
@@ -68,7 +67,7 @@ pub(crate) async fn merge_parts(
         }
         let mut series = part.series.into_iter();
         while series.len() > 0 {
-            job.cancellation.check()?;
+            job.budget.context().check_ended()?;
             let slice = job.budget.context().time_slice().await?;
             for (tags, later) in series.by_ref() {
                 match all.series.entry(tags) {
@@ -148,7 +147,7 @@ async fn finish_chunk(
         context.check_time()?;
         let slice = context.time_slice().await?;
         for (tags, state) in series.by_ref() {
-            job.cancellation.check()?;
+            job.budget.context().check_ended()?;
             let tsuid = Bytes::from([&*job.plan.metric, &*tags].concat());
             let before = state.memory_bytes() as isize;
             let finished = state.finish(&job.pipeline, tsuid.clone())?;

@@ -6,19 +6,20 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use tsd_model::{BaseTime, Family, PackedRun, PointColumns, Row, RowKey, SeriesKey, Uid, UidKind};
 use tsd_query::{KeyRange, SeriesPipeline, SubQueryPlan};
-use tsd_storage::{
-    BlockPiece, RowFilter, RowScanner, Scan, SeriesBlock, SeriesRead, StorageError, Table,
-};
+use tsd_storage::{BlockPiece, RowFilter, RowScanner, Scan, SeriesBlock, StorageError, Table};
 
 use super::{
-    QueryEngine, QueryFailure, ScannerStats,
-    cancellation::CancellationFlag,
-    read_budget::ReadBudget,
-    row_content::{RowContent, RowDecoder, SeriesState},
+    row_decoder::{RowDecoder, SeriesState},
     row_source::{Batch, MergedBuckets, RowSource, RowsByKey},
-    rows_of_series::SeriesRows,
+    scan_part::{PartRows, ScanPart},
 };
-use crate::compaction::{CompactionMessage, RowCompactor, is_due, needs_compaction};
+use crate::{
+    compaction::{CompactionMessage, RowCompactor, is_due, needs_compaction},
+    query::{
+        engine::QueryEngine, failure::QueryFailure, plan::row_content::RowContent,
+        run::read_budget::ReadBudget, stats::ScannerStats,
+    },
+};
 
 /// Fragmented rows reported in one message.
 const REPORT_BATCH_ROWS: usize = 256;
@@ -47,32 +48,6 @@ pub(crate) struct ScanJob {
     /// Return the keys of the rows, to delete them.
     pub(crate) with_keys: bool,
     pub(crate) budget: Arc<ReadBudget>,
-    pub(crate) cancellation: CancellationFlag,
-}
-
-/// One scan of a read.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ScanPart {
-    pub(crate) rows: PartRows,
-    /// True if an earlier part may have rows of the same series.
-    pub(crate) is_continuation: bool,
-    /// Its name in statistics.
-    pub(crate) id: String,
-}
-
-/// Rows of a part.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum PartRows {
-    /// The rows of a key range.
-    Range(KeyRange),
-    /// The rows with these keys; rows of a series are in time order.
-    Keys(Vec<Bytes>),
-    /// The rows of series that the series index has selected.
-    Series(SeriesRows),
-    /// Points by series.
-    Points(Arc<SeriesRead>),
-    /// A second read of series found in several buckets; their rows were counted by the first one.
-    Reread(Vec<KeyRange>, RowFilter),
 }
 
 type TagMap<V> = HashMap<Box<[u8]>, V, foldhash::fast::RandomState>;
@@ -382,7 +357,7 @@ impl PartReader<'_> {
     /// Adds columns and rows of a block to their series, in the order in which a scan adds rows.
     fn add_block<'b>(&mut self, block: &'b SeriesBlock) -> Result<(), FailedRow<'b>> {
         let job = self.job;
-        job.cancellation.check().map_err(|failure| (failure.into(), None))?;
+        job.budget.context().check_ended().map_err(|failure| (failure.into(), None))?;
         let prefix_len = job.plan.schema.base_time_start();
         let tags = block.series.get(prefix_len..).unwrap_or_default();
         let Some(Some(series)) = self.series.get_mut(tags) else { return Ok(()) };
@@ -415,7 +390,7 @@ impl PartReader<'_> {
     /// Adds the content of a row to its series.
     fn add_row(&mut self, row: &Row) -> Result<(), QueryFailure> {
         let job = self.job;
-        job.cancellation.check()?;
+        job.budget.context().check_ended()?;
         let Ok(key) = RowKey::decode(&job.plan.schema, &row.key) else { return Ok(()) };
         let Some(Some(series)) = self.series.get_mut(key.tag_bytes()) else { return Ok(()) };
         self.stats.rows_post_filter += 1;

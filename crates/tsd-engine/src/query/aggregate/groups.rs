@@ -1,0 +1,71 @@
+//! Groups the series of a read, aggregates each group, and attaches annotations.
+
+use std::time::{Duration, Instant};
+
+use tsd_query::{HistogramOutput, group_spans};
+
+use super::{
+    aggregation::Aggregation,
+    annotations::{GroupAnnotations, GroupOutput},
+};
+use crate::query::{failure::QueryFailure, read::series_merge::MergedSeries};
+
+/// The groups of a read, and what aggregating them took.
+pub(crate) struct AggregatedGroups {
+    pub(crate) outputs: Vec<GroupOutput>,
+    /// Sorting series into groups.
+    pub(crate) group_by: Duration,
+    /// Aggregating the groups.
+    pub(crate) aggregation: Duration,
+}
+
+impl Aggregation {
+    /// Groups and aggregates the series of a read.
+    pub(crate) async fn groups(
+        self,
+        series: MergedSeries,
+    ) -> Result<AggregatedGroups, QueryFailure> {
+        if self.sub.is_histogram() {
+            self.groups_of_histograms(series).await
+        } else {
+            self.groups_of_numbers(series).await
+        }
+    }
+
+    async fn groups_of_numbers(
+        &self,
+        series: MergedSeries,
+    ) -> Result<AggregatedGroups, QueryFailure> {
+        let mut began = Instant::now();
+        let mut lap = || std::mem::replace(&mut began, Instant::now()).elapsed();
+        let MergedSeries { spans, annotations, annotation_only, .. } = series;
+        let (job, aggregator) = (&self.job, self.sub.aggregator);
+        let slice = job.budget.context().time_slice().await?;
+        let groups = group_spans(&job.plan, aggregator, spans);
+        let mut annotations =
+            GroupAnnotations::new(&job.plan, aggregator, annotations, annotation_only);
+        slice.finish();
+        let group_by = lap();
+        let series = self.numbers(groups).await?;
+        let mut outputs = series.into_iter().map(|series| annotations.attach(series)).collect();
+        annotations.finish(&mut outputs);
+        Ok(AggregatedGroups { outputs, group_by, aggregation: lap() })
+    }
+
+    async fn groups_of_histograms(
+        self,
+        series: MergedSeries,
+    ) -> Result<AggregatedGroups, QueryFailure> {
+        let began = Instant::now();
+        let outputs = self.histograms(series.histograms).await?;
+        let group = |HistogramOutput { suffix, series }| GroupOutput {
+            metric_suffix: suffix,
+            ..GroupOutput::without_annotations(series)
+        };
+        Ok(AggregatedGroups {
+            outputs: outputs.into_iter().map(group).collect(),
+            group_by: Duration::ZERO,
+            aggregation: began.elapsed(),
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! Execution of one query, stage by stage.
+
+use std::{sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use tsd_query::{NamedSeries, Query, SubQuery};
+
+use super::{
+    engine::QueryEngine,
+    failure::QueryFailure,
+    render::result::{QueryResult, SubQueryResult},
+    run::{context::QueryContext, query_list::RunningStage, read_budget::ReadBudget},
+    stats::SubQueryStats,
+    sub_query::{ReadOptions, SubQueryRead},
+};
+
+/// Most sub queries of one query that are executed concurrently.
+const MAX_CONCURRENT_SUB_QUERIES: usize = 4;
+
+/// Result of one sub query, before its series become those of a response.
+pub(crate) struct SubQueryOutput {
+    pub(crate) series: Vec<NamedSeries>,
+    pub(crate) stats: SubQueryStats,
+    /// Keys of the rows read, if they are to be deleted.
+    keys: Vec<Bytes>,
+}
+
+impl QueryEngine {
+    /// Executes a query.
+    pub(crate) async fn execute(
+        self: &Arc<Self>,
+        query: &Query,
+        context: &Arc<QueryContext>,
+    ) -> Result<QueryResult, QueryFailure> {
+        let options = ReadOptions { query, all_points: false, annotations: !query.no_annotations };
+        let results = self.sub_queries(options, context).await?;
+        let mut global_annotations = None;
+        if query.global_annotations && !query.no_annotations {
+            let range = (query.start_ms, query.end_ms);
+            global_annotations = self.annotations.global_of_query(range).await?;
+        }
+        let mut keys = Vec::new();
+        let mut sub_results = Vec::with_capacity(results.len());
+        for (sub, result) in query.sub_queries.iter().zip(results) {
+            keys.extend(result.keys);
+            sub_results.push(SubQueryResult {
+                index: sub.index,
+                series: result.series.into_iter().map(Into::into).collect(),
+                stats: result.stats,
+            });
+        }
+        self.delete_rows(keys).await?;
+        Ok(QueryResult { sub_results, global_annotations, ..QueryResult::default() })
+    }
+
+    /// Executes all sub queries; results are in request order.
+    pub(crate) async fn sub_queries(
+        self: &Arc<Self>,
+        options: ReadOptions<'_>,
+        context: &Arc<QueryContext>,
+    ) -> Result<Vec<SubQueryOutput>, QueryFailure> {
+        let futures: Vec<_> = options
+            .query
+            .sub_queries
+            .iter()
+            .map(|sub| self.execute_sub_query(options, sub, context))
+            .collect();
+        futures_util::stream::iter(futures).buffered(MAX_CONCURRENT_SUB_QUERIES).try_collect().await
+    }
+
+    async fn execute_sub_query(
+        self: &Arc<Self>,
+        options: ReadOptions<'_>,
+        sub: &SubQuery,
+        context: &Arc<QueryContext>,
+    ) -> Result<SubQueryOutput, QueryFailure> {
+        let started = Instant::now();
+        let resolved = self.resolve(sub, &self.plan_settings()).await?;
+        let string_to_uid = started.elapsed();
+        let metric = self.limited_metric(sub, &resolved).await?;
+        let budget = Arc::new(ReadBudget::new(Arc::clone(context), &self.config, &metric));
+        let read = SubQueryRead { engine: self, options, sub, resolved: &resolved, budget };
+        let groups = read.groups().await?;
+        let mut stats = SubQueryStats { index: sub.index, string_to_uid, ..groups.stats };
+        context.set_stage(RunningStage::Naming);
+        let naming = Instant::now();
+        let mut series = self.name_series(&resolved, groups.outputs).await?;
+        if !options.annotations {
+            for series in &mut series {
+                series.annotations = None;
+            }
+        }
+        stats.uid_to_string = naming.elapsed();
+        let names = |series: &NamedSeries| {
+            series.memory_bytes().saturating_sub(series.points.memory_bytes())
+        };
+        context.reserve(series.iter().map(names).sum())?;
+        stats.emitted_points = series.iter().map(|s| s.points.len() as u64).sum();
+        stats.nan_points = series.iter().map(|s| s.points.nan_count() as u64).sum();
+        stats.total = started.elapsed();
+        context.add_sub_query_stats(&stats);
+        Ok(SubQueryOutput { series, stats, keys: groups.keys })
+    }
+}

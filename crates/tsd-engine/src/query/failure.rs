@@ -1,0 +1,104 @@
+//! Why a query has no result.
+
+use std::{any::Any, sync::Arc};
+
+use tokio::task::JoinError;
+use tsd_query::QueryError;
+use tsd_storage::StorageError;
+
+use crate::uid::UidError;
+
+/// OpenTSDB's advice to clients whose query is too large.
+pub(crate) const ADVICE: &str = "Please try filtering using more tags or decrease your time range.";
+
+/// Why a query has no result.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryFailure {
+    /// The query is invalid, or reached a limit.
+    #[error(transparent)]
+    Rejected(#[from] QueryError),
+    /// A name or UID could not be resolved.
+    #[error(transparent)]
+    Uid(UidError),
+    /// The store failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// Too many queries are running or queued.
+    #[error("too many queries are waiting")]
+    Busy,
+    /// The client disconnected, or cancelled it.
+    #[error("the query was cancelled")]
+    Cancelled,
+    /// An operator cancelled it.
+    #[error("The query was cancelled by an operator")]
+    CancelledByOperator,
+    /// The memory budget of all queries is exhausted.
+    #[error(
+        "Sorry, what runs now uses all of the {limit_mb}MB of memory ({key}). Please try again \
+         later, or filter using more tags or decrease your time range."
+    )]
+    NoMemory {
+        /// The limit that is reached, in MiB.
+        limit_mb: u64,
+        /// Its key.
+        key: &'static str,
+    },
+    /// A task of the query panicked.
+    #[error("the engine failed while it worked on the query: {cause}")]
+    Panicked {
+        /// Text of the panic.
+        cause: Arc<str>,
+    },
+    /// An actor that the query needs panicked.
+    #[error("the engine failed while it worked on the query")]
+    TaskLost,
+    /// The engine was shut down.
+    #[error("the engine is shut down")]
+    Closed,
+}
+
+impl QueryFailure {
+    /// The HTTP status of the response.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::Rejected(error) => error.class.status(),
+            // Not a 5xx: a retry would restart what the operator ended.
+            Self::Uid(_) | Self::CancelledByOperator => 400,
+            Self::Storage(StorageError::Timeout(_)) => 408,
+            Self::Storage(_) => 424,
+            Self::Busy | Self::NoMemory { .. } | Self::Cancelled | Self::Closed => 503,
+            Self::Panicked { .. } | Self::TaskLost => 500,
+        }
+    }
+}
+
+impl From<UidError> for QueryFailure {
+    fn from(error: UidError) -> Self {
+        match error {
+            UidError::Storage(error) => Self::Storage(error),
+            UidError::Throttled => Self::Busy,
+            UidError::Lost => Self::TaskLost,
+            UidError::Closed => Self::Closed,
+            other => Self::Uid(other),
+        }
+    }
+}
+
+/// The failure of a query whose task has no result.
+pub(crate) fn task_failure(error: JoinError) -> QueryFailure {
+    match error.try_into_panic() {
+        Ok(panic) => {
+            let cause = panic_text(&*panic);
+            tracing::error!(cause, "query task panicked");
+            QueryFailure::Panicked { cause: cause.into() }
+        }
+        Err(_) => QueryFailure::Closed,
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown")
+}

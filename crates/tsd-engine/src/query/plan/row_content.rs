@@ -1,0 +1,20 @@
+//! What is read from the rows of a table.
+
+use tsd_model::RollupInterval;
+use tsd_query::RollupCells;
+
+/// What is read from rows.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum RowContent {
+    /// Points and annotations.
+    Points,
+    /// Cells of a rollup table.
+    Rollup {
+        /// Maps cells to times.
+        interval: Box<RollupInterval>,
+        /// Which cells are read.
+        cells: RollupCells,
+    },
+    /// Histograms.
+    Histograms,
+}

@@ -1,0 +1,11 @@
+//! Second stage: reads rows or series, and builds the series that a plan selects.
+
+pub(crate) mod conflict;
+pub(crate) mod fan_out;
+pub(crate) mod row_decoder;
+pub(crate) mod row_parts;
+pub(crate) mod row_source;
+pub(crate) mod scan;
+pub(crate) mod scan_part;
+pub(crate) mod series_merge;
+pub(crate) mod series_parts;

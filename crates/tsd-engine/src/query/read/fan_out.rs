@@ -1,0 +1,116 @@
+//! Splits a read into scans, which the actor of the query runs concurrently.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::mpsc;
+
+use super::{
+    row_parts::{parts_by_key, parts_by_series, scan_parts},
+    scan::{PartSeries, ScanJob},
+    scan_part::{PartRows, ScanPart},
+    series_merge::{MergedSeries, finish_series, merge_parts},
+    series_parts::{parts_of_keys, parts_of_ranges},
+};
+use crate::query::{
+    failure::QueryFailure,
+    plan::row_access::{FoundRows, PlannedRead, RowAccess},
+    run::query_message::{QueryMessage, QueryWork},
+    stats::ScannerStats,
+};
+
+/// The series of a read, and what reading them took.
+pub(crate) struct ReadSeries {
+    pub(crate) series: MergedSeries,
+    /// From the start of the first scan to the end of the last.
+    pub(crate) query_scan: Duration,
+    /// Merging the series of all scans.
+    pub(crate) scanner_merge: Duration,
+    /// One for each scan, in the order of their key ranges.
+    pub(crate) scanners: Vec<ScannerStats>,
+}
+
+/// Reads all rows of a plan and merges their series. The first failure ends all scans.
+pub(crate) async fn read_all(job: &Arc<ScanJob>) -> Result<ReadSeries, QueryFailure> {
+    let began = Instant::now();
+    let read = PlannedRead {
+        table: &job.table,
+        content: &job.content,
+        plan: &job.plan,
+        with_keys: job.with_keys,
+        has_time_range: job.time_range_ms.is_some(),
+    };
+    let access = job.engine.row_access(read, Some(job.budget.context())).await?;
+    let (parts, in_time_order) = parts_of(job, access);
+    let mut results = read_parts(job, parts).await?;
+    let query_scan = began.elapsed();
+    let merging = Instant::now();
+    let mut scanners: Vec<_> =
+        results.iter_mut().map(|part| std::mem::take(&mut part.stats)).collect();
+    let (mut merged, multi_bucket) = merge_parts(job, results, in_time_order).await?;
+    if let Some(filter) = multi_bucket {
+        // The number of salt buckets was changed after data was written. The rows of series in
+        // several buckets must be merged by time, which takes a scan over all buckets.
+        let rows = PartRows::Reread(job.plan.ranges.clone(), filter);
+        let part = ScanPart { rows, is_continuation: false, id: "all ranges once more".to_owned() };
+        for part in read_parts(job, vec![part]).await? {
+            scanners.push(part.stats);
+            merged.series.extend(part.series);
+        }
+    }
+    let series = finish_series(job, merged).await?;
+    Ok(ReadSeries { series, query_scan, scanner_merge: merging.elapsed(), scanners })
+}
+
+/// Divides a read into scans. True if a series may continue from part to part.
+fn parts_of(job: &ScanJob, access: RowAccess) -> (Vec<ScanPart>, bool) {
+    let (plan, threads) = (&job.plan, job.engine.threads);
+    match access.rows {
+        FoundRows::Series(rows, count) if access.by_series => {
+            let keys = rows.series_keys(plan.schema.base_time_start());
+            (parts_of_keys(plan, &keys, count, threads), true)
+        }
+        FoundRows::Series(rows, count) => (parts_by_series(rows, count, threads), true),
+        FoundRows::Listed(keys) => {
+            let hours = (plan.window.scan_end_secs - plan.window.scan_start_secs) / 3_600;
+            let rows = keys.len() as u64 * hours.max(0).unsigned_abs();
+            (parts_of_keys(plan, &keys, rows, threads), true)
+        }
+        FoundRows::Keys(keys) => (parts_by_key(&keys, threads), true),
+        // Each series is in one salt bucket; parts of a single bucket are split by time.
+        FoundRows::Scan if access.by_series => {
+            (parts_of_ranges(plan, job.filter.as_ref(), threads), plan.ranges.len() == 1)
+        }
+        FoundRows::Scan => (scan_parts(plan, threads), plan.ranges.len() == 1),
+    }
+}
+
+/// Has the actor of the query read the parts. Their series are in the order of the parts.
+async fn read_parts(
+    job: &Arc<ScanJob>,
+    parts: Vec<ScanPart>,
+) -> Result<Vec<PartSeries>, QueryFailure> {
+    let Some(actor) = job.budget.context().actor() else { return Err(QueryFailure::Closed) };
+    let mut results: Vec<PartSeries> = Vec::new();
+    results.resize_with(parts.len(), PartSeries::default);
+    let (sender, mut ended) = mpsc::unbounded_channel();
+    let scans = parts.into_iter().enumerate().map(|(index, part)| -> QueryWork {
+        let (job, sender) = (Arc::clone(job), sender.clone());
+        Box::pin(async move {
+            // The receiver outlives the scans of a read that succeeds.
+            let _ = sender.send((index, job.read(part).await?));
+            Ok(())
+        })
+    });
+    let scans = scans.collect();
+    let read = actor.ask(|reply| QueryMessage::Read { scans, reply }).await;
+    read.unwrap_or(Err(QueryFailure::TaskLost))?;
+    while let Ok((index, series)) = ended.try_recv() {
+        if let Some(slot) = results.get_mut(index) {
+            *slot = series;
+        }
+    }
+    Ok(results)
+}

@@ -1,0 +1,69 @@
+//! Divides a read of rows into scans: by salt bucket, by time, or by row keys.
+
+use bytes::Bytes;
+use tsd_model::BaseTime;
+use tsd_query::{KeyRange, SubQueryPlan};
+
+use super::scan_part::{PartRows, ScanPart};
+use crate::query::plan::series_rows::SeriesRows;
+
+/// Parts that the single range of an unsalted table is split into, for each thread.
+const PARTS_PER_THREAD: usize = 2;
+
+/// The scan parts of a plan: its salt buckets, or a single range split by time to use all threads.
+pub(crate) fn scan_parts(plan: &SubQueryPlan, threads: usize) -> Vec<ScanPart> {
+    let whole = |(index, range): (usize, &KeyRange)| ScanPart {
+        rows: PartRows::Range(range.clone()),
+        is_continuation: false,
+        id: format!("range {index}"),
+    };
+    let [range] = plan.ranges.as_slice() else {
+        return plan.ranges.iter().enumerate().map(whole).collect();
+    };
+    let (from, to) = (plan.window.scan_start_secs, plan.window.scan_end_secs);
+    let row_secs = i64::from(BaseTime::SPAN_SECONDS);
+    let hours = (to - from).max(0) / row_secs;
+    let count = hours.min(i64::try_from(threads * PARTS_PER_THREAD).unwrap_or(1));
+    let prefix = range.start.get(..plan.schema.base_time_start());
+    let Some(prefix) = prefix.filter(|_| count > 1 && threads > 1) else {
+        return vec![whole((0, range))];
+    };
+    let bound = |i: i64| {
+        let secs = from + hours * i / count * row_secs;
+        let base = u32::try_from(secs).unwrap_or(u32::MAX).to_be_bytes();
+        Bytes::from([prefix, &base].concat())
+    };
+    (0..count)
+        .map(|i| ScanPart {
+            rows: PartRows::Range(KeyRange {
+                bucket: range.bucket,
+                start: if i == 0 { range.start.clone() } else { bound(i) },
+                stop: if i + 1 == count { range.stop.clone() } else { bound(i + 1) },
+            }),
+            is_continuation: i > 0,
+            id: format!("range 0 part {i}"),
+        })
+        .collect()
+}
+
+/// Scan parts of rows to be fetched by key. Each is a contiguous chunk of the sorted keys, so that
+/// the rows of a series are in time order across parts.
+pub(crate) fn parts_by_key(keys: &[Bytes], threads: usize) -> Vec<ScanPart> {
+    let size = keys.len().div_ceil(threads.max(1)).max(1);
+    let part = |(index, keys): (usize, &[Bytes])| ScanPart {
+        rows: PartRows::Keys(keys.to_vec()),
+        is_continuation: index > 0,
+        id: format!("keys {index}"),
+    };
+    keys.chunks(size).enumerate().map(part).collect()
+}
+
+/// Scan parts of rows that the series index has selected.
+pub(crate) fn parts_by_series(rows: SeriesRows, count: u64, threads: usize) -> Vec<ScanPart> {
+    let part = |(index, (rows, is_continuation))| ScanPart {
+        rows: PartRows::Series(rows),
+        is_continuation,
+        id: format!("series {index}"),
+    };
+    rows.divide(threads, count).into_iter().enumerate().map(part).collect()
+}

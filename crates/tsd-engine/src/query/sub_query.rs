@@ -1,0 +1,157 @@
+//! One sub query: plans its reads, executes them, and aggregates their groups.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tsd_query::{
+    Query, ReadAttempt, ReadSource, ResolvedSubQuery, ScanWindow, SeriesPipeline, SubQuery,
+    join_split,
+};
+
+use super::{
+    aggregate::{aggregation::Aggregation, annotations::GroupOutput},
+    engine::QueryEngine,
+    failure::QueryFailure,
+    plan::{attempts::read_attempts, row_content::RowContent, row_filter::row_filter},
+    read::{
+        fan_out::{ReadSeries, read_all},
+        scan::ScanJob,
+    },
+    run::{memory_budget::BYTES_PER_POINT, read_budget::ReadBudget},
+    stats::SubQueryStats,
+};
+
+/// What the sub queries of a query read.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadOptions<'q> {
+    pub(crate) query: &'q Query,
+    /// Return all points that were read, not only those in the query range; expressions need them.
+    pub(crate) all_points: bool,
+    /// Return the annotations of the series.
+    pub(crate) annotations: bool,
+}
+
+/// Shared by all reads of one sub query.
+pub(crate) struct SubQueryRead<'q> {
+    pub(crate) engine: &'q Arc<QueryEngine>,
+    pub(crate) options: ReadOptions<'q>,
+    pub(crate) sub: &'q SubQuery,
+    pub(crate) resolved: &'q ResolvedSubQuery,
+    pub(crate) budget: Arc<ReadBudget>,
+}
+
+/// The aggregated groups of a sub query, not yet named.
+#[derive(Default)]
+pub(crate) struct ReadGroups {
+    pub(crate) outputs: Vec<GroupOutput>,
+    /// Keys of the rows read, if they are to be deleted.
+    pub(crate) keys: Vec<Bytes>,
+    /// What reading and aggregating them took.
+    pub(crate) stats: SubQueryStats,
+}
+
+impl SubQueryRead<'_> {
+    /// Executes all reads of the sub query and aggregates its groups.
+    pub(crate) async fn groups(&self) -> Result<ReadGroups, QueryFailure> {
+        let groups = self.all_attempts().await;
+        self.budget.release_series_memory();
+        groups
+    }
+
+    async fn all_attempts(&self) -> Result<ReadGroups, QueryFailure> {
+        let query = self.options.query;
+        let (attempts, split) =
+            read_attempts(self.engine, self.sub, (query.start_ms, query.end_ms))?;
+        if split && let [rollup, raw] = attempts.as_slice() {
+            return self.split(rollup, raw).await;
+        }
+        let mut groups = ReadGroups::default();
+        for attempt in &attempts {
+            let read = self.attempt(attempt).await?;
+            groups.outputs = read.outputs;
+            groups.keys.extend(read.keys);
+            groups.stats.query_scan += read.stats.query_scan;
+            groups.stats.rollup_interval = read.stats.rollup_interval.clone();
+            groups.stats.add_read(read.stats);
+            if !groups.outputs.is_empty() {
+                break;
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Reads rolled-up data up to the split time and raw data from there on.
+    async fn split(
+        &self,
+        rollup: &ReadAttempt,
+        raw: &ReadAttempt,
+    ) -> Result<ReadGroups, QueryFailure> {
+        let (mut groups, raw_groups) =
+            futures_util::try_join!(self.attempt(rollup), self.attempt(raw))?;
+        let plan = self.engine.plan_of(raw, self.resolved);
+        let join = |rollup, raw| join_split(self.sub, &plan, rollup, raw);
+        groups.outputs = GroupOutput::join(groups.outputs, raw_groups.outputs, self.sub, join);
+        groups.keys.extend(raw_groups.keys);
+        // Both are scanned at the same time.
+        groups.stats.query_scan = groups.stats.query_scan.max(raw_groups.stats.query_scan);
+        groups.stats.add_read(raw_groups.stats);
+        Ok(groups)
+    }
+
+    /// Executes one read of a table: plan, read, aggregate.
+    async fn attempt(&self, attempt: &ReadAttempt) -> Result<ReadGroups, QueryFailure> {
+        let engine = self.engine;
+        let plan = engine.plan_of(attempt, self.resolved);
+        if plan.is_empty() {
+            return Ok(ReadGroups::default());
+        }
+        tracing::debug!(%plan, "planned");
+        let rollup_interval = match &attempt.source {
+            ReadSource::Rollup { interval, .. } => Some(interval.interval.clone()),
+            ReadSource::Points { .. } => None,
+        };
+        let (table, content) = engine.source(attempt);
+        let sub = &attempt.sub;
+        let mut pipeline = SeriesPipeline::new(sub, &plan.window, &self.options.query.zone);
+        let limit = self.budget.context().query.memory.limit();
+        if limit > 0 {
+            let points = limit / BYTES_PER_POINT;
+            pipeline = pipeline.with_max_fill_points(usize::try_from(points).unwrap_or(usize::MAX));
+        }
+        let is_data = table == engine.data_table && content == RowContent::Points;
+        let job = Arc::new(ScanJob {
+            engine: Arc::clone(engine),
+            filter: row_filter(&plan),
+            time_range_ms: if is_data { engine.cell_time_range(&plan.window) } else { None },
+            with_annotations: self.options.annotations,
+            with_keys: self.options.query.delete,
+            budget: Arc::clone(&self.budget),
+            table,
+            content,
+            pipeline,
+            plan,
+        });
+        let ReadSeries { mut series, query_scan, scanner_merge, scanners } = read_all(&job).await?;
+        let keys = std::mem::take(&mut series.keys);
+        let output_range = self.options.output_range(&job.plan.window);
+        let aggregation = Aggregation { job, sub: Arc::new(sub.clone()), output_range };
+        let groups = aggregation.groups(series).await?;
+        let stats = SubQueryStats {
+            rollup_interval,
+            query_scan,
+            scanner_merge,
+            scanners,
+            group_by: groups.group_by,
+            aggregation: groups.aggregation,
+            ..SubQueryStats::default()
+        };
+        Ok(ReadGroups { outputs: groups.outputs, keys, stats })
+    }
+}
+
+impl ReadOptions<'_> {
+    /// First and last millisecond of the points to return.
+    fn output_range(&self, window: &ScanWindow) -> (i64, i64) {
+        if self.all_points { (i64::MIN, i64::MAX) } else { (window.start_ms, window.end_ms) }
+    }
+}
