@@ -30,7 +30,7 @@ use crate::{
     ingest::{IngestShared, NameRules, WriteTargets},
     meta_tracking::{MetaTracker, MetaTracking, TrackerMessage, TrackerSettings},
     metrics::{WriteMetrics, describe_metrics},
-    query::{QueryEngine, QueryRunner, Scheduler},
+    query::{FilterCache, QueryEngine, QueryRunner, Scheduler},
     series_cache::SeriesCache,
     snapshot::SnapshotSlot,
     uid::{
@@ -432,6 +432,7 @@ impl Builder<'_> {
             histograms: config.histograms.clone(),
             annotations: annotations.clone(),
             uids: uids.clone(),
+            filters: FilterCache::default(),
             clock: Arc::clone(&config.clock),
             memory: config.memory.clone(),
             compactors: if config.compaction.on_read { compactors.to_vec() } else { Vec::new() },

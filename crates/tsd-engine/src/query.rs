@@ -40,6 +40,7 @@ mod tests;
 
 pub(crate) use self::{
     engine::QueryEngine,
+    plan::filter_cache::FilterCache,
     run::{context::QueryContext, runner::QueryRunner, scheduler::Scheduler},
 };
 pub use self::{

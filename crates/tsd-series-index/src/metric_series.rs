@@ -204,13 +204,19 @@ impl MetricSeries {
         series
     }
 
+    /// Series with one of several values of a tag key, given by their UIDs as numbers.
+    pub(crate) fn with_value_uids(&self, tagk: &[u8], uids: &[ValueUid]) -> RoaringBitmap {
+        let mut series = RoaringBitmap::new();
+        let Some(key) = self.keys.get(tagk) else { return series };
+        for posting in uids.iter().filter_map(|uid| key.values.get(uid)) {
+            posting.add_to(&mut series);
+        }
+        series
+    }
+
     /// UIDs of the values that series of `set` have for a tag key, each once, in no order.
-    pub(crate) fn values(&self, tagk: &[u8], set: &RoaringBitmap, width: usize) -> Vec<Box<[u8]>> {
+    pub(crate) fn values(&self, tagk: &[u8], set: &RoaringBitmap) -> Vec<ValueUid> {
         let Some(key) = self.keys.get(tagk) else { return Vec::new() };
-        let uid = |value: u64| -> Box<[u8]> {
-            let bytes = value.to_be_bytes();
-            bytes.get(bytes.len().saturating_sub(width)..).unwrap_or_default().into()
-        };
         if set.len() < key.values.len() as u64 {
             let mut values: Vec<u64> = set
                 .iter()
@@ -222,13 +228,13 @@ impl MetricSeries {
                 .collect();
             values.sort_unstable();
             values.dedup();
-            return values.into_iter().map(uid).collect();
+            return values;
         }
         let has_all = key.series.is_subset(set);
         key.values
             .iter()
             .filter(|(_, posting)| has_all || posting.intersects(set))
-            .map(|(value, _)| uid(*value))
+            .map(|(value, _)| *value)
             .collect()
     }
 

@@ -4,7 +4,7 @@ use std::sync::{PoisonError, RwLockReadGuard};
 
 use bytes::Bytes;
 use roaring::RoaringBitmap;
-use tsd_model::{BaseTime, TableSchema};
+use tsd_model::BaseTime;
 
 use crate::{
     metric_series::{DAY_SECS, Day, MetricSeries, ROW_SECS},
@@ -51,7 +51,6 @@ pub struct RowCounts {
 /// discarded only.
 #[derive(Clone, Debug)]
 pub struct MetricIndex {
-    schema: TableSchema,
     series: SharedMetric,
 }
 
@@ -104,8 +103,8 @@ impl SeriesSet {
 }
 
 impl MetricIndex {
-    pub(crate) const fn new(schema: TableSchema, series: SharedMetric) -> Self {
-        Self { schema, series }
+    pub(crate) const fn new(series: SharedMetric) -> Self {
+        Self { series }
     }
 
     /// True if every row of the metric begins at an hour. Otherwise rows cannot be found by key.
@@ -194,12 +193,21 @@ impl MetricIndex {
         SeriesSet(active)
     }
 
-    /// UIDs of the values that the series of a set have for a tag key; each once, ascending.
+    /// UIDs of the values that the series of a set have for a tag key, as numbers (their bytes are
+    /// big-endian); each once, ascending.
     #[must_use]
-    pub fn values(&self, tagk: &[u8], set: &SeriesSet) -> Vec<Box<[u8]>> {
-        let mut values = self.read().values(tagk, &set.0, self.schema.tagv_width());
+    pub fn values(&self, tagk: &[u8], set: &SeriesSet) -> Vec<u64> {
+        let mut values = self.read().values(tagk, &set.0);
         values.sort_unstable();
         values
+    }
+
+    /// The series with one of several values of a tag key, given by their UIDs as numbers.
+    #[must_use]
+    pub fn with_value_uids(&self, tagk: &[u8], uids: &[u64]) -> SeriesSet {
+        let batches = uids.chunks(MAX_LOOKED_UP_VALUES);
+        let found = batches.map(|batch| self.read().with_value_uids(tagk, batch));
+        SeriesSet(found.fold(RoaringBitmap::new(), |all, found| all | found))
     }
 
     /// Counts the rows from the hour `from` to the hour `to`, both inclusive.

@@ -101,7 +101,7 @@ impl SeriesIndex {
     #[must_use]
     pub fn metric(&self, metric: &[u8]) -> Option<MetricIndex> {
         let metrics = self.metrics.read().unwrap_or_else(PoisonError::into_inner);
-        Some(MetricIndex::new(self.schema, Arc::clone(metrics.get(metric)?)))
+        Some(MetricIndex::new(Arc::clone(metrics.get(metric)?)))
     }
 
     /// UIDs of all metrics, ascending.

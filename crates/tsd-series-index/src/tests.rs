@@ -129,9 +129,15 @@ fn check_query(index: &SeriesIndex, rows: &[ModelRow], query: &ModelQuery) {
 
     for tagk in 1..5 {
         let expected: BTreeSet<_> =
-            selected.iter().filter_map(|row| row.1.get(&tagk)).map(|v| uid(*v).into()).collect();
+            selected.iter().filter_map(|row| row.1.get(&tagk)).map(|v| u64::from(*v)).collect();
         let values = metric.values(&uid(tagk), &set);
-        assert_eq!(values.into_iter().collect::<BTreeSet<Box<[u8]>>>(), expected);
+        assert!(values.is_sorted(), "{values:?}");
+        let mut with_values = metric.with_value_uids(&uid(tagk), &values);
+        with_values.intersect(&set);
+        let mut with_key = metric.with_key(&uid(tagk));
+        with_key.intersect(&set);
+        assert_eq!(with_values, with_key);
+        assert_eq!(values.into_iter().collect::<BTreeSet<u64>>(), expected);
     }
 
     // Rows: exact by series and day, and by metric and hour.

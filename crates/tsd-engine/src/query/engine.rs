@@ -7,6 +7,7 @@ use tsd_model::{HistogramCodecs, MergeRule, TableSchema};
 use tsd_query::{PlanSettings, ScanWindow};
 use tsd_storage::{Storage, Table};
 
+use super::plan::filter_cache::FilterCache;
 use crate::{
     actor::ActorRef,
     annotations::Annotations,
@@ -29,6 +30,7 @@ pub(crate) struct QueryEngine {
     pub(crate) histograms: Option<HistogramCodecs>,
     pub(crate) annotations: Annotations,
     pub(crate) uids: UidAdmin,
+    pub(crate) filters: FilterCache,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) memory: ProcessMemory,
     /// Empty if queries do not trigger row compaction.

@@ -1,6 +1,7 @@
 //! First stage: what is read, from which tables and keys.
 
 pub(crate) mod attempts;
+pub(crate) mod filter_cache;
 pub(crate) mod names;
 pub(crate) mod row_access;
 pub(crate) mod row_content;

@@ -57,6 +57,11 @@ impl UidAdmin {
         self.resolver.look_up(kind, names).await.into_iter().map(|(_, found)| found).collect()
     }
 
+    /// Changes whenever a name may have changed: what was read in an earlier epoch may be stale.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.resolver.caches.epoch()
+    }
+
     /// Name of a UID.
     pub async fn name_of(&self, kind: UidKind, uid: Uid) -> Result<String, UidError> {
         let names = self.names_of(kind, &[uid]).await?;

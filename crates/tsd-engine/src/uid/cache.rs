@@ -106,6 +106,8 @@ impl UidCaches {
     pub(crate) fn invalidate(&self, kind: UidKind, name: &[u8], uid: Uid) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.remove(kind, name, uid);
+        // What was read in between may be what is removed here.
+        self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     fn remove(&self, kind: UidKind, name: &[u8], uid: Uid) {
@@ -121,6 +123,7 @@ impl UidCaches {
             cache.uids.pin().clear();
             cache.names.pin().clear();
         }
+        self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Hits, misses and entries (both directions) of a kind.

@@ -31,6 +31,8 @@ const GET_COST_ROWS: u64 = 8;
 const LISTED_COST_ROWS: u64 = 2;
 /// Tag values whose names are looked up together.
 const NAMES_BATCH: usize = 8_192;
+/// Tag values that are looked up in the cache of a filter in one time slice.
+const VALUES_BATCH: usize = 1 << 16;
 /// Memory of a selected series beside its row key.
 const SERIES_BYTES: usize = size_of::<SelectedSeries>() + 16;
 
@@ -112,24 +114,39 @@ impl QueryEngine {
         context: Option<&QueryContext>,
     ) -> Result<(), QueryFailure> {
         let values = metric.values(&post.tagk, set);
-        let mut rejected: Vec<&[u8]> = Vec::new();
-        let mut accepted: Vec<&[u8]> = Vec::new();
-        for batch in values.chunks(NAMES_BATCH) {
-            if let Some(context) = context {
-                context.check_time()?;
-            }
-            let uids: Vec<Uid> = batch.iter().filter_map(|uid| Uid::try_new(uid).ok()).collect();
-            let names = self.uids.names_of(UidKind::Tagv, &uids).await?;
-            let slice = match context {
-                Some(context) => Some(context.time_slice().await?),
-                None => None,
-            };
-            for (uid, name) in batch.iter().zip(names) {
-                // A value without a name matches no filter.
-                let is_accepted = name.is_some_and(|name| post.filter.accepts(&name));
-                if is_accepted { accepted.push(uid) } else { rejected.push(uid) }
-            }
+        let verdicts = self.filters.verdicts(&post.filter, self.uids.epoch());
+        let width = self.schema.tagv_width();
+        let uid_of = |uid: &u64| {
+            let bytes = uid.to_be_bytes();
+            Uid::try_new(bytes.get(bytes.len().checked_sub(width)?..)?).ok()
+        };
+        let (mut accepted, mut rejected) = (Vec::new(), Vec::new());
+        for batch in values.chunks(VALUES_BATCH) {
+            let slice = time_slice(context).await?;
+            let divided = verdicts.divide(batch);
             slice.map(TimeSlice::finish);
+            accepted.extend(divided.accepted);
+            rejected.extend(divided.rejected);
+            for batch in divided.unknown.chunks(NAMES_BATCH) {
+                let uids: Vec<Uid> = batch.iter().filter_map(uid_of).collect();
+                let names = self.uids.names_of(UidKind::Tagv, &uids).await?;
+                let slice = time_slice(context).await?;
+                let mut named = Vec::with_capacity(batch.len());
+                for (uid, name) in batch.iter().copied().zip(names) {
+                    // A value without a name matches no filter. It may have one later.
+                    let is_accepted = name.as_deref().is_some_and(|name| post.filter.accepts(name));
+                    if is_accepted {
+                        accepted.push(uid);
+                    } else {
+                        rejected.push(uid);
+                    }
+                    if name.is_some() {
+                        named.push((uid, is_accepted));
+                    }
+                }
+                verdicts.keep(named);
+                slice.map(TimeSlice::finish);
+            }
         }
         // The shorter list is looked up. Series without the key are only in a selection by TSUID.
         let with_key = metric.with_key(&post.tagk);
@@ -137,14 +154,21 @@ impl QueryEngine {
             set.intersect(&with_key);
         }
         if rejected.len() <= accepted.len() {
-            set.subtract(&metric.with_values(&post.tagk, rejected));
+            set.subtract(&metric.with_value_uids(&post.tagk, &rejected));
         } else {
             let mut others = with_key;
-            others.subtract(&metric.with_values(&post.tagk, accepted));
+            others.subtract(&metric.with_value_uids(&post.tagk, &accepted));
             set.subtract(&others);
         }
         Ok(())
     }
+}
+
+/// A time slice of a query that has not reached its deadline.
+async fn time_slice(context: Option<&QueryContext>) -> Result<Option<TimeSlice>, QueryFailure> {
+    let Some(context) = context else { return Ok(None) };
+    context.check_time()?;
+    Ok(Some(context.time_slice().await?))
 }
 
 /// First and last hour of a plan's rows. The row at the end is included if a stop key reaches into

@@ -6,7 +6,7 @@
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use tempfile::TempDir;
-use tsd_model::{TableSchema, to_hex};
+use tsd_model::{TableSchema, UidKind, to_hex};
 use tsd_query::{Query, SeriesSource};
 use tsd_storage::Storage;
 use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable};
@@ -253,5 +253,39 @@ async fn one_series_of_many_is_read_by_its_keys() {
     assert_eq!((read.by_key, read.estimated_rows), (true, 3));
     assert!(read.estimated_from.contains("1 series by the series index"), "{read:?}");
     assert!(read.estimated_from.contains("have 1200 rows"), "{read:?}");
+    daemon.open.store.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filter_on_names_sees_new_values_and_renamed_ones() {
+    let daemon = Daemon::new(&mut Rng(8)).await;
+    let OpenStore { indexed, .. } = &daemon.open;
+    let write = async |host: &str| {
+        let mut session = indexed.ingest_session(NameText::Utf8);
+        put(&mut session, "m", &format!("host={host}"), HOUR, 1, 0).unwrap();
+        assert!(session.commit().await.failures.is_empty());
+    };
+    let hosts = async |filter: &str| {
+        let m = format!("none:m{{}}{{host={filter}}}");
+        let result = indexed.query(query(HOUR, HOUR + 60, &[&m]), QueryControl::default()).await;
+        let series = result.unwrap().sub_results.remove(0).series;
+        let mut hosts: Vec<_> = series.into_iter().map(|s| s.tags[0].1.clone()).collect();
+        hosts.sort();
+        hosts
+    };
+    for host in ["web1", "web2", "db1"] {
+        write(host).await;
+    }
+    for _ in 0..2 {
+        assert_eq!(hosts("regexp(web.)").await, ["web1", "web2"]);
+        assert_eq!(hosts("wildcard(*1)").await, ["db1", "web1"]);
+    }
+    write("web3").await;
+    assert_eq!(hosts("regexp(web.)").await, ["web1", "web2", "web3"]);
+    indexed.rename_uid(UidKind::Tagv, "web2", "cache2").await.unwrap();
+    assert_eq!(hosts("regexp(web.)").await, ["web1", "web3"]);
+    indexed.rename_uid(UidKind::Tagv, "db1", "web9").await.unwrap();
+    assert_eq!(hosts("regexp(web.)").await, ["web1", "web3", "web9"]);
+    assert_eq!(hosts("wildcard(*1)").await, ["web1"]);
     daemon.open.store.stop().await;
 }
