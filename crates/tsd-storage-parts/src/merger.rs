@@ -234,6 +234,7 @@ fn step(store: &PartStore, signal: &MergeSignal) -> bool {
     let started = Instant::now();
     let mut slice = Instant::now();
     let mut series = 0_u32;
+    let merges = store.stats().merges;
     let result = store.merge_step(&mut || {
         series = series.wrapping_add(1);
         if !series.is_multiple_of(CLOCK_SERIES) {
@@ -250,7 +251,7 @@ fn step(store: &PartStore, signal: &MergeSignal) -> bool {
     let more = match result {
         Ok(merged) => {
             state.failures.remove(store.table());
-            if merged {
+            if store.stats().merges > merges {
                 store.metrics().merge_seconds.record(started.elapsed());
             }
             merged

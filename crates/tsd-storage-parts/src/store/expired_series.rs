@@ -4,9 +4,12 @@
 //! pass it together, so it is written anew once for each different retention at most. Only a merge of all
 //! sections of the span removes series: what is left of a row in another section would be read again after the
 //! rule was made longer.
+//!
+//! The metrics of a span are read once and remembered, within a bound. One span is read at a time: merges that
+//! flushes may wait for come first.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, OnceLock},
 };
@@ -19,13 +22,58 @@ use crate::{
     snapshot::SnapshotSection,
 };
 
+/// Memory of the metrics of all spans of a table, bytes. Those of further spans are read again whenever other
+/// metrics are expired.
+const MAX_METRICS_BYTES: usize = 16 << 20;
+
 /// How long the points of a table are kept.
 #[derive(Debug, Default)]
 pub(super) struct TableRetention {
     /// With the seconds of a row.
     retention: OnceLock<(Arc<Retention>, u32)>,
-    /// What was looked for in a span and its sections without finding it.
-    checked: Mutex<BTreeMap<u32, u64>>,
+    checked: Mutex<CheckedSpans>,
+}
+
+/// What is known of spans.
+#[derive(Debug, Default)]
+struct CheckedSpans {
+    spans: BTreeMap<u32, CheckedSpan>,
+    /// Bytes of the metrics of all of them.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct CheckedSpan {
+    /// Hash of the files and sections.
+    sections: u64,
+    /// UIDs, ascending, if there is memory for them.
+    metrics: Option<Box<[u8]>>,
+    /// Hash of the metrics that were looked for and not found.
+    looked_for: u64,
+}
+
+/// Result of a step of the search for expired series.
+enum Search {
+    /// This span has some.
+    Due(u32),
+    /// A span was read that has none.
+    Continues,
+    /// No span has any.
+    Ended,
+}
+
+impl CheckedSpans {
+    fn remove(&mut self, span: u32) {
+        let metrics = self.spans.remove(&span).and_then(|checked| checked.metrics);
+        self.bytes -= metrics.map_or(0, |metrics| metrics.len());
+    }
+
+    fn insert(&mut self, span: u32, sections: u64, looked_for: u64, metrics: Box<[u8]>) {
+        self.remove(span);
+        let metrics = Some(metrics).filter(|uids| self.bytes + uids.len() <= MAX_METRICS_BYTES);
+        self.bytes += metrics.as_ref().map_or(0, |uids| uids.len());
+        self.spans.insert(span, CheckedSpan { sections, metrics, looked_for });
+    }
 }
 
 /// Says which series of a span are expired.
@@ -75,31 +123,40 @@ impl PartStore {
         })
     }
 
-    /// Merges a span that has expired series; returns false if none has.
+    /// Merges a span that has expired series, or reads one; returns false if no span is left to be read.
     pub(super) fn merge_expired(
         &self,
         limits: MergeLimits,
         checkpoint: MergeCheckpoint<'_>,
     ) -> Result<bool, PartError> {
-        let due = match self.span_with_expired(checkpoint) {
+        let due = match self.search_expired(checkpoint) {
             Err(error) if error.is_damage() && self.quarantine(&error)? => return Ok(true),
-            due => due?,
+            searched => match searched? {
+                Search::Due(span) => span,
+                Search::Continues => return Ok(true),
+                Search::Ended => return Ok(false),
+            },
         };
-        let Some(due) = due else { return Ok(false) };
         let choose =
             |span: u32, sections: &[SnapshotSection]| (span == due).then_some(0..sections.len());
         self.merge_where(limits.compact_before, choose, checkpoint)
     }
 
-    /// The first span that has expired series.
-    fn span_with_expired(&self, checkpoint: MergeCheckpoint<'_>) -> Result<Option<u32>, PartError> {
-        let Some((retention, row_secs)) = self.retention.retention.get() else { return Ok(None) };
+    /// Looks for a span that has expired series, and reads one at most.
+    fn search_expired(&self, checkpoint: MergeCheckpoint<'_>) -> Result<Search, PartError> {
+        let Some((retention, row_secs)) = self.retention.retention.get() else {
+            return Ok(Search::Ended);
+        };
         let later = retention.cutoffs().later_metrics();
         let newest = later.iter().map(|(_, cutoff)| first_base(*cutoff, *row_secs)).max();
-        let Some(newest) = newest else { return Ok(None) };
+        let Some(newest) = newest else { return Ok(Search::Ended) };
         let snapshot = self.snapshot();
         let mut checked = lock(&self.retention.checked);
-        checked.retain(|span, _| snapshot.spans().contains_key(span));
+        let gone = |span: &u32| !snapshot.spans().contains_key(span);
+        let gone: Vec<u32> = checked.spans.keys().copied().filter(gone).collect();
+        for span in gone {
+            checked.remove(span);
+        }
         for (&span, sections) in snapshot.spans() {
             let end = span.saturating_add(self.layout.span_secs());
             if end > newest {
@@ -109,47 +166,53 @@ impl PartStore {
             if snapshot.lost().contains_key(&span) {
                 continue;
             }
-            let expired: HashSet<&[u8]> = later
+            let expired: Vec<&[u8]> = later
                 .iter()
                 .filter(|(_, cutoff)| first_base(*cutoff, *row_secs) >= end)
                 .map(|(metric, _)| &**metric)
                 .collect();
-            let looked_for = fingerprint(&later, &expired, sections);
-            if checked.get(&span) == Some(&looked_for) {
-                continue;
+            let (place, looked_for) = (hash_of(&names_of(sections)), hash_of(&expired));
+            let known = checked.spans.get(&span).filter(|known| known.sections == place);
+            if let Some(known) = known {
+                match &known.metrics {
+                    Some(metrics) if has_any(metrics, &expired) => return Ok(Search::Due(span)),
+                    None if known.looked_for != looked_for => {}
+                    _ => continue,
+                }
             }
-            if has_series_of(sections, retention, &expired, checkpoint)? {
-                return Ok(Some(span));
-            }
-            checked.insert(span, looked_for);
+            let metrics = metrics_of(sections, retention, checkpoint)?;
+            let is_due = has_any(&metrics, &expired);
+            checked.insert(span, place, looked_for, metrics);
+            return Ok(if is_due { Search::Due(span) } else { Search::Continues });
         }
-        Ok(None)
+        Ok(Search::Ended)
     }
 }
 
-/// A number for metrics and sections.
-fn fingerprint(
-    all: &[(Box<[u8]>, u32)],
-    expired: &HashSet<&[u8]>,
-    sections: &[SnapshotSection],
-) -> u64 {
+fn hash_of(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for (metric, _) in all.iter().filter(|(metric, _)| expired.contains(&**metric)) {
-        metric.hash(&mut hasher);
-    }
-    for section in sections {
-        (section.part.number(), section.section).hash(&mut hasher);
-    }
+    value.hash(&mut hasher);
     hasher.finish()
 }
 
-/// True if a section has a series of one of these metrics. Reads the names of series only.
-fn has_series_of(
+fn names_of(sections: &[SnapshotSection]) -> Vec<(u64, usize)> {
+    sections.iter().map(|section| (section.part.number(), section.section)).collect()
+}
+
+/// True if one of the wanted metrics is in a list of UIDs of the same width, ascending.
+fn has_any(metrics: &[u8], wanted: &[&[u8]]) -> bool {
+    let width = wanted.first().map_or(1, |first| first.len().max(1));
+    let all: Vec<&[u8]> = metrics.chunks_exact(width).collect();
+    wanted.iter().any(|wanted| all.binary_search(wanted).is_ok())
+}
+
+/// UIDs of the metrics of sections, ascending. Reads the names of series only.
+fn metrics_of(
     sections: &[SnapshotSection],
     retention: &Retention,
-    metrics: &HashSet<&[u8]>,
     checkpoint: MergeCheckpoint<'_>,
-) -> Result<bool, PartError> {
+) -> Result<Box<[u8]>, PartError> {
+    let mut metrics: BTreeSet<Vec<u8>> = BTreeSet::new();
     for SnapshotSection { part, section, .. } in sections {
         let head = part.head(*section, BlockUse::Once)?;
         let mut last = Vec::new();
@@ -162,13 +225,47 @@ fn has_series_of(
                 if metric == last.as_slice() || !PartLayout::has_time(current) {
                     continue;
                 }
-                if metrics.contains(metric) {
-                    return Ok(true);
-                }
                 last.clear();
                 last.extend_from_slice(metric);
+                if !metrics.contains(&last) {
+                    metrics.insert(last.clone());
+                }
             }
         }
     }
-    Ok(false)
+    Ok(metrics.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn metrics_are_found_in_a_list_of_their_width() {
+        let uids = [0, 0, 1, 0, 0, 7, 1, 0, 0];
+        assert!(has_any(&uids, &[&[0, 0, 2], &[0, 0, 7]]));
+        assert!(!has_any(&uids, &[&[0, 0, 2], &[0, 1, 0]]));
+        assert!(!has_any(&uids, &[]) && !has_any(&[], &[&[0, 0, 1]]));
+    }
+
+    #[test]
+    fn metrics_beyond_the_bound_are_not_remembered() {
+        let mut checked = CheckedSpans::default();
+        let most = || vec![0; MAX_METRICS_BYTES - 3].into_boxed_slice();
+        checked.insert(1, 10, 20, most());
+        checked.insert(2, 11, 21, vec![0; 6].into());
+        checked.insert(3, 12, 22, vec![0; 3].into());
+        let has_metrics =
+            |checked: &CheckedSpans, span| checked.spans.get(&span).unwrap().metrics.is_some();
+        assert_eq!([1, 2, 3].map(|span| has_metrics(&checked, span)), [true, false, true]);
+        assert_eq!(checked.spans.get(&2).unwrap().looked_for, 21);
+        // Another list in the place of a former one, and none.
+        checked.insert(1, 13, 20, vec![0; 9].into());
+        checked.remove(3);
+        assert_eq!(checked.bytes, 9);
+        checked.insert(2, 11, 21, most());
+        assert_eq!((has_metrics(&checked, 2), checked.bytes), (false, 9));
+    }
 }

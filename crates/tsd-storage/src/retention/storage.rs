@@ -93,14 +93,12 @@ impl SeriesScanner for NoSeries {
 
 impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
     fn get<'a>(&'a self, table: &'a Table, get: Get) -> StorageFuture<'a, Option<Row>> {
-        Box::pin(async move {
-            if let Some(Expiry { cutoffs, row_secs }) = self.expiry(table)
-                && self.retention.is_expired(&cutoffs, row_secs, &get.row)
-            {
-                return Ok(None);
-            }
-            self.inner.get(table, get).await
-        })
+        if let Some(Expiry { cutoffs, row_secs }) = self.expiry(table)
+            && self.retention.is_expired(&cutoffs, row_secs, &get.row)
+        {
+            return Box::pin(async { Ok(None) });
+        }
+        self.inner.get(table, get)
     }
 
     fn multi_get<'a>(
@@ -108,15 +106,15 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
         table: &'a Table,
         gets: Vec<Get>,
     ) -> StorageFuture<'a, Vec<Option<Row>>> {
+        let Some(Expiry { cutoffs, row_secs }) = self.expiry(table) else {
+            return self.inner.multi_get(table, gets);
+        };
+        let is_expired = |get: &Get| self.retention.is_expired(&cutoffs, row_secs, &get.row);
+        let expired: Vec<bool> = gets.iter().map(is_expired).collect();
+        if !expired.contains(&true) {
+            return self.inner.multi_get(table, gets);
+        }
         Box::pin(async move {
-            let Some(Expiry { cutoffs, row_secs }) = self.expiry(table) else {
-                return self.inner.multi_get(table, gets).await;
-            };
-            let is_expired = |get: &Get| self.retention.is_expired(&cutoffs, row_secs, &get.row);
-            let expired: Vec<bool> = gets.iter().map(is_expired).collect();
-            if !expired.contains(&true) {
-                return self.inner.multi_get(table, gets).await;
-            }
             let live = gets.into_iter().zip(&expired).filter(|(_, expired)| !**expired);
             let live = live.map(|(get, _)| get).collect();
             let mut rows = self.inner.multi_get(table, live).await?.into_iter();
