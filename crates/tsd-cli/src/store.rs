@@ -120,6 +120,9 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
     // Without rules too: what was discarded by former ones stays hidden.
     let rules = settings.retention.rules.clone();
     let retention = Arc::new(Retention::new(&directory.schema(), rules));
+    if settings.retention.accept_clock {
+        retention.accept_clock();
+    }
     let config = EmbeddedConfig {
         retention: Some(Arc::clone(&retention)),
         ..embedded_config(settings, &directory, &space)

@@ -4,7 +4,8 @@
 //! most twice the time that has passed while the store was open, and now is the clock's time, but at most
 //! the seen time and a bound (a tenth of the shortest retention, at most a day). After a long stop the
 //! clock is right and ahead: retention keeps more than it must until the seen time has caught up. The
-//! commit times of the log do not serve as the seen time: they follow the clock at the first commit.
+//! commit times of the log do not serve as the seen time: they follow the clock at the first commit. An operator who
+//! knows that the clock is right says so at a start.
 //!
 //! ```text
 //! retention  text with checksum: seen time, floor of the cut-offs (epoch seconds)
@@ -216,7 +217,10 @@ impl RetentionKeeper {
         let mut seen = lock(&self.seen);
         let clock_ms = (self.clock)();
         let passed = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
-        let last = seen.ms.unwrap_or_else(|| self.first_seen_ms(clock_ms));
+        let mut last = seen.ms.unwrap_or_else(|| self.first_seen_ms(clock_ms));
+        if self.retention.take_accepted_clock() {
+            last = last.max(clock_ms);
+        }
         let reached = last.saturating_add(passed.saturating_mul(CATCH_UP)).min(clock_ms);
         let seen_ms = last.max(reached);
         (seen.ms, seen.at) = (Some(seen_ms), Instant::now());
@@ -380,7 +384,8 @@ fn ahead_text(ahead_secs: i64) -> String {
     let hours = ahead_secs / 3_600;
     format!(
         "the clock is {hours} hours ahead of the time that the store has seen, so retention keeps more than it \
-         must: either the clock is wrong, or the store was stopped, and retention follows within {hours} hours"
+         must: either the clock is wrong, or the store was stopped, and retention follows within {hours} hours, or at once after a start with \
+         tsd.storage.accept_clock"
     )
 }
 

@@ -91,6 +91,7 @@ pub struct Retention {
     changes: AtomicU64,
     refused: AtomicU64,
     asks_for_names: AtomicBool,
+    accepts_clock: AtomicBool,
     clock_ahead_secs: AtomicI64,
     dropped_spans: AtomicU64,
     dropped_bytes: AtomicU64,
@@ -217,6 +218,7 @@ impl Retention {
             changes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             asks_for_names: AtomicBool::new(has_rules),
+            accepts_clock: AtomicBool::new(false),
             clock_ahead_secs: AtomicI64::new(0),
             dropped_spans: AtomicU64::new(0),
             dropped_bytes: AtomicU64::new(0),
@@ -396,6 +398,17 @@ impl Retention {
     #[must_use]
     pub fn rules_problem(&self) -> Option<String> {
         self.rules_problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says that the clock is right now, however far it is ahead of the time that the store has seen.
+    pub fn accept_clock(&self) {
+        self.accepts_clock.store(true, Ordering::Release);
+    }
+
+    /// True once after [`Self::accept_clock`].
+    #[must_use]
+    pub fn take_accepted_clock(&self) -> bool {
+        self.accepts_clock.swap(false, Ordering::AcqRel)
     }
 
     /// Notes how far the clock is ahead of what is taken for now, seconds.

@@ -276,6 +276,8 @@ pub static KEYS: &[Key] = &[
     no_plugin("tsd.startup.enable"),
     without_effect("tsd.startup.plugin", Some("")),
     bool("tsd.stats.canonical", "false"),
+    // Says that the clock is right, though it is far ahead of the time that the store has seen.
+    bool("tsd.storage.accept_clock", "false"),
     bool("tsd.storage.accept_damage", "false"),
     // When a point is acknowledged on HBase: after HBase has stored it, or after the log of this host
     // is synced. The embedded store always acknowledges after its log is synced.

@@ -200,6 +200,27 @@ fn after_a_long_stop_the_seen_time_catches_up() {
 }
 
 #[test]
+fn an_operator_may_say_that_the_clock_is_right() {
+    let disk = FaultyDisk::new(1);
+    let store = Arc::new(try_open(&disk).unwrap());
+    let start = i64::from(BASE + 100 * DAY);
+    set_clock(start);
+    store.flush(&mut TestRows::new(&days(100))).unwrap();
+    drop(keeper_of(&disk, &store, &retention(30)).unwrap());
+    // Stopped for twenty days.
+    set_clock(start + i64::from(20 * DAY));
+    let right = retention(30);
+    right.accept_clock();
+    let keeper = keeper_of(&disk, &store, &right).unwrap();
+    apply_after(&keeper, 0);
+    assert_eq!((spans(&store).len(), keeper.health().len()), (10, 0));
+    // Once: later the clock is not trusted more than before.
+    set_clock(start + 10 * YEAR);
+    apply_after(&keeper, 0);
+    assert_eq!((spans(&store).len(), keeper.health().len()), (9, 1));
+}
+
+#[test]
 fn a_short_retention_has_a_short_bound() {
     let disk = FaultyDisk::new(1);
     let store = Arc::new(try_open(&disk).unwrap());

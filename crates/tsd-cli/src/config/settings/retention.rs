@@ -21,6 +21,8 @@ pub struct RetentionSettings {
     pub rules: RetentionRules,
     /// File with rules by metric, if one is configured.
     pub file: Option<RetentionFile>,
+    /// The clock is right, however far it is ahead of the time that the store has seen.
+    pub accept_clock: bool,
 }
 
 pub(super) fn retention(
@@ -40,7 +42,8 @@ pub(super) fn retention(
             return Err(config.bad_value(key, expected.to_owned()));
         }
     }
-    let mut settings = RetentionSettings::default();
+    let accept_clock = config.bool("tsd.storage.accept_clock");
+    let mut settings = RetentionSettings { accept_clock, ..RetentionSettings::default() };
     if let Some(text) = set(RETENTION_KEY) {
         let keep_secs = parse_retention(text.trim())
             .map_err(|error| config.bad_value(RETENTION_KEY, error.to_string()))?;
