@@ -338,6 +338,25 @@ mod tests {
     }
 
     #[test]
+    fn a_writer_adds_nothing_to_a_metric_that_was_replaced() {
+        let index = Arc::new(SeriesIndex::new(TableSchema::opentsdb_default()));
+        add(&index, 1, 3, 0..1);
+        let former = index.shared_metric(&[0, 0, 1]).unwrap();
+        former.write().unwrap().is_replaced = true;
+        let writer = {
+            let index = Arc::clone(&index);
+            std::thread::spawn(move || add(&index, 1, 4, 7..8))
+        };
+        // The writer finds the former metric until then.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let copy = SharedMetric::new(MetricSeries::new(*index.schema()).into());
+        index.metrics.write().unwrap().insert([0, 0, 1].into(), copy);
+        writer.join().unwrap();
+        assert_eq!(index.count_missing([&key(1, 4 * DAY, 7)[..]]), 0);
+        assert_eq!(former.read().unwrap().len(), 1);
+    }
+
+    #[test]
     fn no_row_is_lost_beside_writers() {
         const DAYS: u32 = 2_000;
         let index = Arc::new(SeriesIndex::new(TableSchema::opentsdb_default()));
