@@ -183,3 +183,72 @@ fn slow_clients_and_wide_queries_together_stay_within_the_memory_limit() {
     assert!(stored.contains(&format!(r#""{START}":{SLOW_CONNECTIONS}"#)), "{stored}");
     assert!(daemon.terminate().success());
 }
+
+const LOOKED_UP: usize = 20_000;
+const LOOK_UPS: usize = 24;
+
+#[test]
+fn look_ups_and_newest_points_stay_within_the_memory_limit() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let daemon = tsdb(dir.path()).env("TSD_MEMORY_LIMIT", &LIMIT.to_string()).start();
+    let long = "v".repeat(150);
+    let tags = |n: usize| format!("host=h{n} rack={long} site={long}");
+    let mut connection = connect(daemon.address());
+    let mut lines = Vec::new();
+    for n in 0..LOOKED_UP {
+        writeln!(lines, "put wide {START} 1 {}", tags(n)).expect("memory");
+    }
+    connection.write_all(&lines).expect("send");
+    let look_up = |limit: usize| {
+        let uri = format!("/api/search/lookup?m=wide&limit={limit}");
+        http(daemon.address(), "GET", &uri, None)
+    };
+    let listed = |response: &HttpResponse| {
+        let json: Value = serde_json::from_str(&response.body).expect("JSON");
+        json["results"].as_array().expect("results").len()
+    };
+    let all = wait_for(Duration::from_mins(2), || (listed(&look_up(0)) == LOOKED_UP).then_some(()));
+    all.expect("all series are found");
+    let selected: Vec<String> = (0..1_000)
+        .map(|n| {
+            format!(
+                r#"{{"metric":"wide","tags":{{"host":"h{n}","rack":"{long}","site":"{long}"}}}}"#
+            )
+        })
+        .collect();
+    let body =
+        format!(r#"{{"queries":[{}],"backScan":1,"resolveNames":true}}"#, selected.join(","));
+    let together = Barrier::new(LOOK_UPS);
+    let ask = |n: usize| {
+        together.wait();
+        let is_look_up = n.is_multiple_of(2);
+        let answer = if is_look_up {
+            look_up(0)
+        } else {
+            http(daemon.address(), "POST", "/api/query/last", Some(&body))
+        };
+        (is_look_up, answer)
+    };
+    let answers: Vec<(bool, HttpResponse)> = thread::scope(|scope| {
+        let ask = &ask;
+        let asked: Vec<_> = (0..LOOK_UPS).map(|n| scope.spawn(move || ask(n))).collect();
+        asked.into_iter().map(|asked| asked.join().expect("no panic")).collect()
+    });
+    for (is_look_up, answer) in &answers {
+        let is_refused =
+            [413, 503].contains(&answer.status) && answer.body.contains("tsd.memory.limit");
+        assert!(answer.status == 200 || is_refused, "{} {:.300}", answer.status, answer.body);
+        if *is_look_up && answer.status == 200 {
+            assert_eq!(listed(answer), LOOKED_UP, "complete");
+        }
+    }
+    let peak = peak_memory(&daemon);
+    let answered = answers.iter().filter(|(_, answer)| answer.status == 200).count();
+    report(&format!("memory: look-ups: peak {} MiB; {answered} of {LOOK_UPS} at once", peak >> 20));
+    assert!(peak < LIMIT + PROGRAM, "{peak}");
+    let released = wait_for(Duration::from_mins(1), || {
+        (reserved(&daemon, "bodies") == 0 && reserved(&daemon, "queries") == 0).then_some(())
+    });
+    released.expect("all memory is released");
+    assert!(daemon.terminate().success());
+}

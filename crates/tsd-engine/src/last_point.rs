@@ -20,7 +20,7 @@ use crate::{
     EngineHandle,
     handle::EngineShared,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard, RunningStage},
-    series_names::series_names,
+    series_names::{name_bytes, reserved_names},
     series_scan::{TagUids, prefix_range, tags_filter},
     uid::UidError,
 };
@@ -31,6 +31,7 @@ const CONCURRENT_SERIES: usize = 16;
 const MAX_ROWS_PER_READ: usize = 256;
 /// Memory of a series beside its TSUID.
 const SERIES_BYTES: usize = 256;
+
 /// A request for newest points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastQuery {
@@ -55,6 +56,17 @@ pub enum LastSeries {
     },
     /// By the bytes of a TSUID.
     Tsuid(Vec<u8>),
+}
+
+impl LastSeries {
+    /// Bytes of memory.
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::Metric { metric, tags } => name_bytes(metric, tags),
+                Self::Tsuid(bytes) => bytes.len(),
+            }
+    }
 }
 
 /// The newest point of a series.
@@ -110,6 +122,7 @@ struct LastPointSearch<'a> {
 impl LastPointSearch<'_> {
     async fn points(&self, query: LastQuery) -> Result<Vec<LastPoint>, QueryFailure> {
         let Self { shared, context } = self;
+        context.reserve(query.series.iter().map(LastSeries::memory_bytes).sum())?;
         let mut candidates = Vec::new();
         for series in query.series {
             self.candidates(series, query.back_scan_hours, &mut candidates).await?;
@@ -126,8 +139,10 @@ impl LastPointSearch<'_> {
         if query.resolve {
             context.set_stage(RunningStage::Naming);
             let tsuids: Vec<Bytes> = points.iter().map(|point| point.tsuid.clone()).collect();
-            let names = series_names(&shared.config.schema, &shared.uids, &tsuids).await;
-            for (point, names) in points.iter_mut().zip(names.map_err(unresolved)?) {
+            let (schema, uids) = (&shared.config.schema, &shared.uids);
+            let reserve = |bytes| context.reserve(bytes);
+            let names = reserved_names(schema, uids, &tsuids, reserve, unresolved).await?;
+            for (point, names) in points.iter_mut().zip(names) {
                 point.names = Some(names);
             }
         }
@@ -494,5 +509,30 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    #[tokio::test]
+    async fn a_request_for_newest_points_and_the_names_of_its_result_are_reserved() {
+        let store = store();
+        let mut settings = settings(0);
+        settings.query.max_memory_bytes = 8_000 + 1_024;
+        let engine = start(settings, &store);
+        let long = "v".repeat(1_000);
+        put_one(&engine, "m", &format!("host={long}"), NOW, 1).await.unwrap();
+        let series = |count| vec![LastSeries::Tsuid(tsuid(1).get(..9).unwrap().to_vec()); count];
+        let ask = async |series, resolve| {
+            let query = LastQuery { series, back_scan_hours: 1, resolve };
+            match engine.last_points(query, QueryControl::default()).await {
+                Ok((points, _)) => points.len(),
+                Err(QueryFailure::Rejected(error)) if error.class.status() == 413 => 0,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(ask(series(10), false).await, 10);
+        assert_eq!(ask(series(3), true).await, 3);
+        assert_eq!(ask(series(10), true).await, 0, "the names");
+        let tags: Vec<_> = (0..200).map(|n| (format!("k{n}"), "v".to_owned())).collect();
+        let named = LastSeries::Metric { metric: "m".to_owned(), tags };
+        assert_eq!(ask(vec![named], false).await, 0, "the request");
     }
 }

@@ -20,13 +20,15 @@ use crate::{
     EngineHandle, SeriesIndexUse,
     handle::EngineShared,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard, RunningStage},
-    series_names::series_names,
+    series_names::reserved_names,
     series_scan::{TagUids, prefix_range, tags_filter},
     uid::UidError,
 };
 
-/// Memory of a series beside its TSUID: its names.
-const SERIES_BYTES: usize = 512;
+/// Memory of a series beside its TSUID and the texts of its names.
+const SERIES_BYTES: usize = 256;
+/// Memory of a tag of the request beside its texts: as sent and resolved.
+const REQUEST_TAG_BYTES: usize = 192;
 /// Memory of a TSUID in the list that the index returns, about.
 const MIN_TSUID_BYTES: usize = 64;
 /// Most rows per scan batch of a limited look-up.
@@ -108,6 +110,11 @@ async fn find(
     context: &QueryContext,
     lookup: Lookup,
 ) -> Result<LookupResult, QueryFailure> {
+    let pair = |(tagk, tagv): &(Option<String>, Option<String>)| {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        REQUEST_TAG_BYTES + text(tagk) + text(tagv)
+    };
+    context.reserve(lookup.tags.iter().map(pair).sum())?;
     let resolved = resolve(shared, &lookup).await?;
     if !lookup.use_meta
         && let Some(tsuids) = indexed(shared, context, &resolved, lookup.limit).await?
@@ -143,8 +150,10 @@ async fn named_series(
     tsuids: Vec<Bytes>,
 ) -> Result<LookupResult, QueryFailure> {
     context.set_stage(RunningStage::Naming);
-    let names = series_names(&shared.config.schema, &shared.uids, &tsuids).await;
-    let names = names.map_err(|e| unresolved(e, "Unable to resolve one or more TSUIDs"))?;
+    let (schema, uids) = (&shared.config.schema, &shared.uids);
+    let reserve = |bytes| context.reserve(bytes);
+    let unresolved = |error| unresolved(error, "Unable to resolve one or more TSUIDs");
+    let names = reserved_names(schema, uids, &tsuids, reserve, unresolved).await?;
     let series = tsuids
         .into_iter()
         .zip(names)
@@ -534,7 +543,7 @@ mod tests {
     async fn look_up_over_the_memory_limit_is_rejected() {
         let store = store();
         let mut settings = config();
-        settings.query.max_memory_bytes = 1_100 + 1_024;
+        settings.query.max_memory_bytes = 700 + 1_024;
         let engine = start(settings, &store);
         for host in ["a", "b", "c"] {
             put_one(&engine, "m", &format!("host={host}"), HOUR, 1).await.unwrap();
@@ -545,6 +554,27 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert_eq!(found(&engine, Lookup { limit: 2, ..all }).await.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn tags_of_a_look_up_and_names_of_its_result_are_reserved() {
+        let store = store();
+        let mut settings = config();
+        settings.query.max_memory_bytes = 3_500 + 1_024;
+        let engine = start(settings, &store);
+        let long = "v".repeat(1_000);
+        for host in 0..3 {
+            put_one(&engine, "m", &format!("host={host}{long}"), HOUR, 1).await.unwrap();
+        }
+        let of = |limit| Lookup { use_meta: false, limit, ..lookup_of("m", "") };
+        let too_large = async |lookup| match engine.lookup(lookup, QueryControl::default()).await {
+            Err(QueryFailure::Rejected(error)) => assert_eq!(error.class.status(), 413),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(found(&engine, of(2)).await.len(), 2);
+        too_large(of(3)).await;
+        let tags = vec![(Some("host".to_owned()), Some("a".to_owned())); 30];
+        too_large(Lookup { tags, ..of(1) }).await;
     }
 
     #[tokio::test]

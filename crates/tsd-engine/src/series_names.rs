@@ -7,7 +7,10 @@ use futures_util::{StreamExt, stream};
 
 use tsd_model::{TableSchema, Uid, UidKind};
 
-use crate::uid::{UidAdmin, UidError};
+use crate::{
+    query::QueryFailure,
+    uid::{UidAdmin, UidError},
+};
 
 /// UIDs per read of the UID table.
 const UIDS_PER_READ: usize = 1_024;
@@ -17,6 +20,34 @@ const CONCURRENT_READS: usize = 4;
 /// Metric and tags of a series; the tags in order of the UIDs of their keys.
 pub(crate) type SeriesName = (String, Vec<(String, String)>);
 
+/// Series whose names are looked up together.
+const SERIES_PER_STEP: usize = 4_096;
+
+/// Bytes of memory of the texts of a name.
+pub(crate) fn name_bytes(metric: &str, tags: &[(String, String)]) -> usize {
+    let pair =
+        |(tagk, tagv): &(String, String)| size_of::<(String, String)>() + tagk.len() + tagv.len();
+    metric.len() + tags.iter().map(pair).sum::<usize>()
+}
+
+/// Names of series, in the order of `tsuids`. `reserve` is called with the memory of the names of a few
+/// thousand series at a time.
+pub(crate) async fn reserved_names(
+    schema: &TableSchema,
+    uids: &UidAdmin,
+    tsuids: &[Bytes],
+    mut reserve: impl FnMut(usize) -> Result<(), QueryFailure>,
+    unresolved: impl Fn(UidError) -> QueryFailure,
+) -> Result<Vec<SeriesName>, QueryFailure> {
+    let mut names = Vec::new();
+    for step in tsuids.chunks(SERIES_PER_STEP) {
+        let found = series_names(schema, uids, step).await.map_err(&unresolved)?;
+        reserve(found.iter().map(|(metric, tags)| name_bytes(metric, tags)).sum())?;
+        names.extend(found);
+    }
+    Ok(names)
+}
+
 /// The UIDs of a TSUID.
 struct SeriesUids {
     metric: Uid,
@@ -24,7 +55,7 @@ struct SeriesUids {
 }
 
 /// Names of series, in the order of `tsuids`. Fails if any UID has no name.
-pub(crate) async fn series_names(
+async fn series_names(
     schema: &TableSchema,
     uids: &UidAdmin,
     tsuids: &[Bytes],

@@ -9,6 +9,7 @@ mod exp_response;
 mod extra_fields;
 mod histogram_batch;
 mod last;
+mod list_response;
 mod point_fields;
 mod put_batch;
 mod put_error;
@@ -35,8 +36,10 @@ pub use exp_request::parse_exp_body;
 pub use exp_response::ExpResponseWriter;
 pub use histogram_batch::{HistogramBatch, HttpHistogram};
 pub use last::{
-    LastPointResult, LastRequest, LastSelector, parse_last_body, parse_last_uri, render_last_points,
+    LastPointResult, LastRequest, LastSelector, last_points_response, parse_last_body,
+    parse_last_uri,
 };
+pub use list_response::ListResponseWriter;
 pub use put_batch::{CommonTag, HttpPoint, NAME_SEPARATOR, PutBatch, RejectedPoint};
 pub use put_error::{PutBodyError, PutPointError};
 pub use put_response::{PutOptions, PutOutcome, PutResponse};
@@ -50,7 +53,7 @@ pub use query_response::{QueryResponseWriter, ResponseLayout, SeriesResult, Stat
 pub use query_string::{QueryString, QueryStringError};
 pub use rollup_batch::{HttpRollup, RollupBatch};
 pub use search::{
-    LookupRequest, LookupResult, SearchType, check_plugin_search, parse_lookup_body,
-    parse_lookup_uri, render_lookup,
+    LookupRequest, LookupResult, SearchType, check_plugin_search, lookup_response,
+    parse_lookup_body, parse_lookup_uri,
 };
 pub use sub_query_echo::render_sub_query;

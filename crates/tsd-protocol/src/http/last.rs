@@ -7,12 +7,13 @@ use super::{
         BodyError, CountLimit, put_text, read_all, read_flag, read_integer, read_object, read_text,
         read_texts, take_null,
     },
+    list_response::ListResponseWriter,
     query_request::{MAX_FILTERS, MAX_SUB_QUERIES, MAX_TSUIDS},
     tag_text::parse_metric_with_tags,
 };
 use crate::{
     ApiError, QueryString,
-    json::{JsonObject, JsonReader, write_json_list},
+    json::{JsonObject, JsonReader},
 };
 
 /// Maximum rows a request may read: series times hours.
@@ -189,29 +190,35 @@ fn read_query(
     Ok(selected)
 }
 
-/// Renders the response: an array of points.
-#[must_use]
-pub fn render_last_points(points: &[LastPointResult]) -> Vec<u8> {
-    let mut out = Vec::new();
-    write_json_list(&mut out, points, |out, point| {
-        let mut object = JsonObject::open(out);
-        if let Some((metric, _)) = &point.names {
-            object.string("metric", metric);
-        }
-        object.literal("timestamp", point.timestamp_ms);
-        let value = object.key("value");
-        value.push(b'"');
-        match point.value {
-            Value::Integer(n) => value.extend_from_slice(itoa::Buffer::new().format(n).as_bytes()),
-            Value::Float(x) => write_java_double(x, value),
-        }
-        value.push(b'"');
-        if let Some((_, tags)) = &point.names {
-            object.tags("tags", tags);
-        }
-        object.string("tsuid", &point.tsuid).close();
-    });
-    out
+/// The response: an array of points.
+pub fn last_points_response<I: Iterator<Item = LastPointResult>>(
+    points: I,
+) -> ListResponseWriter<I> {
+    ListResponseWriter::new(
+        b"[".to_vec(),
+        points,
+        |out, point| write_point(out, &point),
+        b"]".to_vec(),
+    )
+}
+
+fn write_point(out: &mut Vec<u8>, point: &LastPointResult) {
+    let mut object = JsonObject::open(out);
+    if let Some((metric, _)) = &point.names {
+        object.string("metric", metric);
+    }
+    object.literal("timestamp", point.timestamp_ms);
+    let value = object.key("value");
+    value.push(b'"');
+    match point.value {
+        Value::Integer(n) => value.extend_from_slice(itoa::Buffer::new().format(n).as_bytes()),
+        Value::Float(x) => write_java_double(x, value),
+    }
+    value.push(b'"');
+    if let Some((_, tags)) = &point.names {
+        object.tags("tags", tags);
+    }
+    object.string("tsuid", &point.tsuid).close();
 }
 
 #[cfg(test)]
@@ -229,6 +236,12 @@ mod tests {
     fn names(metric: &str, tags: &[(&str, &str)]) -> LastSelector {
         let tags = tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         LastSelector::Names { metric: metric.to_owned(), tags }
+    }
+
+    fn render(points: Vec<LastPointResult>) -> String {
+        let mut out = Vec::new();
+        assert!(!last_points_response(points.into_iter()).write(&mut out, usize::MAX));
+        String::from_utf8(out).unwrap()
     }
 
     #[test]
@@ -295,10 +308,10 @@ mod tests {
             ..point.clone()
         };
         assert_eq!(
-            String::from_utf8(render_last_points(&[point, named])).unwrap(),
+            render(vec![point, named]),
             r#"[{"timestamp":1356998400000,"value":"-4","tsuid":"000001000001000001"},{"metric":"m","timestamp":1356998400000,"value":"1.0E7","tags":{"host":"é\"","dc":"x"},"tsuid":"000001000001000001"}]"#
         );
-        assert_eq!(render_last_points(&[]), b"[]");
+        assert_eq!(render(Vec::new()), "[]");
     }
 
     proptest! {

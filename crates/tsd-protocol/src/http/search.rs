@@ -4,6 +4,7 @@ use super::{
     body_fields::{
         BodyError, CountLimit, read_all, read_flag, read_integer, read_object, read_text, take_null,
     },
+    list_response::ListResponseWriter,
     query_request::MAX_FILTERS,
     query_response::write_double,
     tag_text::{OpenPair, parse_metric_with_open_tags},
@@ -154,11 +155,15 @@ fn number(query: &QueryString, name: &str) -> Result<Option<i64>, ApiError> {
     text.parse::<i32>().map(|number| Some(i64::from(number))).map_err(unable)
 }
 
-/// Renders the response of a lookup that took `millis` milliseconds.
-#[must_use]
-pub fn render_lookup(request: &LookupRequest, results: &[LookupResult], millis: u64) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut object = JsonObject::open(&mut out);
+/// The response of a lookup that took `millis` milliseconds and found `total` series.
+pub fn lookup_response<I: Iterator<Item = LookupResult>>(
+    request: &LookupRequest,
+    results: I,
+    total: usize,
+    millis: u64,
+) -> ListResponseWriter<I> {
+    let mut head = Vec::new();
+    let mut object = JsonObject::open(&mut head);
     object.string("type", "LOOKUP");
     if let Some(query) = &request.query {
         object.string("query", query);
@@ -176,18 +181,24 @@ pub fn render_lookup(request: &LookupRequest, results: &[LookupResult], millis: 
     }
     object.literal("limit", request.limit);
     write_double(object.key("time"), millis as f64, false);
-    object
-        .list("results", results, |out, series| {
-            JsonObject::open(out)
-                .string("tsuid", &series.tsuid)
-                .string("metric", &series.metric)
-                .tags("tags", &series.tags)
-                .close();
-        })
+    object.key("results").push(b'[');
+    let mut tail = b"],".to_vec();
+    let mut members = Vec::new();
+    JsonObject::open(&mut members)
         .literal("startIndex", request.start_index)
-        .literal("totalResults", results.len())
+        .literal("totalResults", total)
         .close();
-    out
+    // The members continue the object of the head.
+    tail.extend(members.into_iter().skip(1));
+    ListResponseWriter::new(head, results, |out, series| write_series(out, &series), tail)
+}
+
+fn write_series(out: &mut Vec<u8>, series: &LookupResult) {
+    JsonObject::open(out)
+        .string("tsuid", &series.tsuid)
+        .string("metric", &series.metric)
+        .tags("tags", &series.tags)
+        .close();
 }
 
 #[cfg(test)]
@@ -272,8 +283,11 @@ mod tests {
             metric: "m".to_owned(),
             tags: vec![("host".to_owned(), "a".to_owned())],
         };
+        let mut out = Vec::new();
+        let mut response = lookup_response(&request.unwrap(), [results].into_iter(), 1, 12);
+        assert!(!response.write(&mut out, usize::MAX));
         assert_eq!(
-            String::from_utf8(render_lookup(&request.unwrap(), &[results], 12)).unwrap(),
+            String::from_utf8(out).unwrap(),
             r#"{"type":"LOOKUP","metric":"m","tags":[{"key":"host","value":null}],"limit":7,"time":12.0,"results":[{"tsuid":"000001000001000001","metric":"m","tags":{"host":"a"}}],"startIndex":0,"totalResults":1}"#
         );
     }

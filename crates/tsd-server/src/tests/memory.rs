@@ -152,3 +152,33 @@ async fn a_query_without_memory_is_refused_with_the_key_and_works_later() {
     tsd.no_connections().await;
     released(&memory).await;
 }
+
+#[tokio::test]
+async fn newest_points_and_look_ups_without_memory_are_refused_with_the_key_and_work_later() {
+    let (tsd, memory) = start().await;
+    assert_eq!(tsd.post("/api/put", POINTS).await.status, 204);
+    let last = "/api/query/last";
+    let selected = r#"{"queries":[{"metric":"m","tags":{"host":"a","dc":"x"}}],"backScan":200000}"#;
+    let look_up = r#"{"metric":"m","useMeta":false}"#;
+    let requests = [(last, selected), ("/api/search/lookup", look_up)];
+    let all = take_all(&memory, MemoryPart::Queries);
+    for (path, body) in requests {
+        let refused = tsd.post(path, body).await;
+        assert_eq!(refused.status, 503, "{}", refused.line());
+        assert!(refused.text().contains("(tsd.memory.limit)"), "{}", refused.text());
+    }
+    drop(all);
+    let all = take_all(&memory, MemoryPart::Bodies);
+    for (path, body) in requests {
+        let refused = tsd.post(path, body).await;
+        assert_eq!(refused.status, 503, "{}", refused.line());
+        assert!(refused.text().contains("(tsd.memory.limit)"), "{}", refused.text());
+    }
+    drop(all);
+    for (path, body) in requests {
+        let found = tsd.post(path, body).await;
+        assert_eq!(found.status, 200, "{}", found.text());
+    }
+    tsd.no_connections().await;
+    released(&memory).await;
+}

@@ -6,11 +6,14 @@ use hyper::Method;
 use tsd_engine::{Lookup, LookupSeries, QueryFailure};
 use tsd_model::to_hex;
 use tsd_protocol::{
-    ApiError, LookupRequest, LookupResult, SearchType, check_plugin_search, parse_lookup_body,
-    parse_lookup_uri, query_error, render_lookup,
+    ApiError, LookupRequest, LookupResult, SearchType, check_plugin_search, lookup_response,
+    parse_lookup_body, parse_lookup_uri, query_error,
 };
 
-use super::query::{control_by_uri, response_stream};
+use super::query::{
+    control_by_uri,
+    response_stream::{self, SerializationTimer},
+};
 use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
 
 /// Handles a search. A body replaces the parameters, whatever the method.
@@ -46,9 +49,12 @@ async fn lookup(
     };
     let (result, guard) =
         request.state.engine.lookup(lookup, control_by_uri(request)).await.map_err(to_api_error)?;
-    let series_result: Vec<LookupResult> = result.series.into_iter().map(series_result).collect();
     let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(response_stream::buffered(|| render_lookup(&lookup_request, &series_result, millis), guard))
+    let total = result.series.len();
+    let series = result.series.into_iter().map(series_result);
+    let mut response = lookup_response(&lookup_request, series, total, millis);
+    let write = move |out: &mut Vec<u8>, bytes| response.write(out, bytes);
+    Ok(response_stream::chunked(write, SerializationTimer::default(), guard))
 }
 
 fn series_result(series: LookupSeries) -> LookupResult {

@@ -4,11 +4,15 @@ use hyper::Method;
 use tsd_engine::{LastPoint, LastQuery, LastSeries};
 use tsd_model::to_hex;
 use tsd_protocol::{
-    ApiError, LastPointResult, LastRequest, LastSelector, parse_last_body, parse_last_uri,
-    render_last_points,
+    ApiError, LastPointResult, LastRequest, LastSelector, last_points_response, parse_last_body,
+    parse_last_uri,
 };
 
-use super::{control_by_uri, response_stream, to_api_error};
+use super::{
+    control_by_uri,
+    response_stream::{self, SerializationTimer},
+    to_api_error,
+};
 use crate::http::{response::HttpResponse, service::HttpRequest};
 
 /// Handles a request for newest points.
@@ -30,8 +34,9 @@ pub(super) async fn last(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     };
     let result = request.state.engine.last_points(query, control_by_uri(request)).await;
     let (points, guard) = result.map_err(|failure| to_api_error(failure, None))?;
-    let point_result: Vec<LastPointResult> = points.into_iter().map(point_result).collect();
-    Ok(response_stream::buffered(|| render_last_points(&point_result), guard))
+    let mut response = last_points_response(points.into_iter().map(point_result));
+    let write = move |out: &mut Vec<u8>, bytes| response.write(out, bytes);
+    Ok(response_stream::chunked(write, SerializationTimer::default(), guard))
 }
 
 fn point_result(point: LastPoint) -> LastPointResult {

@@ -20,7 +20,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// Measures the time spent writing a response.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SerializationTimer {
+pub(in crate::http::routes) struct SerializationTimer {
     state: Arc<Mutex<TimerState>>,
 }
 
@@ -52,7 +52,7 @@ impl SerializationTimer {
 /// Builds a response whose body `write` generates: it appends to the buffer up to a number of bytes
 /// and returns true if there is more. The guard is notified when the body is sent, and dropped
 /// otherwise.
-pub(super) fn chunked(
+pub(in crate::http::routes) fn chunked(
     write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
     timer: SerializationTimer,
     guard: QueryGuard,
@@ -82,16 +82,6 @@ pub(super) fn chunked(
     });
     let chunks = stream::iter([Ok(first)]).chain(rest);
     HttpResponse::chunks(ContentType::Json, Box::pin(chunks)).with_on_sent(on_sent)
-}
-
-/// Builds a response with a complete body.
-pub(in crate::http::routes) fn buffered(
-    write: impl FnOnce() -> Vec<u8>,
-    guard: QueryGuard,
-) -> HttpResponse {
-    let timer = SerializationTimer::default();
-    let body = timer.measure(write);
-    HttpResponse::json(body).with_on_sent(Box::new(move || guard.mark_sent(200, timer.time())))
 }
 
 /// Appends up to a number of bytes to the buffer; returns true if there is more.
