@@ -1,6 +1,7 @@
 //! Points, annotations and names of one seed.
 
 use std::{
+    collections::BTreeSet,
     fmt::Write,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -366,7 +367,8 @@ fn points(shape: Shape, random: &mut Random) -> Vec<(i64, Value)> {
     }
     // The same second twice, once with milliseconds, is a duplicate.
     let key = |point: &(i64, Value)| if point.0 > 1 << 32 { point.0 } else { point.0 * 1_000 };
-    points.dedup_by_key(|point| key(point));
+    let mut instants = BTreeSet::new();
+    points.retain(|point| instants.insert(key(point)));
     points
 }
 
