@@ -171,7 +171,7 @@ settings! {
         pub max_writes_in_flight: usize = 1,
         /// Requests without an order call the store from the thread of their connection, not by a
         /// message to the write actor, which wakes one more thread for each request. For a store that
-        /// joins concurrent writes by itself, as the group commit of a log does.
+        /// joins concurrent writes by itself, as the group commit of a log and the HBase client do.
         pub direct_writes: bool = false,
         /// How long a sender waits for a full write actor before its points are throttled.
         pub queue_deadline: Duration = Duration::from_secs(10),

@@ -200,6 +200,21 @@ fn defaults_are_a_salted_embedded_store() {
 }
 
 #[test]
+fn requests_without_an_order_skip_the_write_actors_on_every_store() {
+    let hbase = "tsd.storage.engine = hbase\ntsd.storage.hbase.zk_quorum = localhost\n";
+    for (text, writes_in_flight) in [
+        (String::new(), 1),
+        (format!("{hbase}tsd.storage.ack = log\n"), 1),
+        // Ordered requests of other connections do not wait for a region that moves.
+        (format!("{hbase}tsd.storage.ack = storage\n"), 256),
+    ] {
+        let ingest = Settings::from_config(&from_file(&text)).unwrap().engine.ingest;
+        assert!(ingest.direct_writes, "{text}");
+        assert_eq!(ingest.max_writes_in_flight, writes_in_flight, "{text}");
+    }
+}
+
+#[test]
 fn a_named_file_must_exist() {
     let error = Config::load(Some(Path::new("/nowhere/opentsdb.conf"))).unwrap_err();
     assert!(matches!(error, ConfigError::Unreadable { .. }));

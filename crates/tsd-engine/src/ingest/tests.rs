@@ -325,6 +325,24 @@ async fn direct_writes_do_not_wait_for_the_write_actor() {
 }
 
 #[tokio::test]
+async fn a_failed_direct_write_fails_only_its_request() {
+    let store = store();
+    let mut settings = config();
+    settings.ingest.direct_writes = true;
+    let engine = start(settings, &store);
+    put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
+    // The actor would join the second and the third request while the first call is in progress.
+    let delay = Fault::Delay(Duration::from_millis(200));
+    let failure = Fault::Error(StorageError::Rejected("one row".into()));
+    store.script(Operation::Put, [delay, failure, Fault::Pass]);
+    let put = |second| put_one(&engine, "m", "host=a", second, 1);
+    let (first, second, third) = tokio::join!(put(2), put(3), put(4));
+    let results = [first, second, third];
+    assert_eq!(results.iter().filter(|result| result.is_err()).count(), 1, "{results:?}");
+    assert_eq!(data(&store).await.len(), 3);
+}
+
+#[tokio::test]
 async fn shutdown_waits_for_direct_writes_whose_clients_left() {
     let store = store();
     let mut settings = config();

@@ -33,8 +33,8 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
             } else {
                 defaults.ingest.max_writes_in_flight
             },
-            // The log joins concurrent writes to one commit.
-            direct_writes: !config.writes_directly(),
+            // The log joins concurrent writes to one commit, the HBase client to calls by server.
+            direct_writes: true,
             ..defaults.ingest
         },
         compaction: CompactionConfig {
