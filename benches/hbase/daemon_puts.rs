@@ -271,12 +271,12 @@ fn send_steps(address: SocketAddr, loads: Vec<ConnectionLoad>, start: Instant, i
     }
 }
 
-fn put_all(tsdb: &Daemon, lines: &PointLoad) {
+pub(crate) fn put_all(tsdb: &Daemon, lines: &PointLoad) {
     let loads = lines.render(PutProtocol::Telnet, CONNECTIONS);
     send(tsdb.address(), PutProtocol::Telnet, loads, 1);
     daemon::verify(tsdb.address(), lines);
 }
 
-fn terminate(tsdb: Daemon) {
+pub(crate) fn terminate(tsdb: Daemon) {
     assert!(tsdb.terminate().success(), "a clean shutdown");
 }

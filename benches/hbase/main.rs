@@ -2,8 +2,9 @@
 //! HBase.
 //!
 //! ```text
-//! cargo bench --bench hbase -- [--parts write,scan,get,put,store,log,opentsdb] [--rounds N]
+//! cargo bench --bench hbase -- [--parts write,scan,get,put,store,small,log,opentsdb] [--rounds N]
 //!                              [--series N] [--steps N] [--quick] [--attach DIRECTORY]
+//!                              [--request-points N,…] [--clients N,…]
 //! ```
 //!
 //! HBase (two region servers, a master, ZooKeeper) runs as processes of its own, with the full JIT
@@ -23,6 +24,7 @@ mod opentsdb;
 mod point_load;
 mod report;
 mod scans;
+mod small_writes;
 mod table;
 mod writes;
 
@@ -39,7 +41,7 @@ use writes::Baseline;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// All parts.
-const PARTS: [&str; 7] = ["write", "scan", "get", "put", "store", "log", "opentsdb"];
+const PARTS: [&str; 8] = ["write", "scan", "get", "put", "store", "small", "log", "opentsdb"];
 
 /// Options of the command line.
 struct Options {
@@ -50,6 +52,9 @@ struct Options {
     scan_series: u32,
     gets: u32,
     held_rounds: usize,
+    /// Sizes of small requests, and numbers of clients that send them.
+    request_points: Vec<u32>,
+    clients: Vec<u32>,
     /// Points per second offered to a daemon that holds rows; `None` for a multiple of the Java client's
     /// rate.
     offered: Option<f64>,
@@ -87,6 +92,9 @@ fn main() {
     if let Some(baseline) = baseline.as_mut().filter(|_| options.has("store")) {
         daemon_puts::stored(&cluster, directory.path(), baseline, &options);
     }
+    if options.has("small") {
+        small_writes::run(&cluster, &programs, directory.path(), &options);
+    }
     if let Some(baseline) = baseline.as_mut().filter(|_| options.has("log")) {
         daemon_puts::held(&cluster, directory.path(), baseline, &options);
     }
@@ -121,6 +129,8 @@ impl Options {
             scan_series: 100_000,
             gets: 5_000,
             held_rounds: 1,
+            request_points: vec![1, 10, 50, 500],
+            clients: vec![4, 16, 64],
             offered: None,
             attach: None,
         };
@@ -142,6 +152,8 @@ impl Options {
                 "--gets" => options.gets = arguments.number(),
                 "--offered" => options.offered = Some(arguments.number()),
                 "--held-rounds" => options.held_rounds = arguments.number(),
+                "--request-points" => options.request_points = numbers(&arguments.text()),
+                "--clients" => options.clients = numbers(&arguments.text()),
                 "--attach" => options.attach = Some(arguments.text().into()),
                 // A small run that only tests the bench.
                 "--quick" => {
@@ -155,4 +167,8 @@ impl Options {
         }
         options
     }
+}
+
+fn numbers(list: &str) -> Vec<u32> {
+    list.split(',').map(|number| number.parse().expect("a list of numbers")).collect()
 }

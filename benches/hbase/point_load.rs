@@ -43,16 +43,31 @@ impl PointLoad {
 
     /// Renders what each connection sends, step by step; a series is sent by one connection.
     pub(crate) fn render(&self, protocol: PutProtocol, connections: u32) -> Vec<ConnectionLoad> {
-        (0..connections)
-            .map(|connection| {
-                let series = (connection..self.series).step_by(connections as usize);
-                let names: Vec<_> = series.map(|series| (series, Names::new(series))).collect();
-                match protocol {
-                    PutProtocol::Telnet => self.render_lines(&names),
-                    PutProtocol::Http => self.render_requests(&names),
-                }
-            })
-            .collect()
+        match protocol {
+            PutProtocol::Telnet => {
+                self.names(connections).map(|names| self.render_lines(&names)).collect()
+            }
+            PutProtocol::Http => self.render_requests_of(REQUEST_POINTS, connections),
+        }
+    }
+
+    /// Renders HTTP requests of so many points, as [`Self::render`].
+    pub(crate) fn render_requests_of(
+        &self,
+        request_points: usize,
+        connections: u32,
+    ) -> Vec<ConnectionLoad> {
+        let names = self.names(connections);
+        names.map(|names| self.render_requests(&names, request_points)).collect()
+    }
+
+    /// The series of each connection.
+    fn names(&self, connections: u32) -> impl Iterator<Item = Vec<(u32, Names)>> {
+        let series = self.series;
+        (0..connections).map(move |connection| {
+            let series = (connection..series).step_by(connections as usize);
+            series.map(|series| (series, Names::new(series))).collect()
+        })
     }
 
     fn render_lines(&self, names: &[(u32, Names)]) -> ConnectionLoad {
@@ -74,14 +89,14 @@ impl PointLoad {
         ConnectionLoad { bytes, request_ends }
     }
 
-    fn render_requests(&self, names: &[(u32, Names)]) -> ConnectionLoad {
+    fn render_requests(&self, names: &[(u32, Names)], request_points: usize) -> ConnectionLoad {
         let mut load = ConnectionLoad {
             bytes: Vec::with_capacity(names.len() * self.steps.len() * 128),
             request_ends: Vec::new(),
         };
         let points: Vec<_> =
             self.steps.clone().flat_map(|step| names.iter().map(move |one| (step, one))).collect();
-        for points in points.chunks(REQUEST_POINTS) {
+        for points in points.chunks(request_points) {
             let points: Vec<_> = points.iter().map(|(step, (s, n))| n.json(*s, *step)).collect();
             load.push_put_request(format!("[{}]", points.join(",")).as_bytes());
         }

@@ -37,7 +37,8 @@ pub(crate) fn ratio(
     median_of(ours.iter().zip(theirs).map(|(ours, theirs)| of(ours) / of(theirs)).collect())
 }
 
-fn median_of(mut numbers: Vec<f64>) -> f64 {
+/// Median of numbers.
+pub(crate) fn median_of(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     let half = numbers.len() / 2;
     match numbers.len() {

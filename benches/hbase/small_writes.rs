@@ -1,0 +1,261 @@
+//! Small writes by many clients at once: HTTP requests of a few points into the daemon on HBase, and
+//! HBase's Java client with as many threads that write the same rows in lists of the same size.
+//!
+//! The Java client is used in two ways. All threads share one `BufferedMutator` with its defaults:
+//! a list is then not durable when the call returns. Or each thread waits for `Table::put` of its
+//! list, as the daemon's clients wait for their points.
+
+use std::{
+    net::SocketAddr,
+    ops::Range,
+    path::Path,
+    time::{Instant, SystemTime},
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    runtime::Builder,
+    task::JoinSet,
+};
+use tsd_testkit::{Daemon, process, put_load::ConnectionLoad};
+
+use crate::{
+    Options,
+    bench_cluster::BenchCluster,
+    cells::{CellLoad, FIRST_SECOND, STEP_SECS},
+    daemon,
+    daemon_puts::{put_all, terminate},
+    java_client::{JavaClient, JavaPrograms},
+    point_load::PointLoad,
+    report::{self, percentile, thousands},
+    table,
+};
+
+/// Points and requests of a round at most; whole steps of all series.
+const POINTS: u32 = 400_000;
+const REQUESTS: u32 = 20_000;
+/// Rounds until the Java code is compiled.
+const WARM_UP: usize = 2;
+/// Steps of an hour. The points that assign UIDs are in a later hour, which is not checked.
+const HOUR: u32 = 3_600 / STEP_SECS;
+/// Longest time of a run, in seconds.
+const LONGEST_RUN: u64 = 1_200;
+
+/// Requests of one size, from some clients at once.
+#[derive(Clone, Copy)]
+struct Shape {
+    request_points: u32,
+    clients: u32,
+}
+
+/// One round of one client.
+#[derive(Clone, Copy)]
+struct Round {
+    points: u64,
+    seconds: f64,
+    /// Milliseconds of a request.
+    p50: f64,
+    p99: f64,
+    /// Mutations in a Multi, if the client counts them.
+    cells_a_call: Option<f64>,
+    client_cpu: f64,
+    /// CPU seconds of the clients that send requests, if they are not the client itself.
+    sender_cpu: f64,
+    server_cpu: f64,
+}
+
+/// The ways of writing that are compared; ours is last.
+const WAYS: [&str; 3] =
+    ["one BufferedMutator, not durable", "Table.put(List), durable", "HTTP put, durable"];
+
+/// All shapes; prints the table.
+pub(crate) fn run(
+    cluster: &BenchCluster,
+    programs: &JavaPrograms,
+    directory: &Path,
+    options: &Options,
+) {
+    let mut java = programs.start(cluster, "SmallWritesLoad");
+    daemon::create_tables(cluster);
+    let tsdb = daemon::start(cluster, &directory.join("small"), &[]);
+    let warm = PointLoad { series: options.series, steps: current_steps(2 * HOUR..2 * HOUR + 2) };
+    put_all(&tsdb, &warm);
+    let warm = Shape { request_points: 50, clients: 16 };
+    for _ in 0..WARM_UP {
+        java_round(cluster, &mut java, options, warm, "mutator");
+        java_round(cluster, &mut java, options, warm, "put");
+        our_round(cluster, &tsdb, options, warm);
+    }
+    report::print_head(&[
+        "points a request",
+        "clients",
+        "way",
+        "points/s",
+        "p50, ms",
+        "p99, ms",
+        "cells a call",
+        "client cpu-s per M",
+        "senders' cpu-s per M",
+        "server cpu-s per M",
+        "ours × this way's rate",
+    ]);
+    for &request_points in &options.request_points {
+        for &clients in &options.clients {
+            let shape = Shape { request_points, clients };
+            let mut rounds: [Vec<Round>; 3] = Default::default();
+            for _ in 0..options.rounds {
+                rounds[0].push(java_round(cluster, &mut java, options, shape, "mutator"));
+                rounds[1].push(java_round(cluster, &mut java, options, shape, "put"));
+                rounds[2].push(our_round(cluster, &tsdb, options, shape));
+            }
+            print_shape(shape, &rounds);
+        }
+    }
+    terminate(tsdb);
+}
+
+/// Steps of an hour that does not end during the run: points of past hours are read back, which is not
+/// what usual clients cause.
+fn current_steps(steps: Range<u32>) -> Range<u32> {
+    let now = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970").as_secs() + LONGEST_RUN;
+    let hour = u32::try_from(now - now % 3_600).expect("a time before 2106");
+    let first = (hour - FIRST_SECOND) / STEP_SECS;
+    first + steps.start..first + steps.end
+}
+
+fn print_shape(shape: Shape, rounds: &[Vec<Round>; 3]) {
+    let ours = &rounds[2];
+    for (way, rounds) in WAYS.iter().zip(rounds) {
+        let median = |of: fn(&Round) -> f64| report::median_of(rounds.iter().map(of).collect());
+        let ratios: Vec<_> =
+            ours.iter().zip(rounds).map(|(ours, these)| ours.rate() / these.rate()).collect();
+        let ratios: Vec<_> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+        let calls: Option<Vec<f64>> = rounds.iter().map(|round| round.cells_a_call).collect();
+        report::print_row(&[
+            shape.request_points.to_string(),
+            shape.clients.to_string(),
+            (*way).to_owned(),
+            thousands(median(Round::rate)),
+            format!("{:.1}", median(|r| r.p50)),
+            format!("{:.1}", median(|r| r.p99)),
+            calls.map_or_else(String::new, |all| format!("{:.0}", report::median_of(all))),
+            format!("{:.2}", median(|r| r.client_cpu / r.millions())),
+            format!("{:.2}", median(|r| r.sender_cpu / r.millions())),
+            format!("{:.2}", median(|r| r.server_cpu / r.millions())),
+            if *way == WAYS[2] { String::new() } else { ratios.join(", ") },
+        ]);
+    }
+}
+
+impl Round {
+    fn rate(&self) -> f64 {
+        self.points as f64 / self.seconds
+    }
+
+    fn millions(&self) -> f64 {
+        self.points as f64 / 1e6
+    }
+}
+
+impl Shape {
+    /// Steps of all series, so that a round has a bounded number of points and requests.
+    fn steps(self, options: &Options) -> u32 {
+        let points = (REQUESTS * self.request_points).min(POINTS);
+        (points / options.series).max(1)
+    }
+}
+
+fn java_round(
+    cluster: &BenchCluster,
+    program: &mut JavaClient,
+    options: &Options,
+    shape: Shape,
+    way: &str,
+) -> Round {
+    let Shape { request_points, clients } = shape;
+    let load = CellLoad { series: options.series, steps: shape.steps(options), points_per_put: 1 };
+    cluster.block_on(table::truncate(&cluster.client, &table::name()));
+    let server_cpu = cluster.region_server_cpu();
+    let CellLoad { series, steps, .. } = load;
+    let request = format!("{} {series} 0 {steps} {clients} {request_points} {way}", table::NAME);
+    let result = program.run(&request);
+    let server_cpu = cluster.region_server_cpu() - server_cpu;
+    let total = cluster.block_on(table::read(&cluster.client));
+    assert_eq!(total, load.total(), "everything was written");
+    let milliseconds = |at: usize| result.values[at] as f64 / 1e3;
+    Round {
+        points: load.cells(),
+        seconds: result.seconds,
+        p50: milliseconds(0),
+        p99: milliseconds(1),
+        cells_a_call: None,
+        client_cpu: result.cpu,
+        sender_cpu: 0.0,
+        server_cpu,
+    }
+}
+
+fn our_round(cluster: &BenchCluster, tsdb: &Daemon, options: &Options, shape: Shape) -> Round {
+    let load = PointLoad { series: options.series, steps: current_steps(0..shape.steps(options)) };
+    daemon::truncate_points(cluster);
+    let requests = load.render_requests_of(shape.request_points as usize, shape.clients);
+    let before = daemon::batches(tsdb.address());
+    let client_cpu = process::cpu_seconds(tsdb.pid());
+    let (server_cpu, sender_cpu) = (cluster.region_server_cpu(), process::own_cpu_seconds());
+    let start = Instant::now();
+    let mut times = send(tsdb.address(), requests);
+    let seconds = start.elapsed().as_secs_f64();
+    let sender_cpu = process::own_cpu_seconds() - sender_cpu;
+    let client_cpu = process::cpu_seconds(tsdb.pid()) - client_cpu;
+    let server_cpu = cluster.region_server_cpu() - server_cpu;
+    let after = daemon::batches(tsdb.address());
+    daemon::verify(tsdb.address(), &load);
+    Round {
+        points: load.points(),
+        seconds,
+        p50: percentile(&mut times, 0.5),
+        p99: percentile(&mut times, 0.99),
+        cells_a_call: Some((after.1 - before.1) / (after.0 - before.0)),
+        client_cpu,
+        sender_cpu,
+        server_cpu,
+    }
+}
+
+/// Sends the requests of all clients, each request after the response to the one before; returns the
+/// milliseconds of each. All clients share one thread, which costs less than the thread switches of
+/// one for each.
+fn send(address: SocketAddr, loads: Vec<ConnectionLoad>) -> Vec<f64> {
+    let runtime = Builder::new_current_thread().enable_io().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut clients = JoinSet::new();
+        for load in loads {
+            clients.spawn(send_requests(address, load));
+        }
+        clients.join_all().await.concat()
+    })
+}
+
+async fn send_requests(address: SocketAddr, load: ConnectionLoad) -> Vec<f64> {
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    stream.set_nodelay(true).expect("a socket option");
+    let mut times = Vec::with_capacity(load.request_ends.len());
+    let mut response = vec![0; 4 << 10];
+    let mut from = 0;
+    for to in load.request_ends {
+        let sent = Instant::now();
+        stream.write_all(&load.bytes[from..to]).await.expect("send");
+        from = to;
+        let mut read = 0;
+        while !response[..read].ends_with(b"\r\n\r\n") {
+            let more = stream.read(&mut response[read..]).await.expect("a response");
+            assert!(more > 0, "{}", String::from_utf8_lossy(&response[..read]));
+            read += more;
+        }
+        times.push(sent.elapsed().as_secs_f64() * 1e3);
+        let text = || String::from_utf8_lossy(&response[..read]);
+        assert!(response.starts_with(b"HTTP/1.1 204"), "{}", text());
+    }
+    times
+}
