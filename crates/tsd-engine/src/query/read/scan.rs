@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use tsd_model::{BaseTime, Family, PackedRun, PointColumns, Row, RowKey, SeriesKey, Uid, UidKind};
 use tsd_query::{KeyRange, SeriesPipeline, SubQueryPlan};
 use tsd_storage::{BlockPiece, RowFilter, RowScanner, Scan, SeriesBlock, StorageError, Table};
@@ -50,13 +50,13 @@ pub(crate) struct ScanJob {
     pub(crate) budget: Arc<ReadBudget>,
 }
 
-type TagMap<V> = HashMap<Box<[u8]>, V, foldhash::fast::RandomState>;
+/// Series by their tag bytes. Boxed: a map that grows moves its entries, and a series is large.
+pub(crate) type SeriesMap = HashMap<Box<[u8]>, Box<SeriesState>, foldhash::fast::RandomState>;
 
 /// The series of a part.
 #[derive(Default)]
 pub(crate) struct PartSeries {
-    /// Series by their tag bytes.
-    pub(crate) series: TagMap<SeriesState>,
+    pub(crate) series: SeriesMap,
     /// Keys of the rows, if requested.
     pub(crate) keys: Vec<Bytes>,
     pub(crate) stats: ScannerStats,
@@ -82,7 +82,8 @@ impl ScanJob {
             now_secs: self.engine.clock.now_secs(),
             is_continuation: part.is_continuation,
             is_reread,
-            series: TagMap::default(),
+            series: SeriesMap::default(),
+            rejected: HashSet::default(),
             decoder: RowDecoder::default(),
             fragmented: Vec::new(),
             keys: Vec::new(),
@@ -136,8 +137,7 @@ impl ScanJob {
         reader.stats.total = opened.elapsed();
         reader.stats.successful = true;
         let PartReader { series, keys, stats, .. } = reader;
-        let series = series.into_iter().filter_map(|(tags, series)| Some((tags, series?)));
-        Ok(PartSeries { series: series.collect(), keys, stats })
+        Ok(PartSeries { series, keys, stats })
     }
 
     fn open(&self, rows: PartRows) -> RowSource {
@@ -253,8 +253,10 @@ struct PartReader<'a> {
     is_continuation: bool,
     /// True if the rows were read and counted before.
     is_reread: bool,
-    /// `None` if a filter rejects the series.
-    series: TagMap<Option<SeriesState>>,
+    /// Series that the filters accept.
+    series: SeriesMap,
+    /// Tags of the series that they reject.
+    rejected: HashSet<Box<[u8]>, foldhash::fast::RandomState>,
     decoder: RowDecoder,
     /// Keys of fragmented rows that are not reported yet.
     fragmented: Vec<Bytes>,
@@ -299,7 +301,7 @@ impl PartReader<'_> {
         let mut unresolved: Vec<Box<[u8]>> = Vec::new();
         for index in 0..batch.len() {
             let Some(tags) = batch.tags(plan.schema, index) else { continue };
-            if self.series.contains_key(tags) {
+            if self.series.contains_key(tags) || self.rejected.contains(tags) {
                 continue;
             }
             // Rows without tags have global annotations.
@@ -307,12 +309,15 @@ impl PartReader<'_> {
             if admitted && !plan.post_filters.is_empty() {
                 unresolved.push(tags.into());
             }
+            self.series_change += (tags.len() + ENTRY_OVERHEAD_BYTES) as isize;
+            if !admitted {
+                self.rejected.insert(tags.into());
+                continue;
+            }
             let job = self.job;
-            let new = || SeriesState::new(&job.content, &job.pipeline, self.is_continuation);
-            let series = admitted.then(new);
-            let size = series.as_ref().map_or(0, SeriesState::memory_bytes);
-            self.series_change += (size + tags.len() + ENTRY_OVERHEAD_BYTES) as isize;
-            self.series.insert(tags.into(), series);
+            let series = SeriesState::new(&job.content, &job.pipeline, self.is_continuation);
+            self.series_change += series.memory_bytes() as isize;
+            self.series.insert(tags.into(), Box::new(series));
         }
         if unresolved.is_empty() {
             return Ok(());
@@ -333,8 +338,11 @@ impl PartReader<'_> {
             names.get(at)?.as_deref()
         };
         for tags in unresolved {
-            if !plan.accepts(&tags, name_of) {
-                self.series.insert(tags, None);
+            if !plan.accepts(&tags, name_of)
+                && let Some(series) = self.series.remove(&tags)
+            {
+                self.series_change -= series.memory_bytes() as isize;
+                self.rejected.insert(tags);
             }
         }
         Ok(())
@@ -360,7 +368,7 @@ impl PartReader<'_> {
         job.budget.context().check_ended().map_err(|failure| (failure.into(), None))?;
         let prefix_len = job.plan.schema.base_time_start();
         let tags = block.series.get(prefix_len..).unwrap_or_default();
-        let Some(Some(series)) = self.series.get_mut(tags) else { return Ok(()) };
+        let Some(series) = self.series.get_mut(tags) else { return Ok(()) };
         let size = BatchSize::of_blocks(std::slice::from_ref(block));
         self.stats.rows_post_filter += size.rows;
         self.stats.cells_post_filter += size.cells;
@@ -392,7 +400,7 @@ impl PartReader<'_> {
         let job = self.job;
         job.budget.context().check_ended()?;
         let Ok(key) = RowKey::decode(&job.plan.schema, &row.key) else { return Ok(()) };
-        let Some(Some(series)) = self.series.get_mut(key.tag_bytes()) else { return Ok(()) };
+        let Some(series) = self.series.get_mut(key.tag_bytes()) else { return Ok(()) };
         self.stats.rows_post_filter += 1;
         self.stats.cells_post_filter += cell_count(row);
         let before = series.memory_bytes();

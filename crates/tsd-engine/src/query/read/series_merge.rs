@@ -66,6 +66,9 @@ pub(crate) async fn merge_parts(
             continue;
         }
         let mut series = part.series.into_iter();
+        if !in_time_order {
+            all.series.reserve(series.len());
+        }
         while series.len() > 0 {
             job.budget.context().check_ended()?;
             let slice = job.budget.context().time_slice().await?;
@@ -77,7 +80,7 @@ pub(crate) async fn merge_parts(
                     Entry::Occupied(mut entry) if in_time_order => {
                         let earlier = entry.get_mut();
                         let before = (earlier.memory_bytes() + later.memory_bytes()) as isize;
-                        earlier.append(&job.pipeline, later);
+                        earlier.append(&job.pipeline, *later);
                         job.budget
                             .adjust_series_memory(earlier.memory_bytes() as isize - before)?;
                     }
@@ -138,7 +141,7 @@ fn check_fill(job: &ScanJob, series: usize) -> Result<(), QueryFailure> {
 
 async fn finish_chunk(
     job: &ScanJob,
-    chunk: Vec<(Box<[u8]>, SeriesState)>,
+    chunk: Vec<(Box<[u8]>, Box<SeriesState>)>,
 ) -> Result<MergedSeries, QueryFailure> {
     let context = job.budget.context();
     let mut merged = MergedSeries::default();
