@@ -13,7 +13,7 @@ use crate::tsdb;
 const MAX_SERIES: usize = 1_200;
 /// Series of a daemon that has served nothing but this page. Each histogram has its buckets from the
 /// start, so their number is what counts.
-const MAX_FRESH_SERIES: usize = 850;
+const MAX_FRESH_SERIES: usize = 900;
 
 /// The metrics of one name.
 #[derive(Debug, Default)]
