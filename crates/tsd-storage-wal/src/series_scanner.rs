@@ -45,6 +45,11 @@ pub(crate) struct MergedSeriesScanner<B> {
     error: Option<StorageError>,
 }
 
+/// True if a memtable has rows of a read, or of other series with their salts, metrics and base times.
+pub(crate) fn has_rows(view: &MemtableView, id: TableId, read: &SeriesRead) -> bool {
+    first_base(view, id, read, read.bases).is_some()
+}
+
 /// The rows of a range of base times.
 enum Segment {
     /// No memtable has rows of it.

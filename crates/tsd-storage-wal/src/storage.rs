@@ -15,8 +15,8 @@ use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, PinnedFiles,
-    Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner, Storage,
-    StorageError, StorageFuture, Table, Verifier, spawn_critical,
+    Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner,
+    SeriesVersion, Storage, StorageError, StorageFuture, Table, Verifier, spawn_critical,
 };
 
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
     request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
     row_reader::RowReader,
     scanner::MergedScanner,
-    series_scanner::MergedSeriesScanner,
+    series_scanner::{MergedSeriesScanner, has_rows},
     sharing::SharingPolicy,
     state::WalState,
     table_writer::TableWriter,
@@ -376,6 +376,19 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
             }
             _ => self.backend.read_series(table, read),
         }
+    }
+
+    fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
+        // The view before the backend's version: rows of a flush in between are in that version.
+        let view = self.state.memtables.view();
+        if self.state.config.logged.contains(table)
+            && let Some(id) = self.state.tables.id(table)
+            && (self.policy.cell_precedence() != CellPrecedence::LogOrder
+                || has_rows(&view, id, read))
+        {
+            return None;
+        }
+        self.backend.series_version(table, read)
     }
 
     fn put<'a>(

@@ -19,8 +19,8 @@ use tsd_series_index::SeriesIndex;
 use crate::{
     BatchReader, BlockingPool, CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get,
     HealthProblem, HeldRows, LogMark, PinnedFiles, PoolHandle, PooledScanner, Quarantine,
-    ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner, Storage,
-    StorageError, StorageFuture, Table, Verifier,
+    ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner,
+    SeriesVersion, Storage, StorageError, StorageFuture, Table, Verifier,
     direct_write::{self, LockedTable},
 };
 
@@ -41,6 +41,11 @@ pub trait DirectTable: fmt::Debug + Send + Sync + 'static {
         self: Arc<Self>,
         _read: &SeriesRead,
     ) -> Option<Box<dyn BatchReader<SeriesBlock>>> {
+        None
+    }
+
+    /// [`Storage::series_version`].
+    fn series_version(&self, _read: &SeriesRead) -> Option<SeriesVersion> {
         None
     }
 
@@ -215,6 +220,10 @@ impl<B: DirectBackend> Storage for DirectStore<B> {
             Ok(table) => PooledScanner::new(table.read_series(read)?, pool),
             Err(error) => PooledScanner::failed(error, pool),
         }))
+    }
+
+    fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
+        self.tables.get(table)?.series_version(read)
     }
 
     fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {

@@ -11,7 +11,7 @@ use tsd_series_index::SeriesIndex;
 use crate::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, HeldRows,
     LogMark, Operation, PinnedFiles, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan,
-    SeriesBlock, SeriesRead, SeriesScanner, Storage, StorageError, Table, Verifier,
+    SeriesBlock, SeriesRead, SeriesScanner, SeriesVersion, Storage, StorageError, Table, Verifier,
 };
 
 /// Runs around every call of a [`HookedStorage`].
@@ -109,6 +109,10 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
     fn read_series(&self, table: &Table, read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
         let inner = self.inner.read_series(table, read)?;
         Some(Box::new(HookedScanner { hook: Arc::clone(&self.hook), inner, failure: None }))
+    }
+
+    fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
+        self.inner.series_version(table, read)
     }
 
     fn put<'a>(

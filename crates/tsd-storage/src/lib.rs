@@ -69,7 +69,7 @@ pub use retention::{
     RetentionStatus, first_base,
 };
 pub use series_read::{
-    BlockPiece, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner,
+    BlockPiece, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner, SeriesVersion,
     retain_points_family,
 };
 pub use snapshot::{

@@ -59,6 +59,10 @@ pub struct SeriesBlock {
     pub stored_bytes: usize,
 }
 
+/// Opaque version of the stored rows of a read; see `Storage::series_version`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SeriesVersion(Box<[(u64, u64)]>);
+
 /// A piece of a block.
 #[derive(Clone, Debug)]
 pub enum BlockPiece<'a> {
@@ -74,6 +78,21 @@ pub trait SeriesScanner: Send {
     /// time order. If all rows are of one UTC day (by base time), blocks come in the order of their
     /// series, each series once. A failed read stays failed.
     fn next_series(&mut self) -> StorageFuture<'_, Option<Vec<SeriesBlock>>>;
+}
+
+impl SeriesVersion {
+    /// The version of rows in these immutable units, each named by two numbers that no other unit of the
+    /// table has while the process runs.
+    #[must_use]
+    pub fn of_units(units: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        Self(units.into_iter().collect())
+    }
+
+    /// Its size in memory beside its own, bytes.
+    #[must_use]
+    pub const fn heap_bytes(&self) -> usize {
+        size_of_val::<[(u64, u64)]>(&self.0)
+    }
 }
 
 impl SeriesRead {

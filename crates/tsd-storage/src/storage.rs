@@ -8,7 +8,7 @@ use tsd_series_index::SeriesIndex;
 
 use crate::{
     CellBatch, HealthProblem, PinnedFiles, Quarantine, RowFilter, SeriesRead, SeriesScanner,
-    StorageError, Verifier,
+    SeriesVersion, StorageError, Verifier,
 };
 
 /// A boxed future; it makes the trait usable as `dyn Storage`.
@@ -189,6 +189,13 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// together: then the caller scans rows, which have the same points. Each row is at least as new as the
     /// start of the read.
     fn read_series(&self, _table: &Table, _read: &SeriesRead) -> Option<Box<dyn SeriesScanner>> {
+        None
+    }
+
+    /// The version of what a read of series returns; `None` if the store cannot tell, or if it has rows of
+    /// the read that may change without a new version, as those in memory do. Equal reads return the same
+    /// if the version was the same before the first of them began and after the last one ended.
+    fn series_version(&self, _table: &Table, _read: &SeriesRead) -> Option<SeriesVersion> {
         None
     }
 

@@ -13,7 +13,7 @@ use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
     BatchReader, Column, DirectTable, FlushRow, FlushRows, Get, ReadVersion, Scan, SeriesBlock,
-    SeriesRead, StorageError, direct_write::LockedTable,
+    SeriesRead, SeriesVersion, StorageError, direct_write::LockedTable,
 };
 
 use super::{
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     error::PartError, read::SeriesSelection, retention::LiveRows, series::TableSeries,
-    store::PartStore,
+    snapshot::SnapshotSection, store::PartStore,
 };
 
 /// A table of the store.
@@ -163,6 +163,17 @@ impl DirectTable for PartTable {
         read: &SeriesRead,
     ) -> Option<Box<dyn BatchReader<SeriesBlock>>> {
         Some(Box::new(SeriesJob::try_new(self, read)?))
+    }
+
+    fn series_version(&self, read: &SeriesRead) -> Option<SeriesVersion> {
+        let snapshot = self.store.snapshot();
+        let span_of = |base| self.store.layout().span_of(base);
+        let (first, last) = (span_of(read.bases.0), span_of(read.bases.1));
+        // Reads of lost spans fail, each time.
+        snapshot.check_losses(first, last).ok()?;
+        let sections = snapshot.spans().range(first..=last.max(first)).flat_map(|(_, all)| all);
+        let unit = |section: &SnapshotSection| (section.part.number(), section.section as u64);
+        Some(SeriesVersion::of_units(sections.map(unit)))
     }
 
     // A writer that panicked did not commit its part.

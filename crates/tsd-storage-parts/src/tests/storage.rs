@@ -111,6 +111,43 @@ async fn reads_of_series_are_answered_where_blocks_are_by_day() {
     log.stop().await;
 }
 
+#[tokio::test]
+async fn the_version_of_a_series_read_changes_with_its_rows_only() {
+    let dir = new_dir();
+    let [data, _] = conformance::tables();
+    let config = WalConfig::new(dir.path().join("log"));
+    let log = WalStorage::open(config, open(&dir.path().join("store"))).await.unwrap().0;
+    let day = |first: u32| {
+        let prefix = Bytes::copy_from_slice(&key(1, 0)[..3]);
+        let range = SeriesRange { prefix, from: Bytes::new(), to: None, filter: None };
+        let selection = ReadSelection::Range(range);
+        SeriesRead { prefix_len: 3, selection, bases: (first, first + 86_399) }
+    };
+    let (one, other) = (day(1_356_998_400), day(1_356_998_400 + 86_400));
+    let put = async |base: u32| {
+        let cell =
+            CellRef { family: Family::T, qualifier: &[0, 0], value: &[1], timestamp_ms: None };
+        log.put(&data, CellBatch::single(&key(1, base), cell).unwrap()).await.unwrap();
+    };
+    put(one.bases.0).await;
+    assert_eq!(log.series_version(&data, &one), None, "a row is in memory");
+    let empty = log.series_version(&data, &other);
+    assert!(empty.is_some());
+    log.flush().await.unwrap();
+    let first = log.series_version(&data, &one);
+    assert!(first.is_some() && first != empty);
+    put(other.bases.1 - 3_599).await;
+    log.flush().await.unwrap();
+    assert_eq!(log.series_version(&data, &one), first, "only another day has changed");
+    assert_ne!(log.series_version(&data, &other), empty);
+    put(one.bases.0 + 3_600).await;
+    assert_eq!(log.series_version(&data, &one), None);
+    log.flush().await.unwrap();
+    assert_ne!(log.series_version(&data, &one), first);
+    assert!(log.series_version(&data, &one).is_some());
+    log.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_series_have_every_acknowledged_point_while_memtables_are_flushed() {
     const POINTS: u32 = 600;

@@ -1,6 +1,12 @@
 //! Reads of series, of stores that answer them: the points of the rows that a scan returns.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use tsd_model::{BaseTime, Cell, Family, MergeRule, PointColumns, Row, RowExtras, decode_row};
@@ -8,7 +14,7 @@ use tsd_model::{BaseTime, Cell, Family, MergeRule, PointColumns, Row, RowExtras,
 use super::fixture::{bytes, data};
 use crate::{
     BlockPiece, CellBatch, CellRef, Delete, ReadSelection, RowFilter, Scan, SeriesRange,
-    SeriesRead, Storage, Table, TagCondition, TagPattern,
+    SeriesRead, SeriesVersion, Storage, Table, TagCondition, TagPattern,
 };
 
 const METRIC: [u8; 3] = [0, 0, 7];
@@ -109,7 +115,7 @@ async fn write(store: &dyn Storage, numbers: &mut Numbers) {
 }
 
 /// Points and other cells of series, in the order in which their rows come; rows with an error as text.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Content {
     points: Vec<(i64, u64, bool)>,
     others: Vec<Cell>,
@@ -259,6 +265,45 @@ pub(super) async fn reads_of_series_return_what_scans_return(store: Arc<dyn Stor
             }
         }
     }
+}
+
+pub(super) async fn equal_reads_of_one_version_return_the_same(store: Arc<dyn Storage>) {
+    let day = |day: u32| SeriesRead {
+        prefix_len: 3,
+        selection: range(0, None, None),
+        bases: (DAY + day * 86_400, DAY + day * 86_400 + 86_400 - 1),
+    };
+    let mut numbers = Numbers(11);
+    let writing = async {
+        for _ in 0..24 {
+            write(&*store, &mut numbers).await;
+            for _ in 0..numbers.below(3) {
+                store.flush().await.unwrap();
+            }
+        }
+    };
+    let is_written = AtomicBool::new(false);
+    let reading = async {
+        let mut of_versions: HashMap<(u32, SeriesVersion), Contents> = HashMap::new();
+        while !is_written.load(Ordering::Relaxed) {
+            for request in [day(0), day(1), day(2)] {
+                let before = store.series_version(&data(), &request);
+                let Some(found) = read(&*store, &request).await else { return };
+                let after = store.series_version(&data(), &request);
+                if let Some(version) = before.filter(|before| Some(before) == after.as_ref()) {
+                    let known = of_versions.entry((request.bases.0, version));
+                    let known = known.or_insert_with(|| found.clone());
+                    assert_equal(&found, known, &request);
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let writing = async {
+        writing.await;
+        is_written.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(writing, reading);
 }
 
 pub(super) async fn reads_of_an_unknown_table_fail(store: Arc<dyn Storage>) {

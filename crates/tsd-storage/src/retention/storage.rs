@@ -9,8 +9,8 @@ use tsd_series_index::SeriesIndex;
 use super::{Cutoffs, Retention, first_base};
 use crate::{
     CellBatch, Column, Delete, Get, HealthImpact, HealthProblem, PinnedFiles, Quarantine,
-    ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner, Storage,
-    StorageFuture, StorePart, Table, Verifier,
+    ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner,
+    SeriesVersion, Storage, StorageFuture, StorePart, Table, Verifier,
 };
 
 /// A store whose expired rows are not read. Writes pass: who writes asks [`Retention::check_put`].
@@ -155,6 +155,16 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
             return Some(Box::new(NoSeries));
         }
         self.inner.read_series(table, &SeriesRead { bases, ..read.clone() })
+    }
+
+    fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
+        if let Some(expiry) = self.expiry(table) {
+            // What is expired changes with the clock and the rules.
+            for prefix in read.prefixes() {
+                self.first_base(&expiry, &prefix).filter(|first| *first <= read.bases.0)?;
+            }
+        }
+        self.inner.series_version(table, read)
     }
 
     fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
