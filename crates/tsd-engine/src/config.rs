@@ -260,6 +260,8 @@ settings! {
         pub series_index: SeriesIndexUse = SeriesIndexUse::Auto,
         /// Read points by series, where the store can, instead of rows.
         pub series_reads: bool = true,
+        /// Stored bytes of the series that one thread reads at least, if the series of a read are divided.
+        pub series_range_bytes: u64 = 256 << 10,
         /// Rows per batch of a scan.
         pub scan_batch_rows: usize = 128,
         /// Most open scans per query. The storage prefetches one batch for each.

@@ -309,7 +309,7 @@ fn block_of(head: &SectionHead, series: &[u8]) -> Option<usize> {
 }
 
 /// Ordinal of the first series that is not less than `series`, and whether it is equal.
-fn lower_bound(
+pub(crate) fn lower_bound(
     part: &Part,
     how: BlockUse,
     head: &SectionHead,

@@ -49,6 +49,7 @@ mod series;
 mod series_block;
 mod series_encoder;
 mod snapshot;
+mod splits;
 mod storage;
 mod store;
 mod verify;

@@ -16,7 +16,8 @@ use tsd_series_index::SeriesIndex;
 use tsd_storage::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, PinnedFiles,
     Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner,
-    SeriesVersion, Storage, StorageError, StorageFuture, Table, Verifier, spawn_critical,
+    SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
+    spawn_critical,
 };
 
 use crate::{
@@ -389,6 +390,16 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
             return None;
         }
         self.backend.series_version(table, read)
+    }
+
+    // Series that only memtables have are in the ranges between those of the backend.
+    fn series_splits<'a>(
+        &'a self,
+        table: &'a Table,
+        read: &'a SeriesRead,
+        goal: SplitGoal,
+    ) -> BoxFuture<'a, Result<Vec<Bytes>, StorageError>> {
+        self.backend.series_splits(table, read, goal)
     }
 
     fn put<'a>(

@@ -20,7 +20,7 @@ use crate::{
     BatchReader, BlockingPool, CellBatch, ClockMs, Column, Delete, FlushRows, FlushTarget, Get,
     HealthProblem, HeldRows, LogMark, PinnedFiles, PoolHandle, PooledScanner, Quarantine,
     ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner,
-    SeriesVersion, Storage, StorageError, StorageFuture, Table, Verifier,
+    SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
     direct_write::{self, LockedTable},
 };
 
@@ -47,6 +47,15 @@ pub trait DirectTable: fmt::Debug + Send + Sync + 'static {
     /// [`Storage::series_version`].
     fn series_version(&self, _read: &SeriesRead) -> Option<SeriesVersion> {
         None
+    }
+
+    /// [`Storage::series_splits`].
+    fn series_splits(
+        &self,
+        _read: &SeriesRead,
+        _goal: SplitGoal,
+    ) -> Result<Vec<Bytes>, StorageError> {
+        Ok(Vec::new())
     }
 
     /// Waits until the table can take a write. Called without its lock.
@@ -224,6 +233,18 @@ impl<B: DirectBackend> Storage for DirectStore<B> {
 
     fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
         self.tables.get(table)?.series_version(read)
+    }
+
+    fn series_splits<'a>(
+        &'a self,
+        table: &'a Table,
+        read: &'a SeriesRead,
+        goal: SplitGoal,
+    ) -> StorageFuture<'a, Vec<Bytes>> {
+        Box::pin(async move {
+            let (table, read) = (self.table(table)?, read.clone());
+            self.reads.call(move || table.series_splits(&read, goal)).await
+        })
     }
 
     fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {

@@ -11,7 +11,8 @@ use tsd_series_index::SeriesIndex;
 use crate::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, HeldRows,
     LogMark, Operation, PinnedFiles, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan,
-    SeriesBlock, SeriesRead, SeriesScanner, SeriesVersion, Storage, StorageError, Table, Verifier,
+    SeriesBlock, SeriesRead, SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageError, Table,
+    Verifier,
 };
 
 /// Runs around every call of a [`HookedStorage`].
@@ -113,6 +114,15 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
 
     fn series_version(&self, table: &Table, read: &SeriesRead) -> Option<SeriesVersion> {
         self.inner.series_version(table, read)
+    }
+
+    fn series_splits<'a>(
+        &'a self,
+        table: &'a Table,
+        read: &'a SeriesRead,
+        goal: SplitGoal,
+    ) -> BoxFuture<'a, Result<Vec<Bytes>, StorageError>> {
+        self.inner.series_splits(table, read, goal)
     }
 
     fn put<'a>(

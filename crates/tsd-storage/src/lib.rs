@@ -70,7 +70,7 @@ pub use retention::{
 };
 pub use series_read::{
     BlockPiece, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner, SeriesVersion,
-    retain_points_family,
+    SplitGoal, retain_points_family,
 };
 pub use snapshot::{
     FileChecksum, ListedFile, PinnedFile, PinnedFiles, PinnedSource, SNAPSHOT_LIST, SnapshotError,

@@ -44,6 +44,15 @@ pub struct SeriesRange {
     pub filter: Option<RowFilter>,
 }
 
+/// Into what a read of a range of series is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitGoal {
+    /// Ranges at most.
+    pub ranges: usize,
+    /// Stored bytes of a range at least, about.
+    pub min_bytes: u64,
+}
+
 /// What a read returns of one series, from rows that no other block of the series has.
 #[derive(Clone, Debug, Default)]
 pub struct SeriesBlock {

@@ -8,7 +8,7 @@ use tsd_series_index::SeriesIndex;
 
 use crate::{
     CellBatch, HealthProblem, PinnedFiles, Quarantine, RowFilter, SeriesRead, SeriesScanner,
-    SeriesVersion, StorageError, Verifier,
+    SeriesVersion, SplitGoal, StorageError, Verifier,
 };
 
 /// A boxed future; it makes the trait usable as `dyn Storage`.
@@ -197,6 +197,17 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     /// if the version was the same before the first of them began and after the last one ended.
     fn series_version(&self, _table: &Table, _read: &SeriesRead) -> Option<SeriesVersion> {
         None
+    }
+
+    /// Tags that divide a read of a range of series into ranges of about the same size: where each range
+    /// begins, in order and without the first. Empty if the store does not know, or has not enough.
+    fn series_splits<'a>(
+        &'a self,
+        _table: &'a Table,
+        _read: &'a SeriesRead,
+        _goal: SplitGoal,
+    ) -> StorageFuture<'a, Vec<Bytes>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     /// Puts cells; a put to an existing column replaces its value. On `Ok` all cells of the batch

@@ -12,8 +12,9 @@ use bytes::Bytes;
 use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    BatchReader, Column, DirectTable, FlushRow, FlushRows, Get, ReadVersion, Scan, SeriesBlock,
-    SeriesRead, SeriesVersion, StorageError, direct_write::LockedTable,
+    BatchReader, Column, DirectTable, FlushRow, FlushRows, Get, ReadSelection, ReadVersion, Scan,
+    SeriesBlock, SeriesRange, SeriesRead, SeriesVersion, SplitGoal, StorageError,
+    direct_write::LockedTable,
 };
 
 use super::{
@@ -23,8 +24,9 @@ use super::{
     series_job::SeriesJob,
 };
 use crate::{
-    error::PartError, read::SeriesSelection, retention::LiveRows, series::TableSeries,
-    snapshot::SnapshotSection, store::PartStore,
+    cursor::after_prefix, error::PartError, layout::PartLayout, read::SeriesSelection,
+    retention::LiveRows, series::TableSeries, snapshot::SnapshotSection, splits::split_points,
+    store::PartStore,
 };
 
 /// A table of the store.
@@ -174,6 +176,28 @@ impl DirectTable for PartTable {
         let sections = snapshot.spans().range(first..=last.max(first)).flat_map(|(_, all)| all);
         let unit = |section: &SnapshotSection| (section.part.number(), section.section as u64);
         Some(SeriesVersion::of_units(sections.map(unit)))
+    }
+
+    fn series_splits(
+        &self,
+        read: &SeriesRead,
+        goal: SplitGoal,
+    ) -> Result<Vec<Bytes>, StorageError> {
+        let ReadSelection::Range(SeriesRange { prefix, from, to, .. }) = &read.selection else {
+            return Ok(Vec::new());
+        };
+        let first = [&**prefix, from].concat();
+        let end = to.as_ref().map(|to| [&**prefix, to].concat()).or_else(|| after_prefix(prefix));
+        let snapshot = self.store.snapshot();
+        let series = (first.as_slice(), end.as_deref());
+        let splits = split_points(&snapshot, series, read.bases, (goal.ranges, goal.min_bytes));
+        let splits = splits.map_err(|error| self.read_failed(error))?;
+        // A key that is too short for a base time is a series too.
+        let tags = |series: Vec<u8>| {
+            let key = series.split_last().filter(|_| PartLayout::has_time(&series))?.1;
+            Some(Bytes::copy_from_slice(key.get(prefix.len()..)?))
+        };
+        Ok(splits.into_iter().filter_map(tags).collect())
     }
 
     // A writer that panicked did not commit its part.

@@ -14,7 +14,7 @@ use tsd_model::{BaseTime, Cell, Family, MergeRule, PointColumns, Row, RowExtras,
 use super::fixture::{bytes, data};
 use crate::{
     BlockPiece, CellBatch, CellRef, Delete, ReadSelection, RowFilter, Scan, SeriesRange,
-    SeriesRead, SeriesVersion, Storage, Table, TagCondition, TagPattern,
+    SeriesRead, SeriesVersion, SplitGoal, Storage, Table, TagCondition, TagPattern,
 };
 
 const METRIC: [u8; 3] = [0, 0, 7];
@@ -263,6 +263,8 @@ pub(super) async fn reads_of_series_return_what_scans_return(store: Arc<dyn Stor
                 .await;
                 assert_equal(&found, &expected, &request);
             }
+            let goal = SplitGoal { ranges: 1 + numbers.below(6) as usize, min_bytes: 1 };
+            divided_reads_return_the_whole(&*store, bases, goal).await;
         }
     }
 }
@@ -304,6 +306,27 @@ pub(super) async fn equal_reads_of_one_version_return_the_same(store: Arc<dyn St
         is_written.store(true, Ordering::Relaxed);
     };
     tokio::join!(writing, reading);
+}
+
+/// Reads of the ranges between the splits of a read return together what it returns.
+async fn divided_reads_return_the_whole(store: &dyn Storage, bases: (u32, u32), goal: SplitGoal) {
+    let of = |from: Bytes, to: Option<Bytes>| {
+        let prefix = bytes(METRIC);
+        let range = SeriesRange { prefix, from, to, filter: None };
+        SeriesRead { prefix_len: 3, selection: ReadSelection::Range(range), bases }
+    };
+    let whole = of(Bytes::new(), None);
+    let splits = store.series_splits(&data(), &whole, goal).await.unwrap();
+    assert!(splits.len() < goal.ranges && splits.is_sorted_by(|a, b| a < b), "{splits:?}");
+    let expected = read(store, &whole).await.unwrap();
+    let mut found = Contents::new();
+    let ends = splits.iter().cloned().map(Some).chain([None]);
+    for (from, to) in [Bytes::new()].into_iter().chain(splits.iter().cloned()).zip(ends) {
+        for (series, content) in read(store, &of(from, to)).await.unwrap() {
+            assert!(found.insert(series, content).is_none(), "a series in two ranges");
+        }
+    }
+    assert_equal(&found, &expected, &whole);
 }
 
 pub(super) async fn reads_of_an_unknown_table_fail(store: Arc<dyn Storage>) {

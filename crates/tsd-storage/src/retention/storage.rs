@@ -10,7 +10,7 @@ use super::{Cutoffs, Retention, first_base};
 use crate::{
     CellBatch, Column, Delete, Get, HealthImpact, HealthProblem, PinnedFiles, Quarantine,
     ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner,
-    SeriesVersion, Storage, StorageFuture, StorePart, Table, Verifier,
+    SeriesVersion, SplitGoal, Storage, StorageFuture, StorePart, Table, Verifier,
 };
 
 /// A store whose expired rows are not read. Writes pass: who writes asks [`Retention::check_put`].
@@ -165,6 +165,15 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
             }
         }
         self.inner.series_version(table, read)
+    }
+
+    fn series_splits<'a>(
+        &'a self,
+        table: &'a Table,
+        read: &'a SeriesRead,
+        goal: SplitGoal,
+    ) -> StorageFuture<'a, Vec<Bytes>> {
+        self.inner.series_splits(table, read, goal)
     }
 
     fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {

@@ -12,7 +12,7 @@ use super::{
     scan::{PartSeries, ScanJob},
     scan_part::{PartRows, ScanPart},
     series_merge::{MergedSeries, finish_series, merge_parts},
-    series_parts::{parts_of_keys, parts_of_ranges},
+    series_parts::{divisible_read, parts_of_keys, parts_of_ranges},
 };
 use crate::query::{
     failure::QueryFailure,
@@ -43,7 +43,7 @@ pub(crate) async fn read_all(job: &Arc<ScanJob>) -> Result<ReadSeries, QueryFail
         has_time_range: job.time_range_ms.is_some(),
     };
     let access = job.engine.row_access(read, Some(job.budget.context())).await?;
-    let (parts, in_time_order) = parts_of(job, access);
+    let (parts, in_time_order) = parts_of(job, access).await?;
     let mut results = read_parts(job, parts).await?;
     let query_scan = began.elapsed();
     let merging = Instant::now();
@@ -65,9 +65,9 @@ pub(crate) async fn read_all(job: &Arc<ScanJob>) -> Result<ReadSeries, QueryFail
 }
 
 /// Divides a read into scans. True if a series may continue from part to part.
-fn parts_of(job: &ScanJob, access: RowAccess) -> (Vec<ScanPart>, bool) {
-    let (plan, threads) = (&job.plan, job.engine.threads);
-    match access.rows {
+async fn parts_of(job: &ScanJob, access: RowAccess) -> Result<(Vec<ScanPart>, bool), QueryFailure> {
+    let (plan, threads, config) = (&job.plan, job.engine.threads, &job.engine.config);
+    Ok(match access.rows {
         FoundRows::Series(rows, count) if access.by_series => {
             let keys = rows.series_keys(plan.schema.base_time_start());
             (parts_of_keys(plan, &keys, count, threads), true)
@@ -81,10 +81,16 @@ fn parts_of(job: &ScanJob, access: RowAccess) -> (Vec<ScanPart>, bool) {
         FoundRows::Keys(keys) => (parts_by_key(&keys, threads), true),
         // Each series is in one salt bucket; parts of a single bucket are split by time.
         FoundRows::Scan if access.by_series => {
-            (parts_of_ranges(plan, job.filter.as_ref(), threads), plan.ranges.len() == 1)
+            let splits = match divisible_read(plan, config.series_range_bytes, threads) {
+                Some((read, goal)) => {
+                    job.engine.storage.series_splits(&job.table, &read, goal).await?
+                }
+                None => Vec::new(),
+            };
+            parts_of_ranges(plan, job.filter.as_ref(), threads, &splits)
         }
         FoundRows::Scan => (scan_parts(plan, threads), plan.ranges.len() == 1),
-    }
+    })
 }
 
 /// Has the actor of the query read the parts. Their series are in the order of the parts.

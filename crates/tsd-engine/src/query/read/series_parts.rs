@@ -4,11 +4,11 @@
 //! series costs about what it returns, and is preferred to a range of all series wherever the series
 //! index selects less than half of the metric's rows.
 
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{iter, ops::RangeInclusive, sync::Arc};
 
 use bytes::Bytes;
 use tsd_query::{KeyRange, SubQueryPlan};
-use tsd_storage::{ReadSelection, RowFilter, SeriesRange, SeriesRead};
+use tsd_storage::{ReadSelection, RowFilter, SeriesRange, SeriesRead, SplitGoal};
 
 use super::scan_part::{PartRows, ScanPart};
 
@@ -18,6 +18,8 @@ const MIN_PART_SERIES: usize = 16;
 const MIN_PART_ROWS: u64 = 1_024;
 /// Parts that the single range of an unsalted table is divided into, for each thread.
 const PARTS_PER_THREAD: usize = 2;
+/// Ranges of series that it is divided into, for each thread.
+const RANGES_PER_THREAD: usize = 4;
 const DAY_SECS: u32 = 86_400;
 
 /// Base times of rows, from the first to the last.
@@ -51,34 +53,68 @@ fn divide_days(bases: &Bases, count: usize) -> Vec<Bases> {
     (0..count).map(range).collect()
 }
 
-/// Parts of all series in the ranges of a plan. With each range of a salted table, its salt bucket; a
-/// single range is divided at days.
+/// The read of all series of the single range of an unsalted table, and into what to divide it; `None` if
+/// there is nothing to divide.
+pub(crate) fn divisible_read(
+    plan: &SubQueryPlan,
+    min_bytes: u64,
+    threads: usize,
+) -> Option<(SeriesRead, SplitGoal)> {
+    let [range] = plan.ranges.as_slice() else { return None };
+    let bases = bases_of(plan, range).filter(|_| threads > 1)?;
+    let selection = series_of_range(plan, range, None, (None, None));
+    let goal = SplitGoal { ranges: threads * RANGES_PER_THREAD, min_bytes };
+    Some((read_of(plan, selection, &bases), goal))
+}
+
+/// Parts of all series in the ranges of a plan, and whether a series may continue from part to part. With
+/// each range of a salted table, its salt bucket; a single range is divided by series, at `splits`, or at
+/// days if these are more.
 pub(crate) fn parts_of_ranges(
     plan: &SubQueryPlan,
     filter: Option<&RowFilter>,
     threads: usize,
-) -> Vec<ScanPart> {
-    let at = plan.schema.base_time_start();
+    splits: &[Bytes],
+) -> (Vec<ScanPart>, bool) {
     let is_single = plan.ranges.len() == 1;
+    let count = if is_single && threads > 1 { threads * PARTS_PER_THREAD } else { 1 };
     let mut parts = Vec::new();
     for (index, range) in plan.ranges.iter().enumerate() {
         let Some(bases) = bases_of(plan, range) else { continue };
-        let count = if is_single && threads > 1 { threads * PARTS_PER_THREAD } else { 1 };
-        let divided = divide_days(&bases, count);
-        let is_divided = divided.len() > 1;
-        for (part, bases) in divided.into_iter().enumerate() {
-            let selection = ReadSelection::Range(SeriesRange {
-                prefix: range.start.slice(..at),
-                from: Bytes::new(),
-                to: None,
-                filter: filter.cloned(),
-            });
+        let days = divide_days(&bases, count);
+        let is_divided = days.len() > 1 || !splits.is_empty();
+        let part = |part: usize, tags, bases: &Bases, is_continuation| {
+            let selection = series_of_range(plan, range, filter, tags);
             let name = if is_divided { format!(" part {part}") } else { String::new() };
             let id = format!("series of range {index}{name}");
-            parts.push(scan_part(plan, selection, &bases, part > 0, id));
+            scan_part(plan, selection, bases, is_continuation, id)
+        };
+        if is_single && splits.len() >= days.len() {
+            let starts = iter::once(None).chain(splits.iter().map(Some));
+            let ends = splits.iter().map(Some).chain(iter::once(None));
+            let ranges = starts.zip(ends).enumerate();
+            return (ranges.map(|(at, tags)| part(at, tags, &bases, false)).collect(), false);
         }
+        let days = days.iter().enumerate();
+        parts.extend(days.map(|(at, bases)| part(at, (None, None), bases, at > 0)));
     }
-    parts
+    // Each series is in one salt bucket.
+    (parts, is_single)
+}
+
+/// The series of a key range from the first to before the last.
+fn series_of_range(
+    plan: &SubQueryPlan,
+    range: &KeyRange,
+    filter: Option<&RowFilter>,
+    (from, to): (Option<&Bytes>, Option<&Bytes>),
+) -> ReadSelection {
+    ReadSelection::Range(SeriesRange {
+        prefix: range.start.slice(..plan.schema.base_time_start()),
+        from: from.cloned().unwrap_or_default(),
+        to: to.cloned(),
+        filter: filter.cloned(),
+    })
 }
 
 /// Parts of listed series, sorted by key, that have about so many rows: divided by series, or by time
@@ -113,12 +149,13 @@ fn scan_part(
     is_continuation: bool,
     id: String,
 ) -> ScanPart {
-    let read = SeriesRead {
-        prefix_len: plan.schema.base_time_start(),
-        selection,
-        bases: (*bases.start(), *bases.end()),
-    };
+    let read = read_of(plan, selection, bases);
     ScanPart { rows: PartRows::Points(Arc::new(read)), is_continuation, id }
+}
+
+const fn read_of(plan: &SubQueryPlan, selection: ReadSelection, bases: &Bases) -> SeriesRead {
+    let bases = (*bases.start(), *bases.end());
+    SeriesRead { prefix_len: plan.schema.base_time_start(), selection, bases }
 }
 
 #[cfg(test)]

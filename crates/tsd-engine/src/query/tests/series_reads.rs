@@ -31,6 +31,7 @@ struct Daemon {
     schema: TableSchema,
     memtable_bytes: usize,
     threads: usize,
+    range_bytes: u64,
     fix_duplicates: bool,
     open: OpenStore,
 }
@@ -57,17 +58,17 @@ impl Daemon {
         let schema = TableSchema::try_new(3, 3, 3, rng.pick(&[0, 1]), 4).unwrap();
         let memtable_bytes = rng.pick(&[1 << 12, 1 << 14, 1 << 20]);
         let (threads, fix_duplicates) = (rng.pick(&[1, 2, 4]), rng.below(4) > 0);
-        let open = Self::open(directory.path(), schema, memtable_bytes, threads, fix_duplicates);
-        let open = open.await;
-        Self { directory, schema, memtable_bytes, threads, fix_duplicates, open }
+        // Mostly many ranges of a few series.
+        let range_bytes = rng.pick(&[1, 1, 200, 256 << 10]);
+        let settings = (memtable_bytes, threads, range_bytes, fix_duplicates);
+        let open = Self::open(directory.path(), schema, settings).await;
+        Self { directory, schema, memtable_bytes, threads, range_bytes, fix_duplicates, open }
     }
 
     async fn open(
         dir: &Path,
         schema: TableSchema,
-        memtable_bytes: usize,
-        threads: usize,
-        fix_duplicates: bool,
+        (memtable_bytes, threads, range_bytes, fix_duplicates): (usize, usize, u64, bool),
     ) -> OpenStore {
         let backend = open_backend(dir, schema);
         let wal = WalConfig { memtable_bytes, ..WalConfig::new(dir.join("log")) };
@@ -77,6 +78,7 @@ impl Daemon {
             settings.schema = schema;
             settings.query.threads = threads;
             settings.query.series_reads = series_reads;
+            settings.query.series_range_bytes = range_bytes;
             settings.rows.fix_duplicates = fix_duplicates;
             settings.compaction.on_read = false;
             if !series_reads {
@@ -95,9 +97,9 @@ impl Daemon {
         }
         self.open.store.stop().await;
         self.open.backend.close().await.unwrap();
-        let Self { schema, memtable_bytes, threads, fix_duplicates, .. } = *self;
-        let dir = self.directory.path();
-        self.open = Self::open(dir, schema, memtable_bytes, threads, fix_duplicates).await;
+        let Self { schema, memtable_bytes, threads, range_bytes, fix_duplicates, .. } = *self;
+        let settings = (memtable_bytes, threads, range_bytes, fix_duplicates);
+        self.open = Self::open(self.directory.path(), schema, settings).await;
     }
 
     /// Points as clients put them: mostly in time order, some late, some of one instant.
@@ -347,5 +349,50 @@ async fn a_refused_conflict_is_named() {
         }
         daemon.open.store.flush().await.unwrap();
     }
+    daemon.open.store.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_equal_whatever_the_number_of_ranges() {
+    let mut rng = Rng(11);
+    let mut daemon = Daemon::new(&mut rng).await;
+    daemon.schema = TableSchema::try_new(3, 3, 3, 0, 4).unwrap();
+    daemon.memtable_bytes = 1 << 20;
+    (daemon.directory, daemon.threads) = (tempfile::tempdir().unwrap(), 1);
+    daemon.restart(&mut rng).await;
+    let mut session = daemon.open.by_series.ingest_session(NameText::Utf8);
+    for host in 0..600_i64 {
+        for step in 0..2_i64 {
+            let tags = format!("host=h{} dc=dc{}", host * 7_919 % 600, host % 3);
+            let second = HOUR + (host % 40) * ROW + step * 600;
+            let value = PointValue::Double((host * 31 + step) as f64 / 7.0);
+            let (metric, tags_raw) = (b"m".as_slice(), tags.as_bytes());
+            let point = PointInput { metric, tags_raw, timestamp: second, value, tag: 0 };
+            put_all(&mut session, &[point]);
+        }
+    }
+    assert!(session.commit().await.failures.is_empty());
+    daemon.open.store.flush().await.unwrap();
+    let mut answers = Vec::new();
+    let mut parts = Vec::new();
+    for (threads, range_bytes) in [(1, 1), (2, 1), (16, 1), (2, 4 << 10), (2, 1 << 30)] {
+        (daemon.threads, daemon.range_bytes) = (threads, range_bytes);
+        daemon.restart(&mut rng).await;
+        let mut of_ranges = Vec::new();
+        for hours in [12, 40] {
+            for m in ["sum:m", "sum:10m-avg:m{dc=*}", "dev:1h-sum:m{}{host=not_literal_or(h7)}"] {
+                let request = query(HOUR, HOUR + hours * ROW, &[m]);
+                if answers.is_empty() {
+                    daemon.compare(&request, m).await;
+                }
+                let result = daemon.open.by_series.query(request.clone(), QueryControl::default());
+                parts.push(result.await.unwrap().sub_results[0].stats.scanners.len());
+                of_ranges.push(answer(&daemon.open.by_series, request).await.unwrap());
+            }
+        }
+        answers.push(of_ranges);
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]));
+    assert!(parts.contains(&1) && parts.contains(&64), "{parts:?}");
     daemon.open.store.stop().await;
 }

@@ -1,0 +1,122 @@
+//! Where a read of many series can be divided, so that several threads have about the same to do.
+//!
+//! Only heads of sections and a few of their series blocks are read. The largest section decides: the
+//! others of a span have the same series, or few.
+
+use crate::{
+    cursor::lower_bound,
+    error::{Malformed, PartError},
+    part::BlockUse,
+    section::SectionHead,
+    snapshot::{Snapshot, SnapshotSection},
+};
+
+/// Sections whose heads are read, at most.
+const MAX_SECTIONS: usize = 8;
+/// What a series costs beside its bytes, in bytes.
+const SERIES_COST: u64 = 64;
+
+/// Series that divide a range of them into at most `ranges` ranges of about the same size, in order.
+/// `series` are the first and the one after the last, `bases` the first and last base time, inclusive. No
+/// range has fewer than `min_bytes`, about.
+pub(crate) fn split_points(
+    snapshot: &Snapshot,
+    series: (&[u8], Option<&[u8]>),
+    bases: (u32, u32),
+    (ranges, min_bytes): (usize, u64),
+) -> Result<Vec<Vec<u8>>, PartError> {
+    let first_span = snapshot.layout().span_of(bases.0);
+    let spans = snapshot.spans().range(first_span..=bases.1.max(first_span));
+    let mut sections: Vec<&SnapshotSection> = spans.flat_map(|(_, sections)| sections).collect();
+    sections.sort_by_key(|section| std::cmp::Reverse(section.bytes));
+    sections.truncate(MAX_SECTIONS);
+    let mut largest: Option<(u64, Section<'_>)> = None;
+    for section in sections {
+        let section = Section::open(section, series)?;
+        let bytes = section.bytes();
+        if largest.as_ref().is_none_or(|(most, _)| bytes > *most) {
+            largest = Some((bytes, section));
+        }
+    }
+    let Some((bytes, section)) = largest else { return Ok(Vec::new()) };
+    let count = (ranges as u64).min(bytes / min_bytes.max(1));
+    let mut points = Vec::new();
+    for part in 1..count {
+        let ordinal = section.ordinal_at(u128::from(bytes) * u128::from(part) / u128::from(count));
+        if let Some(series) = ordinal.map(|ordinal| section.name(ordinal)).transpose()?
+            && points.last().is_none_or(|last| *last < series)
+        {
+            points.push(series);
+        }
+    }
+    Ok(points)
+}
+
+/// A section, and the ordinals that a read wants from the first to the last, exclusive.
+struct Section<'a> {
+    place: &'a SnapshotSection,
+    head: std::sync::Arc<SectionHead>,
+    from: u32,
+    to: u32,
+}
+
+impl<'a> Section<'a> {
+    fn open(
+        place: &'a SnapshotSection,
+        (first, end): (&[u8], Option<&[u8]>),
+    ) -> Result<Self, PartError> {
+        let part = &place.part;
+        let head = part.head(place.section, BlockUse::Cached)?;
+        let bound = |series| Ok(lower_bound(part, BlockUse::Cached, &head, series)?.0);
+        let from = bound(first)?;
+        let to = end.map_or(Ok(head.series), bound)?;
+        Ok(Self { place, head, from, to })
+    }
+
+    /// Wanted ordinals of each data block, with the bytes of the block.
+    fn blocks(&self) -> impl Iterator<Item = (u32, u32, u64)> {
+        self.head.data_blocks.iter().filter_map(|block| {
+            let from = block.range.first_ordinal.max(self.from);
+            let to = block.range.last_ordinal.saturating_add(1).min(self.to);
+            let count = u64::from(to.checked_sub(from).filter(|count| *count > 0)?);
+            Some((from, to, u64::from(block.block.len) + count * SERIES_COST))
+        })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.blocks().map(|(.., bytes)| bytes).sum()
+    }
+
+    /// The ordinal before which there are about so many bytes; `None` if it is the first one.
+    fn ordinal_at(&self, bytes: u128) -> Option<u32> {
+        let mut before = 0;
+        for (from, to, of_block) in self.blocks() {
+            let of_block = u128::from(of_block);
+            if before + of_block > bytes {
+                let passed = u128::from(to - from) * (bytes - before) / of_block;
+                let ordinal = from + u32::try_from(passed).unwrap_or(0);
+                return (ordinal > self.from).then_some(ordinal);
+            }
+            before += of_block;
+        }
+        None
+    }
+
+    /// The series of an ordinal.
+    fn name(&self, ordinal: u32) -> Result<Vec<u8>, PartError> {
+        let part = &self.place.part;
+        let blocks = &self.head.series_blocks;
+        let index = blocks.partition_point(|b| b.first_ordinal <= ordinal).saturating_sub(1);
+        let Some(place) = blocks.get(index) else {
+            return Err(part.malformed(0)(Malformed("a series without a block")));
+        };
+        let malformed = || part.malformed(place.block.offset);
+        let mut walk = part.read_series(&place.block, BlockUse::Cached)?.walk();
+        for _ in place.first_ordinal..=ordinal {
+            if walk.next().map_err(malformed())?.is_none() {
+                return Err(malformed()(Malformed("fewer series than ordinals")));
+            }
+        }
+        Ok(walk.current().to_vec())
+    }
+}
