@@ -69,6 +69,7 @@ pub struct MemoryLimit {
 pub(crate) struct ConfiguredParts {
     pub(crate) memtables: Option<u64>,
     pub(crate) block_cache: Option<u64>,
+    pub(crate) query_cache: Option<u64>,
     pub(crate) series: Option<u64>,
     pub(crate) write_queue: Option<u64>,
     pub(crate) bodies: Option<u64>,
@@ -86,6 +87,8 @@ pub struct MemoryPlan {
     pub memtables: u64,
     /// Block cache, bytes.
     pub block_cache: u64,
+    /// Cache of queries, bytes.
+    pub query_cache: u64,
     /// Entries of the series cache.
     pub series: u64,
     /// Cached names of each kind.
@@ -127,6 +130,7 @@ pub(crate) struct PartsTooLarge {
 
 pub(crate) const MEMTABLES_KEY: &str = "tsd.storage.memtable.size";
 pub(crate) const BLOCK_CACHE_KEY: &str = "tsd.storage.cache.size";
+pub(crate) const QUERY_CACHE_KEY: &str = "tsd.query.cache.size";
 pub(crate) const SERIES_KEY: &str = "tsd.core.series_cache.size";
 pub(crate) const WRITE_QUEUE_KEY: &str = "tsd.storage.write.queue_size";
 pub(crate) const BODIES_KEY: &str = "tsd.http.request.max_total";
@@ -139,6 +143,9 @@ impl MemoryPlan {
         let share = |divisor: u64, most: u64| (all / divisor).min(most);
         let memtables = parts.memtables.unwrap_or_else(|| share(10, input.most_memtables));
         let block_cache = parts.block_cache.unwrap_or_else(|| share(16, 64 * MB));
+        // Stores on HBase do not tell what has changed.
+        let query_cache = parts.query_cache.unwrap_or_else(|| share(64, 128 * MB));
+        let query_cache = if input.has_block_cache { query_cache } else { 0 };
         let series = parts.series.unwrap_or_else(|| (all / 16 / SERIES_BYTES).min(MOST_SERIES));
         let for_names = all.saturating_sub(SMALLEST_LIMIT / 2) / 8;
         let names = (for_names / NAME_BYTES / NAME_KINDS).min(MOST_NAMES);
@@ -159,6 +166,7 @@ impl MemoryPlan {
             // A group is written beside the queue.
             ("log_queue", if_any(input.has_log, log_queue + log_queue / 4)),
             ("compaction_queues", compaction_queue),
+            ("query_cache", query_cache),
         ];
         let fixed_bytes = fixed.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
         if fixed_bytes.saturating_add(all / SHARED_DIVISOR) > all {
@@ -167,6 +175,7 @@ impl MemoryPlan {
                 (BLOCK_CACHE_KEY, parts.block_cache, fixed.get(2)),
                 (SERIES_KEY, parts.series, fixed.get(3)),
                 (WRITE_QUEUE_KEY, parts.write_queue, fixed.get(5)),
+                (QUERY_CACHE_KEY, parts.query_cache, fixed.get(8)),
             ];
             return Err(too_large(limit, fixed_bytes, &set));
         }
@@ -195,6 +204,7 @@ impl MemoryPlan {
             budget,
             memtables,
             block_cache,
+            query_cache,
             series,
             names,
             write_queue,
@@ -327,6 +337,7 @@ mod tests {
         let parts = ConfiguredParts {
             memtables: Some(64 * MB),
             block_cache: Some(5 * MB),
+            query_cache: Some(3 * MB),
             series: Some(7),
             write_queue: Some(MB),
             bodies: Some(MB),
@@ -334,6 +345,7 @@ mod tests {
         };
         let plan = MemoryPlan::try_new(input(512 * MB, parts)).unwrap();
         assert_eq!((plan.memtables, plan.block_cache, plan.series), (64 * MB, 5 * MB, 7));
+        assert_eq!(plan.query_cache, 3 * MB);
         assert_eq!((plan.write_queue, plan.bodies, plan.queries), (MB, MB, 9 * MB));
     }
 

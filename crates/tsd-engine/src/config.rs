@@ -262,6 +262,8 @@ settings! {
         pub series_reads: bool = true,
         /// Stored bytes of the series that one thread reads at least, if the series of a read are divided.
         pub series_range_bytes: u64 = 256 << 10,
+        /// Bytes of the cache of ended days, as repeated queries have downsampled them; 0: none.
+        pub cache_bytes: u64 = 0,
         /// Rows per batch of a scan.
         pub scan_batch_rows: usize = 128,
         /// Most open scans per query. The storage prefetches one batch for each.

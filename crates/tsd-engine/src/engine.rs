@@ -30,7 +30,7 @@ use crate::{
     ingest::{IngestShared, NameRules, WriteTargets},
     meta_tracking::{MetaTracker, MetaTracking, TrackerMessage, TrackerSettings},
     metrics::{WriteMetrics, describe_metrics},
-    query::{FilterCache, QueryEngine, QueryRunner, Scheduler},
+    query::{DayCache, FilterCache, QueryEngine, QueryRunner, Scheduler},
     series_cache::SeriesCache,
     snapshot::SnapshotSlot,
     uid::{
@@ -433,6 +433,7 @@ impl Builder<'_> {
             annotations: annotations.clone(),
             uids: uids.clone(),
             filters: FilterCache::default(),
+            days: DayCache::new(config.query.cache_bytes),
             clock: Arc::clone(&config.clock),
             memory: config.memory.clone(),
             compactors: if config.compaction.on_read { compactors.to_vec() } else { Vec::new() },

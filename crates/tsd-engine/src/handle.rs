@@ -194,8 +194,11 @@ impl EngineHandle {
         self.shared.queries.registry.cancel(id)
     }
 
-    /// Clears the UID caches and the series cache.
+    /// Clears the UID caches, the series cache and the cache of queries.
     pub fn drop_caches(&self) {
+        if let Some(days) = &self.shared.queries.engine.days {
+            days.clear();
+        }
         self.shared.uids.resolver.caches.clear();
         self.shared.ingest.series.clear();
     }

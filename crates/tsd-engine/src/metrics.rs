@@ -27,6 +27,7 @@ impl WriteMetrics {
 /// Idempotent. Must run after the recorder is installed and before the first metric is recorded.
 pub fn describe_metrics() {
     describe_memory_metrics();
+    describe_query_cache_metrics();
     for (name, text) in [
         ("tsd_actor_mailbox_rejected_total", "Messages rejected because a mailbox was full."),
         ("tsd_actor_restarts_total", "Restarts of an actor after a panic."),
@@ -54,11 +55,6 @@ pub fn describe_metrics() {
             "Series whose meta data was not written, because of overload or an error.",
         ),
         ("tsd_query_cancelled_total", "Queries cancelled, by their client or by an operator."),
-        ("tsd_query_filter_cache_hits_total", "Tag values whose match with a filter was known."),
-        (
-            "tsd_query_filter_cache_misses_total",
-            "Tag values that were named and compared with a filter.",
-        ),
         ("tsd_query_rejected_total", "Queries ended by a limit, by limit."),
         ("tsd_series_cache_evictions_total", "Series evicted from the series cache."),
         ("tsd_series_cache_misses_total", "Points whose series was not in the series cache."),
@@ -81,11 +77,6 @@ pub fn describe_metrics() {
         ("tsd_actor_mailbox_messages", Unit::Count, "Messages in mailboxes."),
         ("tsd_compaction_queue_bytes", Unit::Bytes, "Size of the row compaction queues."),
         ("tsd_compaction_queue_rows", Unit::Count, "Rows in the row compaction queues."),
-        (
-            "tsd_query_filter_cache_bytes",
-            Unit::Bytes,
-            "Memory of what is known of filters on tag values.",
-        ),
         ("tsd_query_memory_bytes", Unit::Bytes, "Memory reserved by queries."),
         ("tsd_query_memory_limit_bytes", Unit::Bytes, "Memory limit of all queries; 0: none."),
         ("tsd_query_queued", Unit::Count, "Queries queued for admission."),
@@ -123,6 +114,26 @@ pub fn describe_metrics() {
         ),
     ] {
         describe_histogram!(name, unit, text);
+    }
+}
+
+fn describe_query_cache_metrics() {
+    for (name, text) in [
+        ("tsd_query_cache_hits_total", "Days of reads that were in the cache of queries."),
+        ("tsd_query_cache_misses_total", "Days of repeated reads that were not."),
+        ("tsd_query_filter_cache_hits_total", "Tag values whose match with a filter was known."),
+        (
+            "tsd_query_filter_cache_misses_total",
+            "Tag values that were named and compared with a filter.",
+        ),
+    ] {
+        describe_counter!(name, text);
+    }
+    for (name, text) in [
+        ("tsd_query_cache_bytes", "Memory of the cache of queries."),
+        ("tsd_query_filter_cache_bytes", "Memory of what is known of filters on tag values."),
+    ] {
+        describe_gauge!(name, Unit::Bytes, text);
     }
 }
 

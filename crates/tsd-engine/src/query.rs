@@ -12,7 +12,8 @@
 //! 3. **plan**: names to UIDs, the tables to read, key ranges, the filter that the store checks, and
 //!    whether rows are scanned, fetched by key, or read by series ([`plan::row_access`]).
 //! 4. **read**: the plan is divided into scans ([`read::fan_out`]); each builds the series of its rows
-//!    ([`read::scan`]); the series of all scans are merged and finished ([`read::series_merge`]).
+//!    ([`read::scan`]), those of ended days from a cache if the read is repeated
+//!    ([`read::cached_read`]); the series of all scans are merged and finished ([`read::series_merge`]).
 //! 5. **aggregate**: series to groups, groups to results, with their annotations
 //!    ([`aggregate::groups`]).
 //! 6. **render**: UIDs to names, and the result as callers see it. Formats are the HTTP layer's.
@@ -41,6 +42,7 @@ mod tests;
 pub(crate) use self::{
     engine::QueryEngine,
     plan::filter_cache::FilterCache,
+    read::day_cache::DayCache,
     run::{context::QueryContext, runner::QueryRunner, scheduler::Scheduler},
 };
 pub use self::{

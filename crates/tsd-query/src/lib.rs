@@ -36,8 +36,8 @@ pub use gexp::{Gexp, GexpQuery, GexpSeries};
 pub use histogram::{HistogramOutput, HistogramSeries, evaluate_histograms};
 pub use limits::{ExecutionLimits, Unlimited};
 pub use pipeline::{
-    AggregateInput, GroupTags, NamedSeries, OutputSeries, SeriesBuilder, SeriesPipeline, Span,
-    SpanGroup, aggregate, aggregate_with, evaluate, group_spans, sort_spans,
+    AggregateInput, DayBuckets, GroupTags, NamedSeries, OutputSeries, SeriesBuilder,
+    SeriesPipeline, Span, SpanGroup, aggregate, aggregate_with, evaluate, group_spans, sort_spans,
 };
 pub use plan::{
     KeyRange, PlanSettings, PostFilter, ResolvedFilter, ResolvedSubQuery, ScanWindow,

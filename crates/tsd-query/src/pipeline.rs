@@ -24,5 +24,5 @@ pub use group::{GroupTags, SpanGroup, group_spans, sort_spans};
 pub use named::NamedSeries;
 pub use series::{SeriesBuilder, Span};
 pub(crate) use series_pipeline::BucketCursor;
-pub use series_pipeline::SeriesPipeline;
+pub use series_pipeline::{DayBuckets, SeriesPipeline};
 pub(crate) use time_union::TimeUnion;

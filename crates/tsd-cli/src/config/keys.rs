@@ -220,6 +220,9 @@ pub static KEYS: &[Key] = &[
     int("tsd.network.write_timeout", "60", 1, INT_MAX),
     exactly("tsd.no_diediedie", "false"),
     bool("tsd.query.allow_simultaneous_duplicates", "true"),
+    // Cache of the embedded store for ended days, as repeated queries have downsampled them, bytes; 0 turns
+    // it off.
+    int("tsd.query.cache.size", "134217728", 0, BYTES_MAX),
     bool("tsd.query.enable_fuzzy_filter", "true"),
     int("tsd.query.filter.expansion_limit", "4096", 0, INT_MAX),
     bool("tsd.query.limits.bytes.allow_override", "false"),

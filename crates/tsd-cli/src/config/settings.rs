@@ -27,7 +27,8 @@ use super::{Config, ConfigError};
 use crate::{
     limits_file::LimitsFile,
     memory_limit::{
-        BLOCK_CACHE_KEY, BODIES_KEY, MEMTABLES_KEY, MemoryPlan, SERIES_KEY, WRITE_QUEUE_KEY,
+        BLOCK_CACHE_KEY, BODIES_KEY, MEMTABLES_KEY, MemoryPlan, QUERY_CACHE_KEY, SERIES_KEY,
+        WRITE_QUEUE_KEY,
     },
 };
 
@@ -141,6 +142,7 @@ impl Settings {
         for (key, size) in [
             (MEMTABLES_KEY, memory.memtables),
             (BLOCK_CACHE_KEY, memory.block_cache),
+            (QUERY_CACHE_KEY, memory.query_cache),
             (SERIES_KEY, memory.series),
             (WRITE_QUEUE_KEY, memory.write_queue),
             (BODIES_KEY, memory.bodies),
@@ -172,6 +174,7 @@ fn limit_engine(engine: &mut EngineConfig, memory: &MemoryPlan) {
     engine.uids.max_cached_names = size(memory.names);
     engine.compaction.max_queue_bytes = size(memory.compaction_queue);
     engine.query.max_total_memory_bytes = memory.queries;
+    engine.query.cache_bytes = memory.query_cache;
 }
 
 fn text(config: &Config, key: &str) -> String {

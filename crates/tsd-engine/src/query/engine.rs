@@ -7,7 +7,7 @@ use tsd_model::{HistogramCodecs, MergeRule, TableSchema};
 use tsd_query::{PlanSettings, ScanWindow};
 use tsd_storage::{Storage, Table};
 
-use super::plan::filter_cache::FilterCache;
+use super::{plan::filter_cache::FilterCache, read::day_cache::DayCache};
 use crate::{
     actor::ActorRef,
     annotations::Annotations,
@@ -31,6 +31,8 @@ pub(crate) struct QueryEngine {
     pub(crate) annotations: Annotations,
     pub(crate) uids: UidAdmin,
     pub(crate) filters: FilterCache,
+    /// `None` if no series are kept.
+    pub(crate) days: Option<DayCache>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) memory: ProcessMemory,
     /// Empty if queries do not trigger row compaction.

@@ -1,6 +1,8 @@
 //! Second stage: reads rows or series, and builds the series that a plan selects.
 
+pub(crate) mod cached_read;
 pub(crate) mod conflict;
+pub(crate) mod day_cache;
 pub(crate) mod fan_out;
 pub(crate) mod row_decoder;
 pub(crate) mod row_parts;

@@ -101,6 +101,24 @@ pub struct ScannerStats {
     pub total: Duration,
 }
 
+impl ScannerStats {
+    /// Adds what reading a later piece of the same scan took.
+    pub(crate) fn add(&mut self, piece: &Self) {
+        self.rows += piece.rows;
+        self.cells += piece.cells;
+        self.bytes += piece.bytes;
+        self.rows_pre_filter += piece.rows_pre_filter;
+        self.cells_pre_filter += piece.cells_pre_filter;
+        self.rows_post_filter += piece.rows_post_filter;
+        self.cells_post_filter += piece.cells_post_filter;
+        self.store += piece.store;
+        self.compaction += piece.compaction;
+        self.uid_to_string += piece.uid_to_string;
+        self.uid_pairs_resolved += piece.uid_pairs_resolved;
+        self.total += piece.total;
+    }
+}
+
 impl SubQueryStats {
     /// Rows read by all scans.
     #[must_use]

@@ -1,6 +1,6 @@
 //! One sub query: plans its reads, executes them, and aggregates their groups.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tsd_query::{
@@ -125,6 +125,7 @@ impl SubQueryRead<'_> {
             time_range_ms: if is_data { engine.cell_time_range(&plan.window) } else { None },
             with_annotations: self.options.annotations,
             with_keys: self.options.query.delete,
+            is_repeated: OnceLock::new(),
             budget: Arc::clone(&self.budget),
             table,
             content,

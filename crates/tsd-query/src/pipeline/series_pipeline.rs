@@ -37,6 +37,18 @@ enum Bucketing {
     All,
 }
 
+/// Downsampling whose buckets are within UTC days.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DayBuckets {
+    /// Points before this time are in no bucket, epoch milliseconds.
+    pub from_ms: i64,
+    /// Equal texts: the same points of a day become the same buckets.
+    pub identity: String,
+}
+
+/// Milliseconds of a UTC day.
+const DAY_MS: i64 = 86_400_000;
+
 /// Default limit of the points that a fill policy may produce for one series.
 const MAX_FILL_POINTS: usize = 10_000_000;
 
@@ -95,6 +107,21 @@ impl SeriesPipeline {
                 Some(FillGrid::Calendar(calendar.clone()))
             }
             Some(Bucketing::All) | None => None,
+        }
+    }
+
+    /// What the buckets of whole UTC days depend on. `None` if they depend on other days too: without
+    /// downsampling, or if a bucket may reach into two days.
+    #[must_use]
+    pub fn day_buckets(&self) -> Option<DayBuckets> {
+        match &self.bucketing {
+            Some(Bucketing::Fixed { interval_ms, from_ms }) if DAY_MS % interval_ms == 0 => {
+                Some(DayBuckets {
+                    from_ms: *from_ms,
+                    identity: format!("{interval_ms} {:?} {:?}", self.function, self.value_filters),
+                })
+            }
+            _ => None,
         }
     }
 

@@ -7,7 +7,7 @@ use crate::{
     config::{Config, ConfigError, EngineKind},
     memory_limit::{
         BLOCK_CACHE_KEY, BODIES_KEY, ConfiguredParts, MEMTABLES_KEY, MemoryPlan, PlanInput,
-        QUERIES_KEY, SERIES_KEY, SMALLEST_LIMIT, WRITE_QUEUE_KEY, find_limit,
+        QUERIES_KEY, QUERY_CACHE_KEY, SERIES_KEY, SMALLEST_LIMIT, WRITE_QUEUE_KEY, find_limit,
     },
 };
 
@@ -31,6 +31,7 @@ pub(super) fn memory(
         parts: ConfiguredParts {
             memtables: set(MEMTABLES_KEY),
             block_cache: set(BLOCK_CACHE_KEY),
+            query_cache: set(QUERY_CACHE_KEY),
             series: set(SERIES_KEY),
             write_queue: set(WRITE_QUEUE_KEY),
             bodies: set(BODIES_KEY),

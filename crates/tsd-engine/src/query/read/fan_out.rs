@@ -106,7 +106,7 @@ async fn read_parts(
         let (job, sender) = (Arc::clone(job), sender.clone());
         Box::pin(async move {
             // The receiver outlives the scans of a read that succeeds.
-            let _ = sender.send((index, job.read(part).await?));
+            let _ = sender.send((index, job.read_part(part).await?));
             Ok(())
         })
     });

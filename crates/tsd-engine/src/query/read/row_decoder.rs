@@ -12,6 +12,7 @@ use tsd_query::{
 use crate::query::{engine::QueryEngine, plan::row_content::RowContent};
 
 /// A series while its rows are read.
+#[derive(Clone)]
 pub(crate) struct SeriesState {
     values: SeriesValues,
     /// `None` until a row has an annotation; empty if none are requested.
@@ -20,6 +21,7 @@ pub(crate) struct SeriesState {
 }
 
 #[expect(clippy::large_enum_variant, reason = "nearly all series are series of points")]
+#[derive(Clone)]
 enum SeriesValues {
     Points(SeriesBuilder),
     Averages(Box<RollupAverageBuilder>),

@@ -1,6 +1,9 @@
 //! One scan: reads the rows of a key range and builds the series in it.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
@@ -32,7 +35,7 @@ const FIRST_BATCH_BYTES: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
 const KEY_OVERHEAD_BYTES: usize = size_of::<Bytes>() + 16;
 
 /// Memory overhead of an entry in the series map beyond its tags and its series.
-const ENTRY_OVERHEAD_BYTES: usize = 48;
+pub(crate) const ENTRY_OVERHEAD_BYTES: usize = 48;
 
 /// Shared by the scans of one read.
 pub(crate) struct ScanJob {
@@ -45,6 +48,8 @@ pub(crate) struct ScanJob {
     pub(crate) time_range_ms: Option<(i64, i64)>,
     /// Return the annotations of the series.
     pub(crate) with_annotations: bool,
+    /// True if this read, or one of other days, was executed lately.
+    pub(crate) is_repeated: OnceLock<bool>,
     /// Return the keys of the rows, to delete them.
     pub(crate) with_keys: bool,
     pub(crate) budget: Arc<ReadBudget>,

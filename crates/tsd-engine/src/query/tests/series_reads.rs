@@ -3,7 +3,10 @@
 //!
 //! `SERIES_READ_SEEDS` sets the number of histories.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -29,11 +32,19 @@ type Store = WalStorage<EmbeddedStorage>;
 struct Daemon {
     directory: TempDir,
     schema: TableSchema,
+    options: Options,
+    open: OpenStore,
+    /// Requests that are repeated.
+    requests: Mutex<Vec<Query>>,
+}
+
+#[derive(Clone, Copy)]
+struct Options {
     memtable_bytes: usize,
     threads: usize,
     range_bytes: u64,
     fix_duplicates: bool,
-    open: OpenStore,
+    cache_bytes: u64,
 }
 
 struct OpenStore {
@@ -58,18 +69,20 @@ impl Daemon {
         let schema = TableSchema::try_new(3, 3, 3, rng.pick(&[0, 1]), 4).unwrap();
         let memtable_bytes = rng.pick(&[1 << 12, 1 << 14, 1 << 20]);
         let (threads, fix_duplicates) = (rng.pick(&[1, 2, 4]), rng.below(4) > 0);
-        // Mostly many ranges of a few series.
-        let range_bytes = rng.pick(&[1, 1, 200, 256 << 10]);
-        let settings = (memtable_bytes, threads, range_bytes, fix_duplicates);
-        let open = Self::open(directory.path(), schema, settings).await;
-        Self { directory, schema, memtable_bytes, threads, range_bytes, fix_duplicates, open }
+        let options = Options {
+            memtable_bytes,
+            threads,
+            // Mostly many ranges of a few series.
+            range_bytes: rng.pick(&[1, 1, 200, 256 << 10]),
+            fix_duplicates,
+            cache_bytes: rng.pick(&[0, 1 << 14, 1 << 20]),
+        };
+        let open = Self::open(directory.path(), schema, options).await;
+        Self { directory, schema, options, open, requests: Mutex::default() }
     }
 
-    async fn open(
-        dir: &Path,
-        schema: TableSchema,
-        (memtable_bytes, threads, range_bytes, fix_duplicates): (usize, usize, u64, bool),
-    ) -> OpenStore {
+    async fn open(dir: &Path, schema: TableSchema, options: Options) -> OpenStore {
+        let Options { memtable_bytes, threads, range_bytes, fix_duplicates, cache_bytes } = options;
         let backend = open_backend(dir, schema);
         let wal = WalConfig { memtable_bytes, ..WalConfig::new(dir.join("log")) };
         let store = Arc::new(WalStorage::open(wal, Arc::clone(&backend)).await.unwrap().0);
@@ -79,6 +92,7 @@ impl Daemon {
             settings.query.threads = threads;
             settings.query.series_reads = series_reads;
             settings.query.series_range_bytes = range_bytes;
+            settings.query.cache_bytes = cache_bytes;
             settings.rows.fix_duplicates = fix_duplicates;
             settings.compaction.on_read = false;
             if !series_reads {
@@ -97,9 +111,7 @@ impl Daemon {
         }
         self.open.store.stop().await;
         self.open.backend.close().await.unwrap();
-        let Self { schema, memtable_bytes, threads, range_bytes, fix_duplicates, .. } = *self;
-        let settings = (memtable_bytes, threads, range_bytes, fix_duplicates);
-        self.open = Self::open(self.directory.path(), schema, settings).await;
+        self.open = Self::open(self.directory.path(), self.schema, self.options).await;
     }
 
     /// Points as clients put them: mostly in time order, some late, some of one instant.
@@ -199,6 +211,15 @@ impl Daemon {
 
     /// Executes a query by series and by rows, and compares the answers.
     async fn check(&self, rng: &mut Rng, seed: u64) {
+        let repeated = {
+            let requests = self.requests.lock().unwrap();
+            let at = rng.below(requests.len().max(1) as u64) as usize;
+            requests.get(at).filter(|_| rng.below(2) == 0).cloned()
+        };
+        if let Some(request) = repeated {
+            self.compare(&request, &format!("seed {seed}: repeated {request:?}")).await;
+            return;
+        }
         let from = HOUR + rng.below(HOURS) as i64 * ROW + rng.below(3_600) as i64;
         let to = from + 1 + rng.below(50 * 3_600) as i64;
         let tags = rng.pick(&[
@@ -229,6 +250,7 @@ impl Daemon {
         request.no_annotations = rng.below(3) == 0;
         let what = format!("seed {seed}: {m} from {from} to {to}");
         let tsuids = self.compare(&request, &what).await;
+        self.requests.lock().unwrap().push(request.clone());
         if !tsuids.is_empty() && rng.below(3) == 0 {
             request.sub_queries[0].source = SeriesSource::Tsuids(tsuids);
             request.sub_queries[0].filters.clear();
@@ -243,6 +265,12 @@ impl Daemon {
     async fn compare(&self, request: &Query, what: &str) -> Vec<String> {
         let expected = answer(&self.open.scanning, request.clone()).await;
         let found = answer(&self.open.by_series, request.clone()).await;
+        if found.is_ok() && self.options.cache_bytes > 0 {
+            for time in 2..4 {
+                let again = answer(&self.open.by_series, request.clone()).await;
+                assert_eq!(again, found, "{what}, the {time}. time");
+            }
+        }
         match (found, expected) {
             // Which of several conflicts is met first depends on the order of the reads.
             (Err(found), Err(expected)) => {
@@ -330,10 +358,58 @@ async fn reads_of_series_are_counted_and_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_query_reads_only_what_may_have_changed() {
+    const DAYS: i64 = 4;
+    let mut rng = Rng(5);
+    let mut daemon = Daemon::new(&mut rng).await;
+    (daemon.options.cache_bytes, daemon.options.memtable_bytes) = (1 << 20, 1 << 20);
+    daemon.restart(&mut rng).await;
+    let put_points = async |daemon: &Daemon, hours: std::ops::Range<i64>, value: i64| {
+        let mut session = daemon.open.by_series.ingest_session(NameText::Utf8);
+        for host in 0..5 {
+            for hour in hours.clone() {
+                let tags = format!("host=h{host}");
+                put(&mut session, "m", &tags, HOUR + hour * ROW + 5, value, 0).unwrap();
+            }
+        }
+        assert!(session.commit().await.failures.is_empty());
+    };
+    put_points(&daemon, 0..DAYS * 24, 1).await;
+    daemon.open.store.flush().await.unwrap();
+    // From the middle of the first day to that of the last one: two whole days.
+    let request = || query(HOUR + 12 * ROW, HOUR + (DAYS * 24 - 12) * ROW - 1, &["sum:1h-sum:m"]);
+    let rows = async |engine: &EngineHandle| {
+        let result = engine.query(request(), QueryControl::default()).await.unwrap();
+        let sums = &result.sub_results[0].series[0].points;
+        let sum: f64 = (0..sums.len()).map(|at| f64::from_bits(sums.bits[at])).sum();
+        (result.sub_results[0].stats.rows(), sum)
+    };
+    // One hour more, where the last bucket may end.
+    let (all, edges) = (5 * 73, 5 * 25);
+    let engine = &daemon.open.by_series;
+    assert_eq!(rows(engine).await, (all, 360.0), "read");
+    assert_eq!(rows(engine).await, (all, 360.0), "repeated: read and kept");
+    assert_eq!(rows(engine).await, (edges, 360.0));
+    put_points(&daemon, 24..25, 3).await;
+    assert_eq!(rows(engine).await, (edges + 5 * 24, 370.0), "a correction in memory");
+    daemon.open.store.flush().await.unwrap();
+    assert_eq!(rows(engine).await, (edges + 5 * 24, 370.0), "flushed");
+    assert_eq!(rows(engine).await, (edges, 370.0));
+    engine.drop_caches();
+    // Names may have changed: another read.
+    assert_eq!(rows(engine).await, (all, 370.0));
+    let same = futures_util::future::join_all((0..6).map(|_| rows(engine))).await;
+    assert!(same.iter().all(|(_, sum)| sum.to_bits() == 370_f64.to_bits()), "{same:?}");
+    let read: u64 = same.iter().map(|(rows, _)| rows).sum();
+    assert_eq!(read, all + 5 * edges, "one of them reads the whole days");
+    daemon.open.store.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_conflict_is_named() {
     let mut rng = Rng(3);
     let mut daemon = Daemon::new(&mut rng).await;
-    daemon.fix_duplicates = false;
+    daemon.options.fix_duplicates = false;
     daemon.restart(&mut rng).await;
     for value in [1, 300] {
         let mut session = daemon.open.by_series.ingest_session(NameText::Utf8);
@@ -357,8 +433,8 @@ async fn answers_are_equal_whatever_the_number_of_ranges() {
     let mut rng = Rng(11);
     let mut daemon = Daemon::new(&mut rng).await;
     daemon.schema = TableSchema::try_new(3, 3, 3, 0, 4).unwrap();
-    daemon.memtable_bytes = 1 << 20;
-    (daemon.directory, daemon.threads) = (tempfile::tempdir().unwrap(), 1);
+    daemon.options.memtable_bytes = 1 << 20;
+    (daemon.directory, daemon.options.threads) = (tempfile::tempdir().unwrap(), 1);
     daemon.restart(&mut rng).await;
     let mut session = daemon.open.by_series.ingest_session(NameText::Utf8);
     for host in 0..600_i64 {
@@ -376,7 +452,7 @@ async fn answers_are_equal_whatever_the_number_of_ranges() {
     let mut answers = Vec::new();
     let mut parts = Vec::new();
     for (threads, range_bytes) in [(1, 1), (2, 1), (16, 1), (2, 4 << 10), (2, 1 << 30)] {
-        (daemon.threads, daemon.range_bytes) = (threads, range_bytes);
+        (daemon.options.threads, daemon.options.range_bytes) = (threads, range_bytes);
         daemon.restart(&mut rng).await;
         let mut of_ranges = Vec::new();
         for hours in [12, 40] {
