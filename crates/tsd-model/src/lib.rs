@@ -33,6 +33,7 @@ mod row_error;
 mod row_key;
 mod row_merge;
 mod series_key;
+mod summary;
 mod table_schema;
 mod timestamp;
 mod timestamp_text;
@@ -68,8 +69,8 @@ pub use name::{
     encode_latin1_lossy,
 };
 pub use packed_run::{
-    ChunkEncoder, ChunkPoint, PackablePoint, PackedChunk, PackedRun, PackedRunError, RunEncoder,
-    RunShape,
+    ChunkEncoder, ChunkPoint, DaySummaries, PackablePoint, PackedChunk, PackedRun, PackedRunError,
+    RunEncoder, RunShape, SummaryEncoder,
 };
 pub use point_column::{
     AppendedPoints, PointReader, StoredPoint, append_entry, encode_column, fix_up, read_column,
@@ -88,6 +89,10 @@ pub use row_error::{ColumnError, RowError};
 pub use row_key::{RowKey, RowKeyError};
 pub use row_merge::{DroppedDuplicates, MergeRule};
 pub use series_key::{SaltBucket, SeriesKey, SeriesKeyError};
+pub use summary::{
+    SumBucket, SummarizedPoints, Summary, SummaryFold, SummaryUse, fold_extreme, fold_sum,
+    is_exact_magnitude,
+};
 pub use table_schema::{SchemaError, TableSchema};
 pub use timestamp::{Timestamp, TimestampError};
 pub use timestamp_text::{

@@ -23,6 +23,7 @@ mod encoder;
 mod expand;
 mod header;
 mod int_stream;
+mod summary;
 mod varint;
 
 #[cfg(test)]
@@ -36,6 +37,7 @@ use crate::{base_time::BaseTime, columns::PointColumns};
 pub use self::{
     chunk::{ChunkEncoder, ChunkPoint, PackedChunk},
     encoder::{PackablePoint, RunEncoder},
+    summary::{DaySummaries, SummaryEncoder},
 };
 
 /// The cells that a run expands to.

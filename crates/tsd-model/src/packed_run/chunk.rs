@@ -170,6 +170,12 @@ impl PackedChunk {
         self.header.count
     }
 
+    /// Size of the packed form, bytes.
+    #[must_use]
+    pub const fn byte_len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// True if the qualifiers have millisecond form.
     #[must_use]
     pub const fn is_millis(&self) -> bool {
