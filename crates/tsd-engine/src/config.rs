@@ -264,6 +264,9 @@ settings! {
         pub series_range_bytes: u64 = 256 << 10,
         /// Bytes of the cache of ended days, as repeated queries have downsampled them; 0: none.
         pub cache_bytes: u64 = 0,
+        /// Read hours and days as summaries, where the store has them and the result is the same. Off in
+        /// tests that compare both.
+        pub summaries: bool = true,
         /// Rows per batch of a scan.
         pub scan_batch_rows: usize = 128,
         /// Most open scans per query. The storage prefetches one batch for each.

@@ -16,6 +16,7 @@ mod rate;
 mod resample;
 mod series;
 mod series_pipeline;
+mod summary_use;
 mod time_union;
 
 pub use aggregate::{AggregateInput, aggregate, aggregate_with};

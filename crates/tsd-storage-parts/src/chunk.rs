@@ -4,6 +4,7 @@
 //! points     = packed chunk (tsd-model)
 //! cells      = (base time | family u8 | qualifier length | value length | timestamp | qualifier | value) *
 //! tombstones = (base time | FF, or family u8 | qualifier length | qualifier) *
+//! summaries  = packed summaries (tsd-model), in blocks of their own
 //! ```
 //!
 //! Base times are relative to the span. Cells are those that do not pack.
@@ -25,6 +26,8 @@ pub(crate) enum ChunkKind {
     Cells = 1,
     /// Deleted rows and columns: they hide cells of older parts.
     Tombstones = 2,
+    /// Summaries of all hours of a series that has nothing but points. Only blocks of summaries have them.
+    Summaries = 3,
 }
 
 impl ChunkKind {
@@ -33,6 +36,7 @@ impl ChunkKind {
             0 => Some(Self::Points),
             1 => Some(Self::Cells),
             2 => Some(Self::Tombstones),
+            3 => Some(Self::Summaries),
             _ => None,
         }
     }

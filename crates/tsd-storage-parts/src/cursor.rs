@@ -29,11 +29,18 @@ pub(crate) struct SectionCursor {
     loaded: Option<usize>,
     /// Next entry of the loaded block, for walks over all series.
     entry: usize,
+    /// Where such a walk begins, until it does.
+    start: Option<u32>,
     names: Names,
-    /// The series at the cursor.
+    /// Where summaries are looked up, if the read uses them and the section has some.
+    summary_block: Option<(DataBlock, Option<usize>)>,
+    /// The series at the cursor, and its ordinal.
     pub(crate) series: Vec<u8>,
-    /// Its chunks, never empty while there is a series.
+    ordinal: u32,
+    /// Its chunks, never empty while there is a series without summaries.
     pub(crate) chunks: Vec<ChunkView>,
+    /// Its summaries. Its chunks are not read before [`Self::read_chunks`].
+    pub(crate) summaries: Option<ChunkView>,
 }
 
 #[derive(Debug)]
@@ -89,7 +96,11 @@ impl SectionCursor {
                 Wanted::Some(found)
             }
         };
-        let mut cursor = Self {
+        let start = match wanted {
+            Wanted::Range(from, to) if from < to => Some(from),
+            Wanted::Range(..) | Wanted::Some(_) => None,
+        };
+        Ok(Self {
             part,
             how,
             head,
@@ -99,16 +110,21 @@ impl SectionCursor {
             block: DataBlock::default(),
             loaded: None,
             entry: 0,
+            start,
             names: Names::default(),
+            summary_block: None,
             series: Vec::new(),
+            ordinal: 0,
             chunks: Vec::new(),
-        };
-        if let Wanted::Range(from, to) = cursor.wanted
-            && from < to
-        {
-            cursor.seek(from)?;
+            summaries: None,
+        })
+    }
+
+    /// From now on, series that have summaries come with these instead of their chunks.
+    pub(crate) fn use_summaries(&mut self) {
+        if !self.head.summary_blocks.is_empty() {
+            self.summary_block = Some((DataBlock::default(), None));
         }
-        Ok(cursor)
     }
 
     pub(crate) const fn span(&self) -> u32 {
@@ -123,9 +139,24 @@ impl SectionCursor {
     pub(crate) fn advance(&mut self) -> Result<bool, PartError> {
         loop {
             self.chunks.clear();
+            self.summaries = None;
             match &mut self.wanted {
+                Wanted::Range(next, to) if self.summary_block.is_some() => {
+                    let ordinal = *next;
+                    if ordinal >= *to {
+                        return Ok(false);
+                    }
+                    *next += 1;
+                    if self.read_summaries(ordinal)? {
+                        self.name(ordinal)?;
+                        return Ok(true);
+                    }
+                }
                 Wanted::Range(_, to) => {
                     let to = *to;
+                    if let Some(start) = self.start.take() {
+                        self.seek(start)?;
+                    }
                     let Some(ordinal) = self.next_group(to)? else { return Ok(false) };
                     if !self.chunks.is_empty() {
                         self.name(ordinal)?;
@@ -134,14 +165,48 @@ impl SectionCursor {
                 }
                 Wanted::Some(rest) => {
                     let Some((ordinal, series)) = rest.pop() else { return Ok(false) };
-                    self.read_one(ordinal)?;
-                    if !self.chunks.is_empty() {
+                    if self.read_summaries(ordinal)? {
                         self.series = series;
                         return Ok(true);
                     }
                 }
             }
         }
+    }
+
+    /// Collects the summaries of one ordinal, not less than any before, or else its chunks. False if it has
+    /// nothing in the range.
+    fn read_summaries(&mut self, ordinal: u32) -> Result<bool, PartError> {
+        self.ordinal = ordinal;
+        if let Some((block, loaded)) = &mut self.summary_block {
+            let places = &self.head.summary_blocks;
+            let index = places.partition_point(|b| b.range.last_ordinal < ordinal);
+            let place = places.get(index).filter(|place| place.range.first_ordinal <= ordinal);
+            if let Some(place) = place {
+                if *loaded != Some(index) {
+                    self.part.read_data(self.span, place, self.how, block)?;
+                    *loaded = Some(index);
+                }
+                let directory = block.directory();
+                let found = directory.binary_search_by_key(&ordinal, |entry| entry.ordinal);
+                let found = found.ok().and_then(|at| directory.get(at));
+                self.summaries = found.map(|entry| block.chunk(entry)).filter(|summaries| {
+                    overlaps(self.bases, summaries.first_base, summaries.last_base)
+                });
+            }
+        }
+        if self.summaries.is_none() {
+            self.read_one(ordinal)?;
+        }
+        Ok(self.summaries.is_some() || !self.chunks.is_empty())
+    }
+
+    /// Reads the chunks of a series that came with summaries, perhaps none in the range.
+    pub(crate) fn read_chunks(&mut self) -> Result<(), PartError> {
+        if self.summaries.is_some() && self.chunks.is_empty() {
+            self.read_one(self.ordinal)?;
+        }
+        Ok(())
     }
 
     /// Loads block `index`.

@@ -81,6 +81,9 @@ impl PartError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
+/// Summaries where a series has its chunks.
+pub(crate) const MISPLACED: Malformed = Malformed("summaries among chunks");
+
 impl From<PackedRunError> for Malformed {
     fn from(error: PackedRunError) -> Self {
         match error {

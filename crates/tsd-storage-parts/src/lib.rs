@@ -18,12 +18,15 @@
 //! section  = span (seconds of its start) | chunks | points | block reference of its head
 //! head     = series | series blocks | (count | first series | block reference) *
 //!            | data blocks | (first ordinal | ordinals | first base time | seconds | block reference) *
+//!            | [summary blocks | (as of data blocks) *]
 //! block reference = offset | length | CRC u32
 //! data block      = chunks | (ordinal step | kind u8 | first base time | length in time | bytes) *
 //!                   | payload *
 //! series block    = entry * | offset u32 of each restart | restarts u32
 //! entry           = shared bytes | other bytes | bytes
 //! ```
+//!
+//! Blocks of summaries are laid out as data blocks. A footer has version 2 if the file has some, else 1.
 //!
 //! Numbers without a width are varints, others little-endian. Every byte of a file is covered by a
 //! CRC-32C that the part verifies before it uses the byte.
@@ -52,6 +55,8 @@ mod snapshot;
 mod splits;
 mod storage;
 mod store;
+mod summarizer;
+mod summary_read;
 mod verify;
 mod wire;
 mod writer;

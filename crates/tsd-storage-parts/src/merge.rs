@@ -8,7 +8,7 @@ use tsd_storage::StoreDir;
 use crate::{
     chunk::{ChunkKind, ChunkView},
     cursor::SectionCursor,
-    error::{Malformed, PartError},
+    error::{MISPLACED, Malformed, PartError},
     layout::PartLayout,
     merger::MergeCheckpoint,
     part::{BlockUse, Part},
@@ -178,6 +178,7 @@ fn stays(
     match chunk.kind {
         ChunkKind::Tombstones => Ok(only && !overlaps && !options.drop_tombstones),
         ChunkKind::Cells => Ok(!overlaps),
+        ChunkKind::Summaries => Err(MISPLACED),
         ChunkKind::Points => {
             let packed = PackedChunk::open(chunk.payload.clone(), span)?;
             let compacted = packed.shape() == RunShape::Compacted;

@@ -20,6 +20,9 @@ pub(crate) struct PartMetrics {
     pub(crate) merge_errors: Counter,
     /// Time in which merges waited for reads.
     pub(crate) merge_pause_seconds: Histogram,
+    /// Hours and days that were read as summaries, and their points.
+    pub(crate) summaries: Counter,
+    pub(crate) summarized_points: Counter,
 }
 
 impl PartMetrics {
@@ -35,6 +38,8 @@ impl PartMetrics {
             merge_seconds: histogram!("tsd_parts_merge_seconds", &labels),
             merge_errors: counter!("tsd_parts_merge_errors_total", &labels),
             merge_pause_seconds: histogram!("tsd_parts_merge_pause_seconds", &labels),
+            summaries: counter!("tsd_parts_summaries_total", &labels),
+            summarized_points: counter!("tsd_parts_summarized_points_total", &labels),
         }
     }
 }
@@ -68,6 +73,11 @@ pub fn describe_metrics() {
         (
             "tsd_parts_series_index_reclaimed_series_total",
             "Series removed from the series index because retention has dropped all of their rows.",
+        ),
+        ("tsd_parts_summaries_total", "Hours and days that queries read as summaries."),
+        (
+            "tsd_parts_summarized_points_total",
+            "Points that queries did not decode, because they read summaries of their hours or days.",
         ),
     ] {
         describe_counter!(name, text);

@@ -22,7 +22,7 @@ use crate::{
     series_block::SeriesBlock,
     store::{aside_name, part_name},
     wire::Cursor,
-    writer::{END_MAGIC, MAGIC, SectionRef, TAIL, VERSION},
+    writer::{END_MAGIC, MAGIC, SectionRef, TAIL, VERSION, VERSION_SUMMARIES},
 };
 
 /// Error number of a disk that cannot return what it stored.
@@ -133,7 +133,7 @@ impl Part {
         if listed.is_some_and(|listed| listed.footer_crc != crc) {
             return Err(damaged(footer_at, "footer of another part"));
         }
-        if footer.first() != Some(&VERSION) {
+        if !footer.first().is_some_and(|v| (VERSION..=VERSION_SUMMARIES).contains(v)) {
             let what = format!("version {}", footer.first().copied().unwrap_or_default());
             return Err(PartError::Unsupported { file: name, what });
         }
@@ -367,7 +367,7 @@ impl Part {
             checkpoint(u64::from(series.block.len))?;
             places.push(series.block);
         }
-        for data in &head.data_blocks {
+        for data in head.data_blocks.iter().chain(&head.summary_blocks) {
             self.verify_data(section.span, data)?;
             checkpoint(u64::from(data.block.len))?;
             places.push(data.block);

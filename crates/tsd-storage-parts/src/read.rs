@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tsd_model::{
-    BaseTime, Cell, MergeRule, PackedChunk, PointColumns, Row, RowError, RowExtras, decode_row,
+    BaseTime, Cell, DaySummaries, MergeRule, PackedChunk, PointColumns, Row, RowError, RowExtras,
+    SummarizedPoints, Summary, SummaryUse, decode_row,
 };
 
 use crate::{
-    chunk::{ChunkKind, has_points},
+    chunk::{ChunkKind, ChunkView, has_points},
     cursor::SectionCursor,
-    error::{Malformed, PartError},
+    error::{MISPLACED, Malformed, PartError},
     layout::PartLayout,
     part::{BlockUse, Part},
     resolve::Resolver,
     snapshot::Snapshot,
+    summary_read::{ChosenSummaries, choose},
 };
 
 /// Which series are read. Series are row keys without the base time, see [`PartLayout::split_key`].
@@ -39,6 +41,10 @@ pub struct SeriesPoints {
     pub span: u32,
     /// Points in time order, one per instant.
     pub columns: PointColumns,
+    /// Summaries of hours and days, in time order, whose points are not in `columns`.
+    pub summaries: Vec<Summary>,
+    /// Points that were not decoded because of them.
+    pub summarized_points: u64,
     /// Rows with several points of one instant, or with columns that only a row decoder knows: their
     /// points are not in `columns`.
     pub conflicts: Vec<Row>,
@@ -65,6 +71,7 @@ pub struct SeriesReader {
     sections: Sections,
     /// Inclusive.
     range_ms: (i64, i64),
+    summaries: Option<SummaryUse>,
     item: SeriesPoints,
     resolver: Resolver,
 }
@@ -97,6 +104,8 @@ pub(crate) struct Sections {
     layout: PartLayout,
     /// Base times, inclusive.
     bases: (u32, u32),
+    /// Series with summaries come with these, not with their chunks.
+    uses_summaries: bool,
     /// With whether it has a series.
     cursors: Vec<(SectionCursor, bool)>,
     /// Cursors at the least series, oldest part first.
@@ -117,6 +126,7 @@ impl Sections {
             selection,
             layout,
             bases,
+            uses_summaries: false,
             cursors: Vec::new(),
             sources: Vec::new(),
         }
@@ -157,6 +167,9 @@ impl Sections {
                     self.bases,
                     BlockUse::Cached,
                 )?;
+                if self.uses_summaries {
+                    cursor.use_summaries();
+                }
                 let more = cursor.advance()?;
                 self.cursors.push((cursor, more));
             }
@@ -181,6 +194,23 @@ impl Sections {
     fn sources(&self) -> impl Iterator<Item = (u32, &SectionCursor)> {
         let cursor = |&index: &usize| Some((index as u32, &self.cursors.get(index)?.0));
         self.sources.iter().filter_map(cursor)
+    }
+
+    /// The summaries of the series, if no other section has rows of it.
+    fn summaries(&self) -> Option<(&SectionCursor, &ChunkView)> {
+        let &[only] = self.sources.as_slice() else { return None };
+        let (cursor, _) = self.cursors.get(only)?;
+        Some((cursor, cursor.summaries.as_ref()?))
+    }
+
+    /// Reads the chunks of a series that came with summaries.
+    fn read_chunks(&mut self) -> Result<(), PartError> {
+        for &index in &self.sources {
+            if let Some((cursor, _)) = self.cursors.get_mut(index) {
+                cursor.read_chunks()?;
+            }
+        }
+        Ok(())
     }
 
     /// Decodes all chunks of the series.
@@ -268,9 +298,17 @@ impl SeriesReader {
         Self {
             sections: Sections::new(snapshot, selection, bases),
             range_ms,
+            summaries: None,
             item: SeriesPoints::default(),
             resolver: Resolver::default(),
         }
+    }
+
+    /// Returns summaries where they can be used.
+    pub(crate) const fn with_summaries(mut self, summaries: Option<SummaryUse>) -> Self {
+        self.summaries = summaries;
+        self.sections.uses_summaries = summaries.is_some();
+        self
     }
 
     /// The next series that has something in the range; `None` after the last.
@@ -303,7 +341,10 @@ impl SeriesReader {
         if let Some((_, cursor)) = self.sections.sources().next() {
             self.item.span = cursor.span();
         }
-        self.read()?;
+        if !self.read_summaries()? {
+            self.sections.read_chunks()?;
+            self.read()?;
+        }
         Ok(if self.item.is_empty() { SeriesStep::Passed } else { SeriesStep::Series })
     }
 
@@ -314,6 +355,46 @@ impl SeriesReader {
     /// What the last step has read.
     pub(crate) const fn item(&mut self) -> &mut SeriesPoints {
         &mut self.item
+    }
+
+    /// Reads summaries, and the points of other hours; false if the series has none that can be used.
+    fn read_summaries(&mut self) -> Result<bool, PartError> {
+        let Some(read) = self.summaries else { return Ok(false) };
+        let Some((cursor, packed)) = self.sections.summaries() else { return Ok(false) };
+        let (span, stored_bytes) = (cursor.span(), packed.payload.len());
+        let day = DaySummaries::decode(&packed.payload, span, read.fold)
+            .map_err(Malformed::from)
+            .map_err(cursor.part().malformed(packed.block))?;
+        let chosen = day.and_then(|day| choose(day, &read, span, self.sections.bases));
+        let Some(chosen) = chosen else { return Ok(false) };
+        let ChosenSummaries { mut summaries, range_ms, needs_others, needs_points } = chosen;
+        self.item.stored_bytes = 0;
+        if needs_others || needs_points {
+            self.sections.read_chunks()?;
+        }
+        if needs_others {
+            self.read()?;
+            self.item.cut(range_ms);
+        } else {
+            self.item.summarized_points = summaries.iter().map(|summary| summary.count).sum();
+        }
+        if needs_points {
+            let mut chunks = Vec::new();
+            for (_, cursor) in self.sections.sources() {
+                for chunk in &cursor.chunks {
+                    let open = PackedChunk::open(chunk.payload.clone(), span);
+                    let malformed = cursor.part().malformed(chunk.block);
+                    chunks.push(open.map_err(Malformed::from).map_err(malformed)?);
+                }
+            }
+            let points = Arc::new(SummarizedPoints(chunks));
+            for summary in &mut summaries {
+                summary.points = Some(Arc::clone(&points));
+            }
+        }
+        self.item.stored_bytes += stored_bytes;
+        self.item.summaries = summaries;
+        Ok(true)
     }
 
     fn read(&mut self) -> Result<(), PartError> {
@@ -344,6 +425,7 @@ impl SeriesReader {
                         packed.push((open, cursor.part(), chunk.block));
                     }
                     ChunkKind::Tombstones => return Ok(false),
+                    ChunkKind::Summaries => return Err(malformed()(MISPLACED)),
                     ChunkKind::Cells => {
                         let mut plain = true;
                         let several = self.sections.sources.len() > 1;
@@ -402,12 +484,17 @@ impl SeriesPoints {
     fn clear(&mut self) {
         self.series.clear();
         self.columns.clear();
+        self.summaries.clear();
+        self.summarized_points = 0;
         self.conflicts.clear();
         self.others.clear();
     }
 
     fn is_empty(&self) -> bool {
-        self.columns.is_empty() && self.conflicts.is_empty() && self.others.is_empty()
+        self.columns.is_empty()
+            && self.summaries.is_empty()
+            && self.conflicts.is_empty()
+            && self.others.is_empty()
     }
 
     fn keep(&mut self, range_ms: (i64, i64)) {
@@ -417,6 +504,14 @@ impl SeriesPoints {
         if from > 0 || to < times.len() {
             self.columns.keep(from, to);
         }
+    }
+
+    /// Removes the points from the first time to the second, exclusive.
+    fn cut(&mut self, (start_ms, end_ms): (i64, i64)) {
+        let all = std::mem::take(&mut self.columns);
+        let index = |time_ms| all.times_ms.partition_point(|time| *time < time_ms);
+        self.columns.extend_range(&all, 0, index(start_ms));
+        self.columns.extend_range(&all, index(end_ms), all.len());
     }
 
     /// Decodes the rows with conflicts under a rule and merges their points into `columns`.

@@ -9,7 +9,7 @@ use tsd_model::{Cell, ChunkPoint, ColumnKind, Family, PackedChunk};
 
 use crate::{
     chunk::{ChunkKind, ChunkView, Tombstone, has_points},
-    error::Malformed,
+    error::{MISPLACED, Malformed},
     series_encoder::column_cell,
 };
 
@@ -82,6 +82,7 @@ impl Resolver {
             ChunkKind::Tombstones => {
                 chunk.tombstones(span, |base, t| self.tombstones.push((base, rank, t)))
             }
+            ChunkKind::Summaries => Err(MISPLACED),
         }
     }
 

@@ -76,7 +76,8 @@ fn walk_intact(
     let mut loss = SectionLoss { points: all_points, all_points, blocks: 1, all_blocks: 1 };
     let Some(head) = intact(part.head(index, BlockUse::Once))? else { return Ok(loss) };
     loss.blocks = 0;
-    loss.all_blocks += (head.series_blocks.len() + head.data_blocks.len()) as u64;
+    let blocks = head.series_blocks.len() + head.data_blocks.len() + head.summary_blocks.len();
+    loss.all_blocks += blocks as u64;
     let span = part.span(index)?;
     let mut names = Names::new(part, &head);
     let mut block = DataBlock::default();
@@ -101,6 +102,12 @@ fn walk_intact(
         loss.blocks += u64::from(!is_whole);
     }
     loss.points -= names.emit(&mut pending, each)?;
+    // Summaries are made anew; damage of theirs loses nothing.
+    for place in &head.summary_blocks {
+        checkpoint()?;
+        let read = part.read_data(span, place, BlockUse::Once, &mut block);
+        loss.blocks += u64::from(intact(read)?.is_none());
+    }
     while names.next_block < head.series_blocks.len() {
         checkpoint()?;
         names.load()?;
@@ -233,6 +240,12 @@ impl ChunkView {
             }
             ChunkKind::Cells => self.cells(span, |_, _| {}),
             ChunkKind::Tombstones => self.tombstones(span, |_, _| {}),
+            ChunkKind::Summaries => {
+                let fold = tsd_model::SummaryFold::Ends;
+                tsd_model::DaySummaries::decode(&self.payload, span, fold)
+                    .map(|_| ())
+                    .map_err(crate::error::Malformed::from)
+            }
         }
     }
 }

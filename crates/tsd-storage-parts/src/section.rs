@@ -56,6 +56,8 @@ pub(crate) struct SectionHead {
     pub(crate) series_blocks: Vec<SeriesBlockRef>,
     /// In ascending order of ordinals.
     pub(crate) data_blocks: Vec<DataBlockRef>,
+    /// Blocks of summaries, in ascending order of ordinals: each series in one at most.
+    pub(crate) summary_blocks: Vec<DataBlockRef>,
 }
 
 impl SectionHead {
@@ -69,13 +71,9 @@ impl SectionHead {
             out.extend_from_slice(&block.first);
             block.block.put(out);
         }
-        put_varint(out, self.data_blocks.len() as u64);
-        for DataBlockRef { range, block } in &self.data_blocks {
-            put_varint(out, u64::from(range.first_ordinal));
-            put_varint(out, u64::from(range.last_ordinal - range.first_ordinal));
-            put_varint(out, u64::from(range.first_base - span));
-            put_varint(out, u64::from(range.last_base - range.first_base));
-            block.put(out);
+        put_blocks(&self.data_blocks, span, out);
+        if !self.summary_blocks.is_empty() {
+            put_blocks(&self.summary_blocks, span, out);
         }
     }
 
@@ -99,24 +97,9 @@ impl SectionHead {
         {
             return Err(Malformed("series of a section"));
         }
-        let mut last = 0;
-        for _ in 0..cursor.varint()? {
-            let first_ordinal = cursor.varint_u32()?;
-            let ordinals = cursor.varint_u32()?;
-            let [first_base, secs] = [cursor.varint_u32()?, cursor.varint_u32()?];
-            let last_ordinal = first_ordinal
-                .checked_add(ordinals)
-                .filter(|&o| o < head.series && first_ordinal >= last);
-            let first_base = span.checked_add(first_base);
-            let last_base = first_base.and_then(|first| first.checked_add(secs));
-            let (Some(last_ordinal), Some(first_base), Some(last_base)) =
-                (last_ordinal, first_base, last_base)
-            else {
-                return Err(Malformed("range of a data block"));
-            };
-            let range = BlockRange { first_ordinal, last_ordinal, first_base, last_base };
-            head.data_blocks.push(DataBlockRef { range, block: BlockRef::read(&mut cursor)? });
-            last = last_ordinal;
+        head.data_blocks = read_blocks(&mut cursor, head.series, span)?;
+        if cursor.remaining() > 0 {
+            head.summary_blocks = read_blocks(&mut cursor, head.series, span)?;
         }
         if cursor.remaining() > 0 {
             return Err(Malformed("bytes after the head of a section"));
@@ -127,6 +110,45 @@ impl SectionHead {
     /// Allocated size, bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.series_blocks.iter().map(|b| b.first.len() + 64).sum::<usize>()
-            + self.data_blocks.capacity() * size_of::<DataBlockRef>()
+            + (self.data_blocks.capacity() + self.summary_blocks.capacity())
+                * size_of::<DataBlockRef>()
     }
+}
+
+fn put_blocks(blocks: &[DataBlockRef], span: u32, out: &mut Vec<u8>) {
+    put_varint(out, blocks.len() as u64);
+    for DataBlockRef { range, block } in blocks {
+        put_varint(out, u64::from(range.first_ordinal));
+        put_varint(out, u64::from(range.last_ordinal - range.first_ordinal));
+        put_varint(out, u64::from(range.first_base - span));
+        put_varint(out, u64::from(range.last_base - range.first_base));
+        block.put(out);
+    }
+}
+
+fn read_blocks(
+    cursor: &mut Cursor<'_>,
+    series: u32,
+    span: u32,
+) -> Result<Vec<DataBlockRef>, Malformed> {
+    let mut blocks = Vec::new();
+    let mut last = 0;
+    for _ in 0..cursor.varint()? {
+        let first_ordinal = cursor.varint_u32()?;
+        let ordinals = cursor.varint_u32()?;
+        let [first_base, secs] = [cursor.varint_u32()?, cursor.varint_u32()?];
+        let last_ordinal =
+            first_ordinal.checked_add(ordinals).filter(|&o| o < series && first_ordinal >= last);
+        let first_base = span.checked_add(first_base);
+        let last_base = first_base.and_then(|first| first.checked_add(secs));
+        let (Some(last_ordinal), Some(first_base), Some(last_base)) =
+            (last_ordinal, first_base, last_base)
+        else {
+            return Err(Malformed("range of a data block"));
+        };
+        let range = BlockRange { first_ordinal, last_ordinal, first_base, last_base };
+        blocks.push(DataBlockRef { range, block: BlockRef::read(cursor)? });
+        last = last_ordinal;
+    }
+    Ok(blocks)
 }

@@ -13,4 +13,5 @@ mod scenario;
 mod series;
 mod size;
 mod storage;
+mod summaries;
 mod verify;

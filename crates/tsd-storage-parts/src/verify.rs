@@ -216,7 +216,7 @@ impl TableCheck<'_> {
                         });
                         walked.map_err(part.malformed(chunk.block))?;
                     }
-                    ChunkKind::Tombstones => {}
+                    ChunkKind::Tombstones | ChunkKind::Summaries => {}
                 }
             }
             if keys.len() >= BATCH_ROWS {

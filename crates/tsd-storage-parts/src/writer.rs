@@ -14,13 +14,16 @@ use crate::{
     layout::PartLayout,
     section::{BlockRef, DataBlockRef, SectionHead, SeriesBlockRef},
     series_block::SeriesBlockBuilder,
+    summarizer::Summarizer,
     wire::put_varint,
 };
 
 /// First and last eight bytes of a part.
 pub(crate) const MAGIC: &[u8; 8] = b"SLTPART\x01";
 pub(crate) const END_MAGIC: &[u8; 8] = b"SLTPEND\x01";
+/// Version of a part without summaries, and of one with them.
 pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION_SUMMARIES: u8 = 2;
 /// Footer length, footer checksum and magic.
 pub(crate) const TAIL: usize = 16;
 
@@ -67,6 +70,9 @@ pub(crate) struct PartWriter {
     section: Option<OpenSection>,
     data: BlockBuilder,
     series: SeriesBlockBuilder,
+    summaries: BlockBuilder,
+    summarizer: Summarizer,
+    has_summaries: bool,
     scratch: Vec<u8>,
 }
 
@@ -131,6 +137,9 @@ impl PartWriter {
             section: None,
             data: BlockBuilder::default(),
             series: SeriesBlockBuilder::default(),
+            summaries: BlockBuilder::default(),
+            summarizer: Summarizer::default(),
+            has_summaries: false,
             scratch: Vec::new(),
         };
         writer.write(MAGIC)?;
@@ -197,6 +206,14 @@ impl PartWriter {
                 self.end_data_block()?;
             }
         }
+        if self.layout.span_secs() == PartLayout::DAY_SECS
+            && let Some((bases, summaries)) = self.summarizer.summarize(span, chunks)
+        {
+            self.summaries.push(span, ordinal, ChunkKind::Summaries, bases, summaries);
+        }
+        if self.summaries.len() >= DATA_BLOCK_BYTES {
+            self.end_summary_block()?;
+        }
         if self.series.len() >= SERIES_BLOCK_BYTES {
             self.end_series_block()?;
         }
@@ -212,6 +229,19 @@ impl PartWriter {
         if let Some(section) = &mut self.section {
             section.head.data_blocks.push(DataBlockRef { range, block });
         }
+        Ok(())
+    }
+
+    fn end_summary_block(&mut self) -> Result<(), PartError> {
+        if self.summaries.is_empty() {
+            return Ok(());
+        }
+        let range = self.summaries.finish(&mut self.scratch);
+        let block = self.write_scratch()?;
+        if let Some(section) = &mut self.section {
+            section.head.summary_blocks.push(DataBlockRef { range, block });
+        }
+        self.has_summaries = true;
         Ok(())
     }
 
@@ -232,6 +262,7 @@ impl PartWriter {
 
     fn end_section(&mut self) -> Result<(), PartError> {
         self.end_data_block()?;
+        self.end_summary_block()?;
         self.end_series_block()?;
         let Some(section) = self.section.take() else { return Ok(()) };
         if section.head.series == 0 {
@@ -253,7 +284,8 @@ impl PartWriter {
     /// not durable yet.
     pub(crate) fn finish(mut self) -> Result<u64, PartError> {
         self.end_section()?;
-        let mut footer = vec![VERSION, self.layout.base_time_at()];
+        let version = if self.has_summaries { VERSION_SUMMARIES } else { VERSION };
+        let mut footer = vec![version, self.layout.base_time_at()];
         put_varint(&mut footer, u64::from(self.layout.span_secs()));
         put_varint(&mut footer, self.sequences.0);
         put_varint(&mut footer, self.sequences.1);
@@ -282,6 +314,6 @@ pub(crate) fn point_count(kind: ChunkKind, payload: &Bytes, span: u32) -> u64 {
         ChunkKind::Points => {
             PackedChunk::open(payload.clone(), span).map_or(0, |chunk| chunk.point_count() as u64)
         }
-        ChunkKind::Cells | ChunkKind::Tombstones => 0,
+        ChunkKind::Cells | ChunkKind::Tombstones | ChunkKind::Summaries => 0,
     }
 }

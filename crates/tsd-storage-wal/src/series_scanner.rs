@@ -106,8 +106,13 @@ impl<B: FlushTarget> MergedSeriesScanner<B> {
         };
         self.next_base = end.checked_add(1).filter(|next| *next <= last);
         read.bases = (first, end);
+        let is_changed = day.is_some_and(|day| day <= first);
+        if is_changed {
+            // A summary says nothing of the rows that memtables change.
+            read.summaries = None;
+        }
         let stored = self.backend.read_series(&self.table, &read)?;
-        Some(if day.is_some_and(|day| day <= first) {
+        Some(if is_changed {
             Segment::Merged(Box::new(MergedDay {
                 rows: MemtableDay::new(&self.view, self.id, read),
                 stored,

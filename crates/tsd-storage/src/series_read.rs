@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use tsd_model::{BaseTime, Family, PointColumns, Row};
+use tsd_model::{BaseTime, Family, PointColumns, Row, Summary, SummaryUse};
 
 use crate::{RowFilter, StorageFuture};
 
@@ -20,6 +20,8 @@ pub struct SeriesRead {
     pub selection: ReadSelection,
     /// First and last base time of the rows, inclusive, epoch seconds.
     pub bases: (u32, u32),
+    /// Points that may be returned as summaries; `None` if all points are needed.
+    pub summaries: Option<SummaryUse>,
 }
 
 /// The series of a read. A series is a row key without the four bytes of its base time.
@@ -60,6 +62,9 @@ pub struct SeriesBlock {
     pub series: Bytes,
     /// Points in time order, one per instant, of rows that begin at a full hour.
     pub columns: PointColumns,
+    /// In time order, hours and days that the read may use as summaries: no point of them is in the columns.
+    /// A block with summaries has no rows.
+    pub summaries: Vec<Summary>,
     /// Rows in the order of their base times, with cells and runs of family `t`. Either a row has all of
     /// its points, which are not in the columns: some have one instant, or only a row decoder knows them.
     /// Or it has no points, but annotations and the like.
@@ -139,7 +144,7 @@ impl SeriesBlock {
     /// True without points and rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.columns.is_empty() && self.rows.is_empty()
+        self.columns.is_empty() && self.rows.is_empty() && self.summaries.is_empty()
     }
 
     /// Columns and rows in the order in which a scan returns their rows. `prefix_len` is that of the read.
@@ -179,7 +184,11 @@ impl SeriesBlock {
             size_of::<Row>() + row.key.len() + cells.sum::<usize>() + runs.sum::<usize>()
         };
         let rows: usize = self.rows.iter().map(of_row).sum();
-        size_of::<Self>() + self.series.len() + self.columns.memory_bytes() + rows
+        // All summaries of a block have the same points.
+        let points = self.summaries.first().and_then(|summary| summary.points.as_ref());
+        let summaries = self.summaries.capacity() * size_of::<Summary>()
+            + points.map_or(0, |points| points.memory_bytes());
+        size_of::<Self>() + self.series.len() + self.columns.memory_bytes() + rows + summaries
     }
 }
 

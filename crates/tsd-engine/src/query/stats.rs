@@ -89,6 +89,8 @@ pub struct ScannerStats {
     pub rows_post_filter: u64,
     /// Cells of them (`dpsPostFilter`).
     pub cells_post_filter: u64,
+    /// Hours and days that were read as summaries.
+    pub summaries: u64,
     /// Waiting for the store (`hbaseTime`).
     pub store: Duration,
     /// Decoding rows (`compactionTime`).
@@ -111,6 +113,7 @@ impl ScannerStats {
         self.cells_pre_filter += piece.cells_pre_filter;
         self.rows_post_filter += piece.rows_post_filter;
         self.cells_post_filter += piece.cells_post_filter;
+        self.summaries += piece.summaries;
         self.store += piece.store;
         self.compaction += piece.compaction;
         self.uid_to_string += piece.uid_to_string;
@@ -130,6 +133,12 @@ impl SubQueryStats {
     #[must_use]
     pub fn cells(&self) -> u64 {
         self.scanners.iter().map(|scanner| scanner.cells).sum()
+    }
+
+    /// Hours and days that all scans read as summaries.
+    #[must_use]
+    pub fn summaries(&self) -> u64 {
+        self.scanners.iter().map(|scanner| scanner.summaries).sum()
     }
 
     /// Bytes read by all scans.

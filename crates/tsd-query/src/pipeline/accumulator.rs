@@ -3,7 +3,7 @@
 //! The result is bit for bit that of [`aggregate_floats`](crate::aggregate_floats) over the whole
 //! bucket, but values may arrive in several slices and are retained only for order statistics.
 
-use tsd_model::{PointColumns, ValueKinds};
+use tsd_model::{PointColumns, Summary, ValueKinds, fold_extreme, fold_sum, is_exact_magnitude};
 
 use crate::aggregator::{Aggregator, aggregate_floats};
 
@@ -19,16 +19,38 @@ pub(super) struct Accumulator {
     second: f64,
     /// Values, for order statistics.
     values: Vec<f64>,
+    /// Upper bound of the sum of all magnitudes while sums of summaries may be added: all values are
+    /// integers, so that the sum has the same bits in any order. Otherwise infinite.
+    magnitude: f64,
+    /// The magnitude is followed.
+    adds_sums: bool,
 }
 
 impl Accumulator {
-    pub(super) const fn new(function: Aggregator) -> Self {
-        Self { function, count: 0, main: initial(function), second: 0.0, values: Vec::new() }
+    /// With `adds_sums`, buckets of sums have several summaries.
+    pub(super) const fn new(function: Aggregator, adds_sums: bool) -> Self {
+        Self {
+            function,
+            count: 0,
+            main: initial(function),
+            second: 0.0,
+            values: Vec::new(),
+            magnitude: 0.0,
+            adds_sums,
+        }
     }
 
     /// Folds points `from..to` of `columns`.
-    #[expect(clippy::indexing_slicing, reason = "the caller's range is inside the columns")]
     pub(super) fn fold(&mut self, columns: &PointColumns, from: usize, to: usize) {
+        if self.adds_sums && self.magnitude.is_finite() {
+            self.magnitude += magnitude(columns, from, to);
+        }
+        self.fold_points(columns, from, to);
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "the caller's range is inside the columns")]
+    #[inline]
+    fn fold_points(&mut self, columns: &PointColumns, from: usize, to: usize) {
         let bits = &columns.bits[from..to];
         match &columns.kinds {
             ValueKinds::AllIntegers => self.fold_values(bits.iter().map(|b| *b as i64 as f64)),
@@ -77,23 +99,62 @@ impl Accumulator {
         }
     }
 
-    /// Adds in order. NaN is rare, so values are checked only if the sum is NaN.
+    /// Folds all points of a summary. `is_bucket` says that its time is that of the bucket. Returns false,
+    /// with nothing folded, if it takes the points.
+    pub(super) fn fold_summary(&mut self, summary: &Summary, is_bucket: bool) -> bool {
+        match self.function {
+            Aggregator::Sum | Aggregator::Pfsum | Aggregator::Zimsum | Aggregator::Avg => {
+                return self.add_sum(summary, is_bucket);
+            }
+            Aggregator::Min | Aggregator::Mimmin => {
+                self.fold_extreme(std::iter::once(summary.min), |v, best| v < best);
+            }
+            Aggregator::Max | Aggregator::Mimmax => {
+                self.fold_extreme(std::iter::once(summary.max), |v, best| v > best);
+            }
+            Aggregator::Count => self.count += summary.count,
+            Aggregator::First | Aggregator::None => {
+                if self.count == 0 {
+                    (self.main, self.count) = (summary.first, 1);
+                }
+            }
+            Aggregator::Last => (self.main, self.count) = (summary.last, 1),
+            Aggregator::Diff => {
+                if self.count == 0 {
+                    self.main = summary.first;
+                }
+                self.count += summary.count;
+                self.second = summary.last;
+            }
+            Aggregator::SquareSum
+            | Aggregator::Mult
+            | Aggregator::Dev
+            | Aggregator::Median
+            | Aggregator::Percentile(_) => return false,
+        }
+        true
+    }
+
+    fn add_sum(&mut self, summary: &Summary, is_bucket: bool) -> bool {
+        if is_bucket {
+            (self.main, self.count) = (summary.sum, summary.count);
+            self.magnitude = f64::INFINITY;
+            return true;
+        }
+        let Some(magnitude) = summary.exact_magnitude() else { return false };
+        if !self.adds_sums || !is_exact_magnitude(self.magnitude + magnitude) {
+            return false;
+        }
+        self.magnitude += magnitude;
+        self.main += summary.sum;
+        self.count += summary.count;
+        true
+    }
+
+    /// Adds in order.
     #[inline]
     fn fold_sum(&mut self, values: impl Iterator<Item = f64> + Clone) {
-        let mut sum = self.main;
-        let mut count = 0;
-        for v in values.clone() {
-            sum += v;
-            count += 1;
-        }
-        if sum.is_nan() {
-            sum = self.main;
-            count = 0;
-            for v in values.filter(|v| !v.is_nan()) {
-                sum += v;
-                count += 1;
-            }
-        }
+        let (sum, count) = fold_sum(self.main, values);
         self.main = sum;
         self.count += count;
     }
@@ -101,15 +162,13 @@ impl Accumulator {
     #[inline]
     fn fold_extreme(
         &mut self,
-        mut values: impl Iterator<Item = f64>,
+        values: impl Iterator<Item = f64>,
         beats: impl Fn(f64, f64) -> bool,
     ) {
-        if self.count == 0 {
-            let Some(first) = values.find(|v| !v.is_nan()) else { return };
-            self.main = first;
-            self.count = 1;
+        let best = (self.count > 0).then_some(self.main);
+        if let Some(best) = fold_extreme(best, values, beats) {
+            (self.main, self.count) = (best, 1);
         }
-        self.main = values.fold(self.main, |best, v| if beats(v, best) { v } else { best });
     }
 
     fn fold_deviation(&mut self, values: impl Iterator<Item = f64>) {
@@ -153,6 +212,7 @@ impl Accumulator {
             _ => self.main,
         };
         (self.count, self.main, self.second) = (0, initial(self.function), 0.0);
+        self.magnitude = 0.0;
         self.values.clear();
         result
     }
@@ -166,6 +226,15 @@ impl Accumulator {
 /// Initial value of [`Accumulator::main`].
 const fn initial(function: Aggregator) -> f64 {
     if matches!(function, Aggregator::Mult) { 1.0 } else { 0.0 }
+}
+
+/// Sum of the magnitudes of points `from..to`, if all are integers; otherwise infinite.
+fn magnitude(columns: &PointColumns, from: usize, to: usize) -> f64 {
+    let bits = columns.bits.get(from..to).unwrap_or_default();
+    match &columns.kinds {
+        ValueKinds::AllIntegers => bits.iter().map(|b| (*b as i64 as f64).abs()).sum(),
+        ValueKinds::AllFloats | ValueKinds::Mixed(_) => f64::INFINITY,
+    }
 }
 
 #[cfg(test)]
@@ -200,7 +269,7 @@ mod tests {
                 .collect();
             for name in Aggregator::names().filter(|name| *name != "none") {
                 let function = Aggregator::from_name(name).unwrap_or(Aggregator::None);
-                let mut accumulator = Accumulator::new(function);
+                let mut accumulator = Accumulator::new(function, false);
                 accumulator.fold(&columns, 0, cut);
                 accumulator.fold(&columns, cut, values.len());
                 let got = accumulator.take();

@@ -6,6 +6,9 @@
 
 use jiff::{Span, Timestamp, Zoned, civil, tz::TimeZone};
 
+use tsd_model::SumBucket;
+
+use super::summary_use::HourlyBuckets;
 use crate::time::TimeUnit;
 
 /// Calendar intervals in a time zone.
@@ -114,6 +117,31 @@ impl Calendar {
             }
             TimeUnit::Year => midnight(date.first_of_year())?,
         })
+    }
+
+    /// What the intervals in a range of time (epoch milliseconds) are for summaries; `None` if some boundary
+    /// is no full hour.
+    pub(super) fn hourly_buckets(&self, (from_ms, to_ms): (i64, i64)) -> Option<HourlyBuckets> {
+        if matches!(self.unit, TimeUnit::Millisecond | TimeUnit::Second | TimeUnit::Minute) {
+            return None;
+        }
+        // A chain of hours has the offset of its anchor, up to a year before.
+        let first = Timestamp::from_millisecond(from_ms.saturating_sub(366 * DAY_MS)).ok()?;
+        let last = Timestamp::from_millisecond(to_ms).ok()?;
+        let is_hours = |offset: jiff::tz::Offset| offset.seconds() % 3_600 == 0;
+        let mut changes =
+            self.zone.following(first).take_while(|change| change.timestamp() <= last);
+        if !is_hours(self.zone.to_offset(first)) || !changes.all(|change| is_hours(change.offset()))
+        {
+            return None;
+        }
+        let is_utc = self.zone == TimeZone::UTC;
+        let length = match self.unit {
+            TimeUnit::Hour if self.count == 1 => SumBucket::Hour,
+            TimeUnit::Day if self.count == 1 && is_utc => SumBucket::Day,
+            _ => SumBucket::Longer,
+        };
+        Some(HourlyBuckets { has_days: is_utc && self.unit != TimeUnit::Hour, length })
     }
 
     /// Minimum length of an interval, for estimates.

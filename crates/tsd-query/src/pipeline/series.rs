@@ -1,7 +1,9 @@
 //! Builds one series: value filters and downsampling, row by row.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use tsd_model::{PointColumns, ValueKinds};
+use tsd_model::{PackedRunError, PointColumns, SummarizedPoints, Summary, ValueKinds};
 
 use super::{accumulator::Accumulator, series_pipeline::SeriesPipeline};
 use crate::{error::QueryError, filter::retain_values};
@@ -16,10 +18,14 @@ pub struct SeriesBuilder {
     /// Raw points: all of them without downsampling; otherwise those of a continuation's first
     /// bucket, which may have started in an earlier part.
     raw: PointColumns,
+    /// Summaries of a continuation's first bucket, beside its points.
+    raw_summaries: Vec<Summary>,
     /// True while points are retained in `raw`.
     retains_raw: bool,
     open: Option<OpenBucket>,
     done: PointColumns,
+    /// The points of a summary could not be decoded.
+    damage: Option<PackedRunError>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,7 +49,15 @@ impl SeriesBuilder {
         const fn no_points() -> PointColumns {
             PointColumns { times_ms: Vec::new(), bits: Vec::new(), kinds: ValueKinds::AllIntegers }
         }
-        Self { range: None, raw: no_points(), retains_raw, open: None, done: no_points() }
+        Self {
+            range: None,
+            raw: no_points(),
+            raw_summaries: Vec::new(),
+            retains_raw,
+            open: None,
+            done: no_points(),
+            damage: None,
+        }
     }
 
     /// Adds the next points of the series, later than all before.
@@ -62,34 +76,119 @@ impl SeriesBuilder {
         let (Some(first), Some(last)) = (columns.times_ms.first(), columns.times_ms.last()) else {
             return;
         };
-        self.range = Some((self.range.map_or(*first, |(first, _)| first), *last));
-        let (from_ms, to_ms) = pipeline.input_range();
-        let from = columns.times_ms.partition_point(|time| *time < from_ms);
-        let to = columns.times_ms.partition_point(|time| *time < to_ms).max(from);
-        let from =
-            if self.retains_raw { self.retain_raw(pipeline, columns, from, to) } else { from };
+        self.extend_range((*first, *last));
+        let (from, to) = input_of(pipeline, columns);
+        let from = if self.retains_raw {
+            self.retain_raw(pipeline, columns, from, to, &[]).0
+        } else {
+            from
+        };
         self.fold(pipeline, columns, from, to);
     }
 
-    /// Retains raw points as far as necessary; returns the index of the first point that can be
-    /// folded.
+    /// Adds the next points of the series, later than all before, some of them as the summaries that
+    /// [`SeriesPipeline::summary_use`] allows. Both are in time order, and no point of the columns is in the
+    /// time of a summary.
+    pub fn push_summaries(
+        &mut self,
+        pipeline: &SeriesPipeline,
+        columns: &PointColumns,
+        summaries: &[Summary],
+    ) {
+        let (Some(first), Some(last)) = (summaries.first(), summaries.last()) else {
+            return self.push(pipeline, columns);
+        };
+        // All of a summarized hour is within the rows of the query.
+        let times = &columns.times_ms;
+        let first_ms = times.first().map_or(first.start_ms, |time| first.start_ms.min(*time));
+        let last_ms = times.last().map_or(last.start_ms, |time| last.start_ms.max(*time));
+        self.extend_range((first_ms, last_ms));
+        let (from, to) = input_of(pipeline, columns);
+        let (from, skipped) = if self.retains_raw {
+            self.retain_raw(pipeline, columns, from, to, summaries)
+        } else {
+            (from, 0)
+        };
+        let summaries = summaries.get(skipped..).unwrap_or_default();
+        self.fold_all(pipeline, (columns, from, to), summaries);
+    }
+
+    fn extend_range(&mut self, (first, last): (i64, i64)) {
+        self.range = Some((self.range.map_or(first, |(first, _)| first), last));
+    }
+
+    /// Retains raw points and summaries as far as necessary; returns the indexes of the first point and of
+    /// the first summary that can be folded.
     fn retain_raw(
         &mut self,
         pipeline: &SeriesPipeline,
         columns: &PointColumns,
         from: usize,
         to: usize,
-    ) -> usize {
-        let mut end = to;
+        summaries: &[Summary],
+    ) -> (usize, usize) {
+        let (mut end, mut end_summary) = (to, summaries.len());
+        let start = |summaries: &[Summary]| summaries.first().map(|summary| summary.start_ms);
+        let retained = [self.raw.times_ms.first().copied(), start(&self.raw_summaries)];
+        let added = [columns.times_ms.get(from).filter(|_| from < to).copied(), start(summaries)];
+        let first = |times: [Option<i64>; 2]| times.into_iter().flatten().min();
         if pipeline.is_fixed()
-            && let Some(first) = self.raw.times_ms.first().or_else(|| columns.times_ms.get(from))
+            && let Some(first) = first(retained).or_else(|| first(added))
         {
-            let (_, bucket_end) = pipeline.bucket_of(*first, None);
+            let (_, bucket_end) = pipeline.bucket_of(first, None);
             end = columns.times_ms.partition_point(|time| *time < bucket_end).clamp(from, to);
-            self.retains_raw = end == to;
+            end_summary = summaries.partition_point(|summary| summary.start_ms < bucket_end);
+            self.retains_raw = end == to && end_summary == summaries.len();
         }
         append(&mut self.raw, columns, from, end);
-        end
+        self.raw_summaries.extend_from_slice(summaries.get(..end_summary).unwrap_or_default());
+        (end, end_summary)
+    }
+
+    /// Folds points `from..to` and summaries, in the order of their times.
+    fn fold_all(
+        &mut self,
+        pipeline: &SeriesPipeline,
+        (columns, from, to): (&PointColumns, usize, usize),
+        summaries: &[Summary],
+    ) {
+        let mut at = from;
+        let mut decoded: Option<(&Arc<SummarizedPoints>, PointColumns)> = None;
+        for summary in summaries {
+            let start_ms = summary.start_ms;
+            let end = columns.times_ms.partition_point(|time| *time < start_ms).clamp(at, to);
+            self.fold(pipeline, columns, at, end);
+            at = end;
+            if self.fold_summary(pipeline, summary) {
+                continue;
+            }
+            if !decoded.as_ref().is_some_and(|(points, _)| is_same(points, summary)) {
+                match summary.points.as_ref().map(|points| (points, points.decode())) {
+                    Some((points, Ok(columns))) => decoded = Some((points, columns)),
+                    Some((_, Err(error))) => self.damage = Some(error),
+                    None => self.damage = Some(NOT_USABLE),
+                }
+            }
+            if let Some((_, points)) = decoded.as_ref().filter(|(p, _)| is_same(p, summary)) {
+                let index = |time_ms| points.times_ms.partition_point(|time| *time < time_ms);
+                self.fold(pipeline, points, index(start_ms), index(summary.end_ms));
+            }
+        }
+        self.fold(pipeline, columns, at, to);
+    }
+
+    /// Folds a summary into its bucket; false if that takes its points.
+    fn fold_summary(&mut self, pipeline: &SeriesPipeline, summary: &Summary) -> bool {
+        if self.open.as_ref().is_none_or(|open| summary.start_ms >= open.end_ms) {
+            self.close();
+            self.open_bucket(pipeline, summary.start_ms);
+        }
+        let Some(open) = &mut self.open else { return false };
+        if summary.end_ms > open.end_ms {
+            return false;
+        }
+        let is_bucket = (summary.start_ms, summary.end_ms) == (open.start_ms, open.end_ms);
+        open.accumulator.fold_summary(summary, is_bucket)
     }
 
     /// Folds points `from..to` into their buckets.
@@ -128,7 +227,7 @@ impl SeriesBuilder {
             }
             open @ None => {
                 let (start_ms, end_ms) = pipeline.bucket_of(time_ms, None);
-                let accumulator = Accumulator::new(pipeline.function);
+                let accumulator = Accumulator::new(pipeline.function, pipeline.adds_sums());
                 *open = Some(OpenBucket { start_ms, end_ms, accumulator });
             }
         }
@@ -147,12 +246,18 @@ impl SeriesBuilder {
     pub fn append(&mut self, pipeline: &SeriesPipeline, later: Self) {
         let Some((first, last)) = later.range else { return };
         self.range = Some((self.range.map_or(first, |(first, _)| first), last));
-        if later.raw.is_empty() && later.open.is_none() {
+        self.damage = self.damage.take().or(later.damage);
+        if later.raw.is_empty() && later.raw_summaries.is_empty() && later.open.is_none() {
             return;
         }
         let all = later.raw.len();
-        let from = if self.retains_raw { self.retain_raw(pipeline, &later.raw, 0, all) } else { 0 };
-        self.fold(pipeline, &later.raw, from, all);
+        let (from, skipped) = if self.retains_raw {
+            self.retain_raw(pipeline, &later.raw, 0, all, &later.raw_summaries)
+        } else {
+            (0, 0)
+        };
+        let summaries = later.raw_summaries.get(skipped..).unwrap_or_default();
+        self.fold_all(pipeline, (&later.raw, from, all), summaries);
         if let Some(open) = later.open {
             self.close();
             append(&mut self.done, &later.done, 0, later.done.len());
@@ -175,42 +280,66 @@ impl SeriesBuilder {
             Some(open) => open.accumulator.heap_bytes(),
             None => 0,
         };
-        size_of::<Self>() + columns * 17 + values
+        let summaries = self.raw_summaries.capacity() * size_of::<Summary>();
+        size_of::<Self>() + columns * 17 + values + summaries
     }
 
     /// Finishes the series; `None` if it is not part of the result.
     pub fn finish(
-        self,
+        mut self,
         pipeline: &SeriesPipeline,
         tsuid: Bytes,
     ) -> Result<Option<Span>, QueryError> {
-        match self.into_buckets(pipeline) {
+        let points = self.take_buckets(pipeline);
+        if let Some(error) = self.damage {
+            return Err(QueryError::failed(error.to_string()));
+        }
+        match points {
             None => Ok(None),
             Some(points) => pipeline.complete(points).map(|points| Some(Span { tsuid, points })),
         }
     }
 
-    /// The series after downsampling; `None` if it is not part of the result.
+    /// The series after downsampling; `None` if it is not part of the result. No summaries were pushed.
     pub(crate) fn into_buckets(mut self, pipeline: &SeriesPipeline) -> Option<PointColumns> {
+        self.take_buckets(pipeline)
+    }
+
+    fn take_buckets(&mut self, pipeline: &SeriesPipeline) -> Option<PointColumns> {
         let (first, last) = self.range?;
         if first > pipeline.window().scan_end_ms() || last < pipeline.window().scan_start_ms() {
             return None;
         }
         if !pipeline.downsamples() {
-            return Some(self.raw);
+            return Some(std::mem::take(&mut self.raw));
         }
         if self.retains_raw {
             let raw = std::mem::take(&mut self.raw);
-            self.fold(pipeline, &raw, 0, raw.len());
-        } else if !self.raw.is_empty() {
+            let summaries = std::mem::take(&mut self.raw_summaries);
+            self.fold_all(pipeline, (&raw, 0, raw.len()), &summaries);
+        } else if !self.raw.is_empty() || !self.raw_summaries.is_empty() {
             // A continuation without an earlier part.
             let mut whole = pipeline.start();
-            whole.append(pipeline, self);
-            self = whole;
+            whole.append(pipeline, std::mem::replace(self, pipeline.start()));
+            *self = whole;
         }
         self.close();
-        Some(self.done)
+        Some(std::mem::take(&mut self.done))
     }
+}
+
+/// A summary that does not fit its bucket, without points. Only summaries that fit are read so.
+const NOT_USABLE: PackedRunError = PackedRunError::Damaged("a summary over several buckets");
+
+fn is_same(points: &Arc<SummarizedPoints>, summary: &Summary) -> bool {
+    summary.points.as_ref().is_some_and(|other| Arc::ptr_eq(points, other))
+}
+
+/// Indexes of the points that the pipeline uses.
+fn input_of(pipeline: &SeriesPipeline, columns: &PointColumns) -> (usize, usize) {
+    let (from_ms, to_ms) = pipeline.input_range();
+    let from = columns.times_ms.partition_point(|time| *time < from_ms);
+    (from, columns.times_ms.partition_point(|time| *time < to_ms).max(from))
 }
 
 /// Appends points `from..to` of `source`.

@@ -1,13 +1,14 @@
 //! The operators on each series of a sub query, and the downsampling buckets.
 
 use jiff::tz::TimeZone;
-use tsd_model::{PointColumns, Value};
+use tsd_model::{PointColumns, SumBucket, SummaryFold, SummaryUse, Value};
 
 use super::{
     calendar::Calendar,
     fill::{FillGrid, fill},
     rate::rates,
     series::SeriesBuilder,
+    summary_use::summary_use,
 };
 use crate::{
     aggregator::Aggregator,
@@ -27,11 +28,12 @@ pub struct SeriesPipeline {
     fill: FillPolicy,
     rate: Option<RateOptions>,
     max_fill_points: usize,
+    summaries: Option<SummaryUse>,
 }
 
 /// Assignment of times to downsampling buckets.
 #[derive(Clone, Debug)]
-enum Bucketing {
+pub(super) enum Bucketing {
     Fixed { interval_ms: i64, from_ms: i64 },
     Calendar { calendar: Calendar, from_ms: i64 },
     All,
@@ -72,11 +74,17 @@ impl SeriesPipeline {
                 Bucketing::Calendar { calendar, from_ms }
             }
         });
+        let function = sub.downsample.as_ref().map_or(Aggregator::None, |spec| spec.function);
+        let summaries = bucketing
+            .as_ref()
+            .filter(|_| sub.value_filters.is_empty())
+            .and_then(|bucketing| summary_use(bucketing, function, window));
         Self {
             window: *window,
             value_filters: sub.value_filters.clone(),
             bucketing,
-            function: sub.downsample.as_ref().map_or(Aggregator::None, |spec| spec.function),
+            function,
+            summaries,
             fill: sub.downsample.as_ref().map_or(FillPolicy::None, |spec| spec.fill),
             rate: sub.rate,
             max_fill_points: MAX_FILL_POINTS,
@@ -88,6 +96,17 @@ impl SeriesPipeline {
     pub const fn with_max_fill_points(mut self, points: usize) -> Self {
         self.max_fill_points = points;
         self
+    }
+
+    /// Which points may be pushed as summaries; `None` if all points are needed.
+    #[must_use]
+    pub const fn summary_use(&self) -> Option<SummaryUse> {
+        self.summaries
+    }
+
+    /// True if buckets of sums may have several summaries.
+    pub(super) fn adds_sums(&self) -> bool {
+        self.summaries.is_some_and(|read| read.fold == SummaryFold::Sums(SumBucket::Longer))
     }
 
     /// Upper estimate of the points that the fill policy produces for each series; `None` without

@@ -182,7 +182,7 @@ fn add_rows(
                 }
             })?;
         }
-        ChunkKind::Tombstones => {}
+        ChunkKind::Tombstones | ChunkKind::Summaries => {}
     }
     Ok(())
 }

@@ -75,6 +75,7 @@ impl SeriesJob {
             ReadSelection::Keys(_) => None,
         };
         let layout = self.table.store().layout();
+        let metrics = self.table.store().metrics();
         let (mut blocks, mut bytes, mut passed) = (Vec::new(), 0, 0);
         while bytes < BATCH_BYTES && blocks.len() < BATCH_BLOCKS && passed < PASSED_SERIES {
             if cancelled.load(Ordering::Relaxed) {
@@ -86,7 +87,12 @@ impl SeriesJob {
             })?;
             match step {
                 SeriesStep::Series => {
-                    let block = block(layout, reader.item());
+                    let item = reader.item();
+                    if !item.summaries.is_empty() {
+                        metrics.summaries.increment(item.summaries.len() as u64);
+                        metrics.summarized_points.increment(item.summarized_points);
+                    }
+                    let block = block(layout, item);
                     if !block.is_empty() {
                         bytes += block.memory_bytes();
                         blocks.push(block);
@@ -105,6 +111,7 @@ impl BatchReader<SeriesBlock> for SeriesJob {
         let mut reader = self.reader.take().unwrap_or_else(|| {
             let snapshot = self.table.store().snapshot();
             SeriesReader::of_rows(&snapshot, Arc::new(self.selection()), self.read.bases)
+                .with_summaries(self.read.summaries)
         });
         let batch = self.read_batch(&mut reader, cancelled);
         let batch = batch.map_err(|error| self.table.read_failed(error))?;
@@ -130,6 +137,7 @@ fn block(layout: PartLayout, item: &mut SeriesPoints) -> SeriesBlock {
     SeriesBlock {
         series: Bytes::copy_from_slice(key),
         columns: std::mem::take(&mut item.columns),
+        summaries: std::mem::take(&mut item.summaries),
         rows,
         stored_bytes: item.stored_bytes,
     }

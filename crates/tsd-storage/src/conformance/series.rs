@@ -252,7 +252,7 @@ pub(super) async fn reads_of_series_return_what_scans_return(store: Arc<dyn Stor
                 (keys, list.clone()),
             ];
             for (selection, wanted) in reads {
-                let request = SeriesRead { prefix_len: 3, selection, bases };
+                let request = SeriesRead { prefix_len: 3, selection, bases, summaries: None };
                 let Some(found) = read(&*store, &request).await else { return };
                 let wanted: Vec<Vec<u8>> = wanted.into_iter().map(tags).collect();
                 let expected = scanned(&*store, |key| {
@@ -274,6 +274,7 @@ pub(super) async fn equal_reads_of_one_version_return_the_same(store: Arc<dyn St
         prefix_len: 3,
         selection: range(0, None, None),
         bases: (DAY + day * 86_400, DAY + day * 86_400 + 86_400 - 1),
+        summaries: None,
     };
     let mut numbers = Numbers(11);
     let writing = async {
@@ -313,7 +314,7 @@ async fn divided_reads_return_the_whole(store: &dyn Storage, bases: (u32, u32), 
     let of = |from: Bytes, to: Option<Bytes>| {
         let prefix = bytes(METRIC);
         let range = SeriesRange { prefix, from, to, filter: None };
-        SeriesRead { prefix_len: 3, selection: ReadSelection::Range(range), bases }
+        SeriesRead { prefix_len: 3, selection: ReadSelection::Range(range), bases, summaries: None }
     };
     let whole = of(Bytes::new(), None);
     let splits = store.series_splits(&data(), &whole, goal).await.unwrap();
@@ -330,8 +331,12 @@ async fn divided_reads_return_the_whole(store: &dyn Storage, bases: (u32, u32), 
 }
 
 pub(super) async fn reads_of_an_unknown_table_fail(store: Arc<dyn Storage>) {
-    let request =
-        SeriesRead { prefix_len: 3, selection: range(0, None, None), bases: (0, u32::MAX) };
+    let request = SeriesRead {
+        prefix_len: 3,
+        selection: range(0, None, None),
+        bases: (0, u32::MAX),
+        summaries: None,
+    };
     let Some(mut scanner) = store.read_series(&Table::new("nope"), &request) else { return };
     assert!(scanner.next_series().await.is_err());
     assert!(scanner.next_series().await.is_err(), "a failed read stays failed");

@@ -89,6 +89,7 @@ impl QueryEngine {
             prefix_len: self.schema.base_time_start(),
             selection: ReadSelection::Keys(Vec::new()),
             bases: (0, 0),
+            summaries: None,
         };
         self.config.series_reads
             && *read.content == RowContent::Points

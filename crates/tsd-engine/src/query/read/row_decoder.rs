@@ -1,7 +1,7 @@
 //! Decodes the rows of a series: points, rolled-up values or histograms, and annotations.
 
 use tsd_model::{
-    Annotation, BaseTime, PointColumns, Row, RowError, RowExtras, SimpleHistogram,
+    Annotation, BaseTime, PointColumns, Row, RowError, RowExtras, SimpleHistogram, Summary,
     decode_rollup_row, decode_row, histogram_offset_ms,
 };
 use tsd_query::{
@@ -85,6 +85,18 @@ impl SeriesState {
         // Only points are read by series.
         if let SeriesValues::Points(builder) = &mut self.values {
             builder.push(pipeline, columns);
+        }
+    }
+
+    /// Adds points of the series, some of them summarized, later than all before.
+    pub(crate) fn push_summaries(
+        &mut self,
+        pipeline: &SeriesPipeline,
+        columns: &PointColumns,
+        summaries: &[Summary],
+    ) {
+        if let SeriesValues::Points(builder) = &mut self.values {
+            builder.push_summaries(pipeline, columns, summaries);
         }
     }
 

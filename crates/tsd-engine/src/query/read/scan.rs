@@ -7,9 +7,13 @@ use std::{
 
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
-use tsd_model::{BaseTime, Family, PackedRun, PointColumns, Row, RowKey, SeriesKey, Uid, UidKind};
+use tsd_model::{
+    BaseTime, Family, PackedRun, PointColumns, Row, RowKey, SeriesKey, SummaryUse, Uid, UidKind,
+};
 use tsd_query::{KeyRange, SeriesPipeline, SubQueryPlan};
-use tsd_storage::{BlockPiece, RowFilter, RowScanner, Scan, SeriesBlock, StorageError, Table};
+use tsd_storage::{
+    BlockPiece, RowFilter, RowScanner, Scan, SeriesBlock, SeriesRead, StorageError, Table,
+};
 
 use super::{
     row_decoder::{RowDecoder, SeriesState},
@@ -159,12 +163,15 @@ impl ScanJob {
                 let (table, keys) = (self.table.clone(), rows.into_keys());
                 RowSource::Keys(RowsByKey::new(storage, table, keys, batch_rows))
             }
-            PartRows::Points(read) => match self.engine.storage.read_series(&self.table, &read) {
-                Some(series) => RowSource::Series(series),
-                None => RowSource::Failed(StorageError::Backend(
-                    "the store no longer reads series".into(),
-                )),
-            },
+            PartRows::Points(read) => {
+                let read = SeriesRead { summaries: self.summary_use(), ..(*read).clone() };
+                match self.engine.storage.read_series(&self.table, &read) {
+                    Some(series) => RowSource::Series(series),
+                    None => RowSource::Failed(StorageError::Backend(
+                        "the store no longer reads series".into(),
+                    )),
+                }
+            }
             PartRows::Reread(ranges, filter) => {
                 let scans = ranges.into_iter().map(|range| self.scan(range, Some(filter.clone())));
                 RowSource::Merged(MergedBuckets::new(
@@ -174,6 +181,12 @@ impl ScanJob {
                 ))
             }
         }
+    }
+
+    /// Which points are read as summaries.
+    fn summary_use(&self) -> Option<SummaryUse> {
+        let reads_points = self.content == RowContent::Points && self.engine.config.summaries;
+        self.pipeline.summary_use().filter(|_| reads_points)
     }
 
     fn scan(&self, range: KeyRange, filter: Option<RowFilter>) -> Box<dyn RowScanner> {
@@ -206,6 +219,7 @@ struct BatchSize {
     /// As read from the store.
     bytes: usize,
     memory: usize,
+    summaries: u64,
 }
 
 impl BatchSize {
@@ -225,13 +239,15 @@ impl BatchSize {
         size
     }
 
-    /// A block counts as the rows of its hours; points as cells.
+    /// A block counts as the rows of its hours; points as cells, and a summary as a row of one.
     fn of_blocks(blocks: &[SeriesBlock]) -> Self {
         let mut size = Self::default();
         for block in blocks {
             let of_rows = Self::of_rows(&block.rows);
-            size.rows += of_rows.rows + hour_count(&block.columns.times_ms);
-            size.cells += of_rows.cells + block.columns.len() as u64;
+            let summaries = block.summaries.len() as u64;
+            size.rows += of_rows.rows + hour_count(&block.columns.times_ms) + summaries;
+            size.cells += of_rows.cells + block.columns.len() as u64 + summaries;
+            size.summaries += summaries;
             size.bytes += of_rows.bytes + block.stored_bytes + block.series.len();
             size.memory += block.memory_bytes();
         }
@@ -289,6 +305,7 @@ impl PartReader<'_> {
         let stats = &mut self.stats;
         stats.rows += rows;
         stats.cells += cells;
+        stats.summaries += size.summaries;
         stats.bytes += bytes;
         stats.rows_pre_filter += rows;
         stats.cells_pre_filter += cells;
@@ -378,6 +395,11 @@ impl PartReader<'_> {
         self.stats.rows_post_filter += size.rows;
         self.stats.cells_post_filter += size.cells;
         let before = series.memory_bytes();
+        if !block.summaries.is_empty() {
+            series.push_summaries(&job.pipeline, &block.columns, &block.summaries);
+            self.series_change += series.memory_bytes() as isize - before as isize;
+            return Ok(());
+        }
         for piece in block.pieces(prefix_len) {
             match piece {
                 BlockPiece::Points(range) if range.len() == block.columns.len() => {

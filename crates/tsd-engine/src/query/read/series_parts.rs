@@ -155,7 +155,7 @@ fn scan_part(
 
 const fn read_of(plan: &SubQueryPlan, selection: ReadSelection, bases: &Bases) -> SeriesRead {
     let bases = (*bases.start(), *bases.end());
-    SeriesRead { prefix_len: plan.schema.base_time_start(), selection, bases }
+    SeriesRead { prefix_len: plan.schema.base_time_start(), selection, bases, summaries: None }
 }
 
 #[cfg(test)]

@@ -26,10 +26,10 @@ const ROW: i64 = 3_600;
 /// Hours of the data: more than two days.
 const HOURS: u64 = 60;
 
-type Store = WalStorage<EmbeddedStorage>;
+pub(super) type Store = WalStorage<EmbeddedStorage>;
 
 /// A store with an engine that reads series, and one that scans rows.
-struct Daemon {
+pub(super) struct Daemon {
     directory: TempDir,
     schema: TableSchema,
     options: Options,
@@ -64,7 +64,7 @@ fn open_backend(dir: &Path, schema: TableSchema) -> Arc<EmbeddedStorage> {
 }
 
 impl Daemon {
-    async fn new(rng: &mut Rng) -> Self {
+    pub(super) async fn new(rng: &mut Rng) -> Self {
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let schema = TableSchema::try_new(3, 3, 3, rng.pick(&[0, 1]), 4).unwrap();
         let memtable_bytes = rng.pick(&[1 << 12, 1 << 14, 1 << 20]);
@@ -105,7 +105,7 @@ impl Daemon {
     }
 
     /// Ends the store, with or without a flush, and opens it again.
-    async fn restart(&mut self, rng: &mut Rng) {
+    pub(super) async fn restart(&mut self, rng: &mut Rng) {
         if rng.below(2) == 0 {
             self.open.store.flush().await.unwrap();
         }
@@ -139,8 +139,26 @@ impl Daemon {
         assert!(session.commit().await.failures.is_empty());
     }
 
+    pub(super) const fn store(&self) -> &Arc<Store> {
+        &self.open.store
+    }
+
+    /// The engine that reads series.
+    pub(super) const fn by_series(&self) -> &EngineHandle {
+        &self.open.by_series
+    }
+
+    /// The engine that scans rows.
+    pub(super) const fn scanning(&self) -> &EngineHandle {
+        &self.open.scanning
+    }
+
+    pub(super) const fn schema(&self) -> TableSchema {
+        self.schema
+    }
+
     /// Keys of stored rows.
-    async fn keys(&self) -> Vec<Bytes> {
+    pub(super) async fn keys(&self) -> Vec<Bytes> {
         let mut rows = self.open.store.scan(&EngineConfig::default().tables.data, Scan::default());
         let mut keys = Vec::new();
         while let Some(batch) = rows.next_rows().await.unwrap() {
@@ -287,7 +305,10 @@ impl Daemon {
 }
 
 /// The series of an answer with all bits of their values, and their TSUIDs; or the text of an error.
-async fn answer(engine: &EngineHandle, query: Query) -> Result<(Vec<String>, Vec<String>), String> {
+pub(super) async fn answer(
+    engine: &EngineHandle,
+    query: Query,
+) -> Result<(Vec<String>, Vec<String>), String> {
     let mut result =
         engine.query(query, QueryControl::default()).await.map_err(|error| format!("{error:?}"))?;
     let series = result.sub_results.remove(0).series;

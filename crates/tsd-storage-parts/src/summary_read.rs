@@ -1,0 +1,59 @@
+//! Which summaries of a series a read gets instead of points.
+
+use tsd_model::{DaySummaries, SumBucket, Summary, SummaryFold, SummaryUse};
+
+const HOUR_SECS: u32 = 3_600;
+const DAY_SECS: u32 = 86_400;
+
+/// Summaries of a UTC day.
+#[derive(Debug)]
+pub(crate) struct ChosenSummaries {
+    /// In time order, never empty.
+    pub(crate) summaries: Vec<Summary>,
+    /// Start, inclusive, and end, exclusive, of the time that they stand for, epoch milliseconds.
+    pub(crate) range_ms: (i64, i64),
+    /// The read has other hours of the day with points, too.
+    pub(crate) needs_others: bool,
+    /// Each summary must have its points.
+    pub(crate) needs_points: bool,
+}
+
+/// Chooses from the summaries of all points of a series on the UTC day that begins at `span`, for a read of
+/// rows with these base times. `None` if the points are to be read.
+pub(crate) fn choose(
+    mut all: DaySummaries,
+    read: &SummaryUse,
+    span: u32,
+    bases: (u32, u32),
+) -> Option<ChosenSummaries> {
+    let (start_ms, end_ms) = read.range_ms;
+    let day_ms = i64::from(span) * 1_000;
+    let day_end_ms = day_ms + i64::from(DAY_SECS) * 1_000;
+    let has_day = read.has_days
+        && (start_ms..=end_ms).contains(&day_ms)
+        && day_end_ms <= end_ms
+        && bases.0 <= span
+        && bases.1 >= span.saturating_add(DAY_SECS - HOUR_SECS);
+    match read.fold {
+        SummaryFold::Sums(SumBucket::Day) if !has_day => return None,
+        // Not all of them may be exact, but those of a day that is are, one by one.
+        SummaryFold::Sums(SumBucket::Longer) => {
+            all.day()?.exact_magnitude()?;
+        }
+        SummaryFold::Sums(_) | SummaryFold::Extremes | SummaryFold::Ends => {}
+    }
+    let needs_points = read.fold == SummaryFold::Sums(SumBucket::Longer);
+    if has_day {
+        let (summaries, range_ms) = (vec![all.day()?], (day_ms, day_end_ms));
+        return Some(ChosenSummaries { summaries, range_ms, needs_others: false, needs_points });
+    }
+    // The hours that the read may use are adjacent.
+    let base_ms = |base: u32| i64::from(base) * 1_000;
+    let is_read = |hour: &Summary| (base_ms(bases.0)..=base_ms(bases.1)).contains(&hour.start_ms);
+    let is_used =
+        |hour: &Summary| is_read(hour) && start_ms <= hour.start_ms && hour.end_ms <= end_ms;
+    let needs_others = all.hours.iter().any(|hour| is_read(hour) && !is_used(hour));
+    all.hours.retain(is_used);
+    let range_ms = (all.hours.first()?.start_ms, all.hours.last()?.end_ms);
+    Some(ChosenSummaries { summaries: all.hours, range_ms, needs_others, needs_points })
+}
