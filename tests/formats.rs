@@ -10,6 +10,7 @@
 //! | `parts-log` | embedded store after SIGKILL: everything in the log, the tables empty |
 //! | `parts-appends` | as `parts-log`, with `tsd.storage.enable_appends`: append records |
 //! | `parts-tables` | embedded store after two clean shutdowns: points in parts, small tables in trees |
+//! | `parts-summaries` | the same after one shutdown: a day of points every minute, whose sections have summaries |
 //! | `embedded-log`, `embedded-appends`, `embedded-tables` | the same with points in trees (format 1): refused |
 //! | `hbase-log` | log of `tsd.storage.ack = log` after SIGKILL, before any row was flushed to HBase |
 //!
@@ -36,9 +37,13 @@ const CLUSTER_FILE: &str = "hbase-log/cluster.conf";
 const RECORDED_QUORUM: &str = "127.0.0.1:2181";
 /// Results of the queries, the same for all recordings.
 const EXPECTED: &str = "expected.json";
+/// Results of the queries on the recording with summaries, when all of its points were in memory.
+const EXPECTED_SUMMARIES: &str = "expected-summaries.json";
 
 /// Start of an hour.
 const SECOND: u64 = 1_599_998_400;
+/// Start of a UTC day.
+const DAY_SECOND: u64 = 1_600_041_600;
 
 #[test]
 fn an_embedded_store_with_everything_in_its_log_is_read() {
@@ -53,6 +58,22 @@ fn an_embedded_store_with_append_records_in_its_log_is_read() {
 #[test]
 fn an_embedded_store_with_everything_in_tables_is_read() {
     check_embedded("parts-tables");
+}
+
+#[test]
+fn an_embedded_store_with_summaries_is_read() {
+    record_if_requested();
+    let data = in_process::directory();
+    copy(&recording("parts-summaries"), data.path());
+    let daemon = tsdb(data.path()).start();
+    let expected = fs::read_to_string(recording(EXPECTED_SUMMARIES)).expect("expected results");
+    let expected: Value = serde_json::from_str(&expected).expect("JSON");
+    assert_eq!(summary_results(daemon.address()), expected);
+    let metrics = http(daemon.address(), "GET", "/metrics", None).body;
+    let read = metrics.lines().find(|line| line.starts_with("tsd_parts_summaries_total{"));
+    let count = read.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    assert!(count.is_some_and(|count: f64| count > 100.0), "{read:?}");
+    assert!(daemon.terminate().success());
 }
 
 #[test]
@@ -129,6 +150,7 @@ fn record_if_requested() {
             record_log("parts-log", "false");
             record_log("parts-appends", "true");
             record_tables();
+            record_summaries();
             record_hbase_log();
         });
     }
@@ -157,6 +179,59 @@ fn record_tables() {
     write_annotations(daemon.address());
     assert!(daemon.terminate().success());
     save("parts-tables", data.path());
+}
+
+/// Two days of points every minute; the second one has an hour without any.
+fn record_summaries() {
+    let data = in_process::directory();
+    let daemon = small(tsdb(data.path())).start();
+    assign_uids(daemon.address());
+    for hour in (0..48).filter(|hour| *hour != 30) {
+        let mut points = Vec::new();
+        for minute in 0..60 {
+            let step = hour * 60 + minute;
+            let second = DAY_SECOND + step * 60;
+            points.push(point("formats.int", "a", second, step % 700));
+            points.push(point("formats.float", "a", second, (step % 977) as f64 / 10.0));
+            points.push(point("formats.float", "b", second, (step as f64).sqrt()));
+            points.push(point("formats.ms", "a", second * 1_000 + 7, -5_000_000_000_i64));
+            match step % 3 {
+                0 => points.push(point("formats.mixed", "b", second, step)),
+                _ => points.push(point("formats.mixed", "b", second, step as f64 / 4.0)),
+            }
+        }
+        post(daemon.address(), "/api/put", &points.into());
+    }
+    let text = serde_json::to_string_pretty(&summary_results(daemon.address())).expect("JSON");
+    fs::write(recording(EXPECTED_SUMMARIES), text + "\n").expect("write");
+    assert!(daemon.terminate().success());
+    save("parts-summaries", data.path());
+}
+
+/// Results of queries that summaries answer, by URI.
+fn summary_results(address: SocketAddr) -> Value {
+    let range = format!("start={DAY_SECOND}&end={}", DAY_SECOND + 2 * 86_400 - 1);
+    let mut results = Map::new();
+    for m in [
+        "1h-avg:formats.int",
+        "6h-max:formats.int",
+        "1h-last:formats.int",
+        "0all-sum:formats.int",
+        "1h-avg:formats.float",
+        "1d-avg:formats.float",
+        "6h-min:formats.float",
+        "1d-count:formats.ms",
+        "2d-sum:formats.ms",
+        "1h-sum:formats.mixed",
+        "1d-max:formats.mixed",
+        "12h-avg:formats.mixed",
+    ] {
+        let uri = format!("/api/query?{range}&m=none:{m}");
+        let response = http(address, "GET", &uri, None);
+        assert_eq!(response.status, 200, "{uri}: {}", response.body);
+        results.insert(uri, serde_json::from_str(&response.body).expect("JSON"));
+    }
+    Value::Object(results)
 }
 
 fn record_hbase_log() {
