@@ -18,6 +18,7 @@ mod delta;
 mod metric_series;
 mod posting;
 mod reclaim;
+mod registration;
 mod selection;
 mod series_index;
 

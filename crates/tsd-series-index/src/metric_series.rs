@@ -19,6 +19,7 @@ type ValueUid = u64;
 
 /// Series and postings.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent states")]
 pub(crate) struct MetricSeries {
     pair_width: usize,
     tagk_width: usize,
@@ -30,6 +31,10 @@ pub(crate) struct MetricSeries {
     by_tags: HashTable<u32>,
     keys: HashMap<Box<[u8]>, TagKey, RandomState>,
     pub(crate) days: BTreeMap<u32, Day>,
+    /// False if it is not known on which days the series are active.
+    pub(crate) has_days: bool,
+    /// Series that are registered in a table that all writers share.
+    pub(crate) registered: RoaringBitmap,
     hasher: RandomState,
     /// Bytes of the postings, about.
     posting_bytes: usize,
@@ -65,7 +70,7 @@ pub(crate) struct Day {
 }
 
 impl MetricSeries {
-    pub(crate) fn new(schema: TableSchema) -> Self {
+    pub(crate) fn new(schema: TableSchema, has_days: bool) -> Self {
         Self {
             pair_width: schema.tag_pair_width(),
             tagk_width: schema.tagk_width(),
@@ -74,6 +79,8 @@ impl MetricSeries {
             by_tags: HashTable::new(),
             keys: HashMap::default(),
             days: BTreeMap::new(),
+            has_days,
+            registered: RoaringBitmap::new(),
             hasher: RandomState::default(),
             posting_bytes: 0,
             persisted: 0,
@@ -90,6 +97,9 @@ impl MetricSeries {
             self.is_irregular = true;
         }
         let id = self.find(tags).unwrap_or_else(|| self.add_series(tags));
+        if !self.has_days {
+            return;
+        }
         let day = self.days.entry(base_secs / DAY_SECS).or_default();
         let hour = 1 << (base_secs % DAY_SECS / ROW_SECS);
         let mut is_new = day.hours & hour == 0;
@@ -261,6 +271,7 @@ impl MetricSeries {
             + self.ends.capacity() * size_of::<u32>()
             + self.by_tags.allocation_size()
             + self.posting_bytes
+            + self.registered.serialized_size()
             + keys.sum::<usize>()
             + days.sum::<usize>()
     }

@@ -96,7 +96,7 @@ impl SeriesIndex {
         former.write().unwrap_or_else(PoisonError::into_inner).noted = noted;
         // Again: what was added before is in it, and what is added after it is noted.
         let (live, len) = live_of(&former);
-        let copy = MetricSeries::new(*self.schema());
+        let copy = MetricSeries::new(*self.schema(), true);
         // From here on dropping it ends the notes.
         let mut found = LiveSeries { metric: metric.into(), former, copy };
         found.copy_series(&live, len, checkpoint)?;
@@ -123,7 +123,7 @@ impl SeriesIndex {
         if copy.len() == 0 {
             entry.remove();
         } else {
-            let copy = std::mem::replace(copy, MetricSeries::new(self.schema));
+            let copy = std::mem::replace(copy, MetricSeries::new(self.schema, true));
             entry.insert(SharedMetric::new(copy.into()));
         }
         removed.into()
@@ -349,7 +349,7 @@ mod tests {
         };
         // The writer finds the former metric until then.
         std::thread::sleep(std::time::Duration::from_millis(50));
-        let copy = SharedMetric::new(MetricSeries::new(*index.schema()).into());
+        let copy = SharedMetric::new(MetricSeries::new(*index.schema(), true).into());
         index.metrics.write().unwrap().insert([0, 0, 1].into(), copy);
         writer.join().unwrap();
         assert_eq!(index.count_missing([&key(1, 4 * DAY, 7)[..]]), 0);

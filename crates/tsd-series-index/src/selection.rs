@@ -29,7 +29,7 @@ pub struct TagCondition<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SeriesSet(RoaringBitmap);
 
-/// The rows of series on one day.
+/// The rows of series on one day, or in the whole range if the index does not know the days.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DayRows {
     /// Base times at which the metric has rows, ascending.
@@ -188,6 +188,9 @@ impl MetricIndex {
     #[must_use]
     pub fn active(&self, from: BaseTime, to: BaseTime) -> SeriesSet {
         let series = self.read();
+        if !series.has_days {
+            return SeriesSet(series.all());
+        }
         let mut active = RoaringBitmap::new();
         days(&series, from, to).for_each(|(_, day)| active |= &day.series);
         SeriesSet(active)
@@ -214,6 +217,10 @@ impl MetricIndex {
     #[must_use]
     pub fn count_rows(&self, set: &SeriesSet, from: BaseTime, to: BaseTime) -> RowCounts {
         let series = self.read();
+        if !series.has_days {
+            let hours = u64::from(to.as_secs().saturating_sub(from.as_secs()) / ROW_SECS) + 1;
+            return RowCounts { all: hours * u64::from(series.len()), selected: hours * set.len() };
+        }
         let mut counts = RowCounts::default();
         for (number, day) in days(&series, from, to) {
             let hours = u64::from(hours_between(number, day.hours, from, to).count_ones());
@@ -227,6 +234,11 @@ impl MetricIndex {
     #[must_use]
     pub fn rows(&self, set: &SeriesSet, from: BaseTime, to: BaseTime) -> Vec<DayRows> {
         let series = self.read();
+        if !series.has_days {
+            let hours = (from.as_secs()..=to.as_secs()).step_by(ROW_SECS as usize);
+            let hours = hours.map(BaseTime::containing).collect();
+            return vec![DayRows { hours, series: set.clone() }];
+        }
         let mut rows = Vec::new();
         for (number, day) in days(&series, from, to) {
             let active = &day.series & &set.0;

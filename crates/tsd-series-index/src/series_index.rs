@@ -22,7 +22,9 @@ pub(crate) type SharedMetric = Arc<RwLock<MetricSeries>>;
 pub struct SeriesIndex {
     pub(crate) schema: TableSchema,
     pub(crate) metrics: RwLock<HashMap<Box<[u8]>, SharedMetric, RandomState>>,
+    has_days: bool,
     is_complete: AtomicBool,
+    is_full: AtomicBool,
 }
 
 /// Size of an index.
@@ -41,7 +43,26 @@ impl SeriesIndex {
     /// [`Self::set_complete`] says so.
     #[must_use]
     pub fn new(schema: TableSchema) -> Self {
-        Self { schema, metrics: RwLock::default(), is_complete: AtomicBool::new(false) }
+        Self {
+            schema,
+            metrics: RwLock::default(),
+            has_days: true,
+            is_complete: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
+        }
+    }
+
+    /// An empty index that does not know on which days a series has rows: every series counts as active
+    /// in each hour.
+    #[must_use]
+    pub fn without_days(schema: TableSchema) -> Self {
+        Self { has_days: false, ..Self::new(schema) }
+    }
+
+    /// False if every series counts as active in each hour.
+    #[must_use]
+    pub const fn has_days(&self) -> bool {
+        self.has_days
     }
 
     /// Widths of the row keys.
@@ -61,10 +82,26 @@ impl SeriesIndex {
         self.is_complete.store(is_complete, Ordering::Release);
     }
 
+    /// Adds nothing more from now on: the index has as many series as it may. It is not complete then.
+    pub fn set_full(&self) {
+        self.set_complete(false);
+        self.is_full.store(true, Ordering::Release);
+    }
+
+    /// True if nothing is added any more.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
+    }
+
     /// Adds rows by their keys. Keys of global annotations, and those that are no row keys, are
     /// ignored, as scans do. Rows of one metric should be together: each change of the metric takes
     /// a lock.
     pub fn add_rows<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
+        if self.is_full() {
+            keys.into_iter().for_each(drop);
+            return;
+        }
         let mut keys = keys.into_iter().filter_map(|key| {
             let key = RowKey::decode(&self.schema, key).ok()?;
             (!key.is_global()).then_some(key)
@@ -133,7 +170,7 @@ impl SeriesIndex {
         }
         drop(metrics);
         let mut metrics = self.metrics.write().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(RwLock::new(MetricSeries::new(self.schema)));
+        let new = || Arc::new(RwLock::new(MetricSeries::new(self.schema, self.has_days)));
         Arc::clone(metrics.entry(metric.into()).or_insert_with(new))
     }
 
