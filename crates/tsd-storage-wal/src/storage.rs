@@ -567,6 +567,10 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
         self.backend.series_index(table)
     }
 
+    fn refresh_series_index<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, ()> {
+        self.backend.refresh_series_index(table)
+    }
+
     fn compacts_rows(&self, table: &Table) -> bool {
         self.backend.compacts_rows(table)
     }

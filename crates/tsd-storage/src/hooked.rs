@@ -236,6 +236,13 @@ impl<S: Storage + ?Sized, H: OperationHook> Storage for HookedStorage<S, H> {
         self.inner.series_index(table)
     }
 
+    fn refresh_series_index<'a>(
+        &'a self,
+        table: &'a Table,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.inner.refresh_series_index(table)
+    }
+
     fn compacts_rows(&self, table: &Table) -> bool {
         self.inner.compacts_rows(table)
     }

@@ -325,6 +325,13 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Adds to the series index what other writers have registered until now: if it is complete afterwards, it
+    /// has every series whose first point was acknowledged before this call. The default is for stores
+    /// without other writers, whose index has them at once.
+    fn refresh_series_index<'a>(&'a self, _table: &'a Table) -> StorageFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// True if the store compacts old rows of the table by itself, by the merges of its files: nobody
     /// else needs to.
     fn compacts_rows(&self, _table: &Table) -> bool {

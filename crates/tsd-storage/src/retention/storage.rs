@@ -271,6 +271,10 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
         self.inner.series_index(table)
     }
 
+    fn refresh_series_index<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, ()> {
+        self.inner.refresh_series_index(table)
+    }
+
     fn compacts_rows(&self, table: &Table) -> bool {
         self.inner.compacts_rows(table)
     }
