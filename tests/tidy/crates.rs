@@ -21,7 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tsd-storage-lsm", &["tsd-model", "tsd-storage"]),
     ("tsd-storage-parts", &["tsd-model", "tsd-series-index", "tsd-storage"]),
     ("tsd-storage-embedded", &["tsd-model", "tsd-storage", "tsd-storage-lsm", "tsd-storage-parts"]),
-    ("tsd-storage-hbase", &["hbase-rs", "tsd-model", "tsd-storage"]),
+    ("tsd-storage-hbase", &["hbase-rs", "tsd-model", "tsd-series-index", "tsd-storage"]),
     ("tsd-engine", &["tsd-model", "tsd-query", "tsd-series-index", "tsd-storage"]),
     ("tsd-server", &["tsd-engine", "tsd-model", "tsd-protocol"]),
     (

@@ -6,7 +6,7 @@ use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
 use tsd_model::TableSchema;
 use tsd_storage::{ClockMs, Table, system_clock_ms};
 
-use crate::metrics::with_rpc_metrics;
+use crate::{metrics::with_rpc_metrics, series_registry::SeriesIndexConfig};
 
 /// Address of the cluster, timeouts and limits.
 #[derive(Clone, Debug)]
@@ -39,6 +39,8 @@ pub struct HBaseConfig {
     /// Longest time for which a daemon holds acknowledged points in its log (`tsd.storage.ack = log`).
     /// A row that was written within this time is not compacted.
     pub max_hold: Duration,
+    /// The index of the series of the table of points; `None`: there is none.
+    pub series_index: Option<SeriesIndexConfig>,
     /// The system's clock, epoch milliseconds.
     pub clock: ClockMs,
 }
@@ -58,6 +60,7 @@ impl HBaseConfig {
             compacted_table: None,
             read_back_delay: Duration::ZERO,
             max_hold: Duration::ZERO,
+            series_index: None,
             clock: system_clock_ms,
         }
     }

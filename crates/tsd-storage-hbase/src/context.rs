@@ -21,6 +21,7 @@ use crate::{
     read_back::{CompactibleRows, ReadBacks},
     request::{hbase_get, time_range},
     row::model_row,
+    series_registry::SeriesRegistry,
 };
 
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct StoreContext {
     /// Runs the connections. Callers may use runtimes that are short-lived, blocked or without I/O.
     pub(crate) runtime: Handle,
     pub(crate) clock: Arc<WriteClock>,
+    /// The series of the table of points, if they are indexed.
+    pub(crate) registry: Option<Arc<SeriesRegistry>>,
     tables: RwLock<HashMap<Table, Arc<OpenTable>>>,
     closed: AtomicBool,
 }
@@ -58,7 +61,8 @@ impl StoreContext {
     pub(crate) fn new(client: Client, config: HBaseConfig, runtime: Handle) -> Self {
         let (tables, closed) = (RwLock::default(), AtomicBool::new(false));
         let clock = Arc::new(WriteClock::new(config.clock));
-        Self { client, config, runtime, clock, tables, closed }
+        let registry = config.series_index.clone().map(|of| Arc::new(SeriesRegistry::new(of)));
+        Self { client, config, runtime, clock, registry, tables, closed }
     }
 
     pub(crate) fn check_open(&self) -> Result<(), StorageError> {
@@ -67,6 +71,11 @@ impl StoreContext {
 
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
+    }
+
+    /// The series of a table, if they are indexed.
+    pub(crate) fn registry_of(&self, table: &Table) -> Option<&Arc<SeriesRegistry>> {
+        self.registry.as_ref().filter(|registry| registry.table() == table)
     }
 
     /// The tables that were used so far.

@@ -13,7 +13,7 @@
 //! * those whose hour is over: OpenTSDB may have compacted them while their points were in the log. They
 //!   are read back a second time later (see [`read_back`](crate::read_back)).
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use hbase_rs::{Delete, Get as HBaseGet, MutationBatch, Receipt, SERVER_TIME, TimeRange};
@@ -22,12 +22,13 @@ use tsd_storage::{CellRef, FlushRow, FlushRows, Get, StorageError, Table};
 
 use crate::{
     compacted_column::{ColumnCompactor, PlacedPoint},
-    context::OpenTable,
+    context::{OpenTable, StoreContext},
     error::{request_error, storage_error},
     mutations::put,
     read_back::{history, put_again},
     request::{hbase_get, timestamp},
     row::model_row,
+    series_registry::SeriesRegistry,
     storage::{batch_error, write_batch},
     superseded::{
         ColumnOrigin, Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore,
@@ -144,11 +145,13 @@ impl UnverifiedRow {
     }
 }
 
-/// Applies the rows and returns when all of them are durable.
+/// Applies the rows and returns when all of them are durable. With a registry, their series are registered
+/// before.
 pub(crate) async fn flush_rows(
     to: &OpenTable,
     table: &Table,
     mut rows: Box<dyn FlushRows>,
+    registry: Option<(&Arc<StoreContext>, &SeriesRegistry)>,
 ) -> Result<(), StorageError> {
     let mut compactor = ColumnCompactor::default();
     let mut in_flight: VecDeque<Receipt> = VecDeque::new();
@@ -158,6 +161,7 @@ pub(crate) async fn flush_rows(
     loop {
         let mut puts = to.writer.batch(0, BATCH_BYTES + BATCH_BYTES / 4);
         let mut last = false;
+        let mut keys: Vec<Bytes> = Vec::new();
         while puts.size() < BATCH_BYTES
             && deletes.len() < MAX_PENDING_DELETES
             && unverified.len() < MAX_UNVERIFIED_ROWS
@@ -169,11 +173,17 @@ pub(crate) async fn flush_rows(
             if row.delete_row.is_some() || !row.deletes.is_empty() {
                 to.read_backs.forget(row.key);
             }
+            if registry.is_some() {
+                keys.push(Bytes::copy_from_slice(row.key));
+            }
             let is_over = to.compactible.is_some_and(|rows| rows.contains(row.key, now_ms));
             let mut columns = is_over.then(Vec::new);
             add_row(&row, &mut compactor, &mut puts, &mut deletes, columns.as_mut())
                 .map_err(rejected)?;
             unverified.extend(UnverifiedRow::new(&row, &compactor, columns));
+        }
+        if let Some((context, registry)) = registry {
+            registry.register(context, keys.iter().map(AsRef::as_ref)).await?;
         }
         if !puts.is_empty() {
             while in_flight.len() >= MAX_BATCHES {

@@ -67,12 +67,14 @@ mod read_back;
 mod request;
 mod row;
 mod scanner;
+mod series_registry;
 mod storage;
 mod superseded;
 mod tables;
 
 pub use config::HBaseConfig;
 pub use metrics::{describe_metrics, publish_metrics, with_rpc_metrics};
+pub use series_registry::{SeriesIndexConfig, SeriesIndexMode};
 pub use storage::HBaseStorage;
 pub use tables::{
     Compression, FamilyLayout, Splits, TableError, TableLayout, TableOptions, TableReport,

@@ -11,6 +11,8 @@ use metrics::{
 };
 use tokio::time::MissedTickBehavior;
 
+use crate::series_registry::RegistryStats;
+
 /// Interval between two reads of the client's counters.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -19,7 +21,7 @@ pub(crate) const RESTORED_POINTS: &str = "tsd_hbase_restored_points_total";
 /// Points that are not read back a second time because too many wait for that.
 pub(crate) const READ_BACK_DROPPED_POINTS: &str = "tsd_hbase_read_back_dropped_points_total";
 
-const COUNTERS: [(&str, &str); 20] = [
+const COUNTERS: [(&str, &str); 25] = [
     ("tsd_hbase_admission_waits_total", "Calls that waited for a connection's in-flight limit."),
     ("tsd_hbase_batch_actions_total", "Actions sent in batches (Multi calls)."),
     ("tsd_hbase_batches_total", "Batches (Multi calls) sent."),
@@ -49,9 +51,23 @@ const COUNTERS: [(&str, &str); 20] = [
     ("tsd_hbase_scanners_opened_total", "Scanners opened."),
     ("tsd_hbase_scanners_reopened_total", "Scanners reopened inside a region after a failure."),
     ("tsd_hbase_sent_bytes_total", "Bytes sent to HBase."),
+    (
+        "tsd_hbase_series_index_log_conflicts_total",
+        "Entries of the registration log that another daemon appended first.",
+    ),
+    (
+        "tsd_hbase_series_index_log_entries_total",
+        "Entries of the registration log read or appended.",
+    ),
+    ("tsd_hbase_series_index_log_reads_total", "Reads of what is new in the registration log."),
+    ("tsd_hbase_series_index_registered_series_total", "Series registered by this daemon."),
+    (
+        "tsd_hbase_series_index_scanned_rows_total",
+        "Rows whose keys were read to fill the series index.",
+    ),
 ];
 
-const GAUGES: [(&str, Unit, &str); 13] = [
+const GAUGES: [(&str, Unit, &str); 18] = [
     ("tsd_hbase_buffer_pool_bytes", Unit::Bytes, "Pooled buffers of the writers, ready for reuse."),
     (
         "tsd_hbase_buffer_unavailable_bytes",
@@ -78,6 +94,23 @@ const GAUGES: [(&str, Unit, &str); 13] = [
         "Regions that are written to more slowly because their memstores fill up.",
     ),
     ("tsd_hbase_request_in_flight_bytes", Unit::Bytes, "Requests of the calls in flight."),
+    (
+        "tsd_hbase_series_index_closed",
+        Unit::Count,
+        "1 if the registration log was closed: queries scan, and series are not registered.",
+    ),
+    (
+        "tsd_hbase_series_index_complete",
+        Unit::Count,
+        "1 if queries rely on the series index, 0 if they do not or not yet.",
+    ),
+    (
+        "tsd_hbase_series_index_memory_bytes",
+        Unit::Bytes,
+        "Memory of the series index of the data table, about.",
+    ),
+    ("tsd_hbase_series_index_metrics", Unit::Count, "Metrics in the series index."),
+    ("tsd_hbase_series_index_series", Unit::Count, "Series in the series index."),
     ("tsd_hbase_server_calls_in_flight", Unit::Count, "Calls in flight, by server."),
     ("tsd_hbase_server_connections", Unit::Count, "Open connections, by server."),
     ("tsd_hbase_unavailable_regions", Unit::Count, "Regions that are unavailable for writes."),
@@ -145,6 +178,7 @@ fn reason_label(reason: RetryReason) -> Cow<'static, str> {
 pub(crate) fn gauges(
     stats: &ClientStats,
     (read_back_rows, read_back_bytes): (usize, usize),
+    registry: RegistryStats,
 ) -> Vec<(&'static str, f64)> {
     let failed: u64 = stats.methods.iter().map(|method| method.failed).sum();
     let (total, buffers) = (&stats.total, &stats.buffers);
@@ -176,9 +210,27 @@ pub(crate) fn gauges(
         ("tsd_hbase_mutation_failures_total", buffers.failed),
     ]
     .into_iter()
+    .chain(registry_gauges(registry))
     .map(|(name, value)| (name, value as f64))
     .chain([("tsd_hbase_pressure_pause_seconds_total", buffers.pressure_pauses.as_secs_f64())])
     .collect()
+}
+
+/// What there is to say of the series index; nothing if there is none.
+fn registry_gauges(of: RegistryStats) -> impl Iterator<Item = (&'static str, u64)> {
+    let gauges = [
+        ("tsd_hbase_series_index_complete", u64::from(of.is_complete)),
+        ("tsd_hbase_series_index_closed", u64::from(of.is_closed)),
+        ("tsd_hbase_series_index_metrics", of.metrics as u64),
+        ("tsd_hbase_series_index_series", of.series),
+        ("tsd_hbase_series_index_memory_bytes", of.memory_bytes as u64),
+        ("tsd_hbase_series_index_registered_series_total", of.registered),
+        ("tsd_hbase_series_index_log_entries_total", of.entries),
+        ("tsd_hbase_series_index_log_conflicts_total", of.conflicts),
+        ("tsd_hbase_series_index_log_reads_total", of.refreshes),
+        ("tsd_hbase_series_index_scanned_rows_total", of.scanned_rows),
+    ];
+    gauges.into_iter().filter(move |_| of.is_on)
 }
 
 #[cfg(test)]
@@ -187,7 +239,8 @@ mod tests {
 
     #[test]
     fn every_gauge_is_described() {
-        for (name, _) in gauges(&ClientStats::default(), (0, 0)) {
+        let registry = RegistryStats { is_on: true, ..RegistryStats::default() };
+        for (name, _) in gauges(&ClientStats::default(), (0, 0), registry) {
             let described = COUNTERS.iter().any(|(of, _)| *of == name)
                 || GAUGES.iter().any(|(of, ..)| *of == name);
             assert!(described, "{name}");

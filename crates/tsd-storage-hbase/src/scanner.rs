@@ -58,6 +58,13 @@ impl HBaseScanner {
             RowSource::Scanner(_) => self.scan_batch().await,
             RowSource::Keys(_) => self.key_batch().await,
         };
+        let found = match (found, self.context.registry_of(&self.table)) {
+            (Ok(rows), Some(registry)) => {
+                let keys = rows.iter().map(|row| &row.key[..]);
+                registry.check_read(&self.context, keys).await.map(|()| rows)
+            }
+            (found, _) => found,
+        };
         match found {
             Ok(rows) if rows.is_empty() => {
                 self.rows = RowSource::Ended;

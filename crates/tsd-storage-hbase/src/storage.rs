@@ -9,9 +9,11 @@ use hbase_rs::{
 };
 use tokio::{runtime::Handle, time::sleep};
 use tsd_model::{Cell, ColumnKind, Family, Row};
+use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, PinnedFiles,
-    ReplacedColumn, RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
+    BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact,
+    HealthProblem, PinnedFiles, ReplacedColumn, RowRewrite, RowScanner, Scan, Storage,
+    StorageError, StorePart, Table,
 };
 
 use crate::{
@@ -24,6 +26,7 @@ use crate::{
     read_back,
     request::{family_name, timestamp},
     scanner::HBaseScanner,
+    series_registry::build,
     superseded::{ColumnOrigin, Evidence, RowHistory, WrittenPoint, cells_to_restore},
 };
 
@@ -234,6 +237,29 @@ impl HBaseStorage {
         self.context.run(async move { read_back::read_due(&context).await }).await?
     }
 
+    fn compare_and_write<'a>(
+        &'a self,
+        table: &'a Table,
+        column: Column,
+        expected: Option<Bytes>,
+        value: Bytes,
+        timestamp_ms: Option<i64>,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        let context = Arc::clone(&self.context);
+        self.write(table, move |to, table, timeout| async move {
+            register(&context, &table, std::iter::once(&column.row[..])).await?;
+            let write = ConditionalWrite { column, expected, new: Some(value), timestamp_ms };
+            write.execute(&to, &table, timeout).await
+        })
+    }
+
+    /// Starts a task that loads the series index and fills it, if there is one. It ends with the store.
+    pub fn start_series_index(&self) {
+        if self.context.registry.is_some() {
+            self.context.runtime.spawn(build::run(Arc::downgrade(&self.context)));
+        }
+    }
+
     /// Runs a write to completion, on the store's runtime.
     fn write<'a, T, F>(
         &'a self,
@@ -279,7 +305,9 @@ impl Storage for HBaseStorage {
         table: &'a Table,
         batch: CellBatch,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
+        let context = Arc::clone(&self.context);
         self.write(table, |to, table, _| async move {
+            register(&context, &table, batch.rows().map(|row| row.key)).await?;
             let mut written: HashMap<Bytes, Vec<WrittenPoint>> = HashMap::new();
             let now_ms = to.clock.system_ms();
             let puts = puts(
@@ -305,7 +333,9 @@ impl Storage for HBaseStorage {
         table: &'a Table,
         batch: CellBatch,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
+        let context = Arc::clone(&self.context);
         self.write(table, |to, table, _| async move {
+            register(&context, &table, batch.rows().map(|row| row.key)).await?;
             for result in to.rows.batch(appends(&batch)?).await {
                 result.map_err(|error| storage_error(&table, &error))?;
             }
@@ -331,11 +361,7 @@ impl Storage for HBaseStorage {
         expected: Option<Bytes>,
         value: Bytes,
     ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        let write = ConditionalWrite { column, expected, new: Some(value), timestamp_ms: None };
-        self.write(
-            table,
-            |to, table, timeout| async move { write.execute(&to, &table, timeout).await },
-        )
+        self.compare_and_write(table, column, expected, value, None)
     }
 
     fn compare_and_set_at<'a>(
@@ -346,12 +372,7 @@ impl Storage for HBaseStorage {
         value: Bytes,
         timestamp_ms: i64,
     ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        let timestamp_ms = Some(timestamp_ms);
-        let write = ConditionalWrite { column, expected, new: Some(value), timestamp_ms };
-        self.write(
-            table,
-            |to, table, timeout| async move { write.execute(&to, &table, timeout).await },
-        )
+        self.compare_and_write(table, column, expected, value, Some(timestamp_ms))
     }
 
     fn compare_and_delete<'a>(
@@ -455,11 +476,37 @@ impl Storage for HBaseStorage {
         Box::pin(async move { Err(StorageError::Rejected(text.into())) })
     }
 
+    fn health(&self) -> Vec<HealthProblem> {
+        let closed = self.context.registry.as_ref().and_then(|registry| registry.closed());
+        let problem = |reason| {
+            let text = format!("the series index is closed, queries scan: {reason}");
+            HealthProblem::new(StorePart::Backend, HealthImpact::Degraded, text)
+        };
+        closed.map(problem).into_iter().collect()
+    }
+
+    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
+        Some(Arc::clone(self.context.registry_of(table)?.index()))
+    }
+
+    fn refresh_series_index<'a>(
+        &'a self,
+        table: &'a Table,
+    ) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async {
+            match self.context.registry_of(table) {
+                Some(registry) => registry.refresh_loaded(&self.context).await,
+                None => Ok(()),
+            }
+        })
+    }
+
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         let waiting =
             self.context.open_tables().into_iter().map(|table| table.read_backs.waiting());
         let waiting = waiting.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        metrics::gauges(&self.context.client.stats(), waiting)
+        let registry = self.context.registry.as_ref().map(|registry| registry.stats());
+        metrics::gauges(&self.context.client.stats(), waiting, registry.unwrap_or_default())
     }
 }
 
@@ -469,10 +516,23 @@ impl FlushTarget for HBaseStorage {
         table: &'a Table,
         rows: Box<dyn FlushRows>,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.write(
-            table,
-            move |to, table, _| async move { flush::flush_rows(&to, &table, rows).await },
-        )
+        let context = Arc::clone(&self.context);
+        self.write(table, move |to, table, _| async move {
+            let registry = context.registry_of(&table).map(|of| (&context, &**of));
+            flush::flush_rows(&to, &table, rows, registry).await
+        })
+    }
+}
+
+/// Registers the series of rows that are about to be written, if the table has a registry.
+async fn register<'k>(
+    context: &Arc<StoreContext>,
+    table: &Table,
+    keys: impl Iterator<Item = &'k [u8]>,
+) -> Result<(), StorageError> {
+    match context.registry_of(table) {
+        Some(registry) => registry.register(context, keys).await,
+        None => Ok(()),
     }
 }
 

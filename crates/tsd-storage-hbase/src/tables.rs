@@ -220,6 +220,12 @@ impl TableLayout {
         Self::of(name, &[(Family::Name, None)])
     }
 
+    /// The table in which series are registered.
+    #[must_use]
+    pub fn series(name: &str) -> Self {
+        Self::of(name, &[(Family::Name, Some(1))])
+    }
+
     /// Sets the time to live of all families, in seconds.
     #[must_use]
     pub fn ttl_secs(mut self, ttl: u32) -> Self {

@@ -95,6 +95,8 @@ fn parse_filter(filter: &pb::Filter) -> ParsedFilter {
             assert_eq!(compare.compare_op(), pb::CompareType::Equal, "operator of a row filter");
             ParsedFilter::Row(expression(&compare.comparator.unwrap()))
         }
+        // What they would remove is no harm to who asks for keys.
+        "FirstKeyOnlyFilter" | "KeyOnlyFilter" => ParsedFilter::All(Vec::new()),
         "FuzzyRowFilter" => {
             ParsedFilter::Fuzzy(pb::FuzzyRowFilter::decode(body).unwrap().fuzzy_keys_data)
         }

@@ -13,5 +13,6 @@ mod in_doubt;
 mod live;
 mod rewrite;
 mod scenarios;
+mod series_registry;
 mod stamps;
 mod tables;

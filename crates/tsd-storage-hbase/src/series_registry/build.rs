@@ -1,0 +1,189 @@
+//! Fills the index with the series that the table had before: one scan of its keys, at a bounded rate.
+//!
+//! With a log, the scan begins after this daemon has begun to register series, as all others have
+//! ([`SeriesIndexMode::Complete`] says so); so whatever is written to rows that the scan has passed is
+//! registered by who writes it. The entry that ends the scan makes the index complete for all daemons. Two
+//! daemons that scan at the same time do no harm.
+
+use std::{
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hbase_rs::{Filter, Scan as HBaseScan, Scanner, Selection};
+use tokio::time::{Instant, sleep, sleep_until};
+use tsd_model::{Family, Tsuid};
+use tsd_storage::{StorageError, Table};
+
+use super::{Entry, SeriesIndexMode, SeriesRegistry};
+use crate::{context::StoreContext, error::storage_error, request::family_name};
+
+/// Pause before another attempt.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// Rows of one call, and those between two looks at the log.
+const CALL_ROWS: u32 = 4_096;
+/// Size of one response of the server, bytes.
+const CALL_BYTES: u64 = 1 << 20;
+
+/// Loads the index, and fills it where it is not built. Ends with the store.
+pub(crate) async fn run(of: Weak<StoreContext>) {
+    let mut progress = Progress::default();
+    loop {
+        let Some(context) = of.upgrade() else { return };
+        let Some(registry) = context.registry.clone() else { return };
+        if context.check_open().is_err() {
+            return;
+        }
+        match registry.fill(&context, &mut progress).await {
+            Ok(()) | Err(StorageError::Closed) => return,
+            Err(error) => {
+                tracing::warn!(%error, "the series index cannot be filled, trying again");
+            }
+        }
+        drop(context);
+        sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// How far a scan of keys has come.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The last row that it has returned.
+    last: Bytes,
+}
+
+impl SeriesRegistry {
+    async fn fill(
+        &self,
+        context: &Arc<StoreContext>,
+        progress: &mut Progress,
+    ) -> Result<(), StorageError> {
+        self.refresh(context).await?;
+        match self.config.mode {
+            SeriesIndexMode::Register => return Ok(()),
+            SeriesIndexMode::Complete if self.is_settled() => return Ok(()),
+            SeriesIndexMode::Complete => {}
+            SeriesIndexMode::Estimate => {
+                if let Some(meta) = &self.config.meta {
+                    return self.fill_from_meta(context, meta, progress).await;
+                }
+            }
+        }
+        let table = &self.config.data;
+        tracing::info!(%table, "scanning the keys of the table for its series");
+        let began = Instant::now();
+        let mut scanner = keys(context, table, Family::T, &progress.last)?;
+        let mut batch: Vec<Bytes> = Vec::new();
+        loop {
+            let ended = !next_keys(table, &mut scanner, &mut batch).await?;
+            self.scanned_rows.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            self.register(context, batch.iter().map(AsRef::as_ref)).await?;
+            if let Some(last) = batch.last() {
+                progress.last = last.clone();
+            }
+            if self.is_settled() {
+                return Ok(());
+            }
+            if ended {
+                break;
+            }
+            self.pace(batch.len()).await;
+            batch.clear();
+        }
+        if self.config.mode == SeriesIndexMode::Complete {
+            self.end_build(context).await?;
+        }
+        tracing::info!(%table, seconds = began.elapsed().as_secs_f64(), "the series index is filled");
+        Ok(())
+    }
+
+    /// True if there is nothing to fill any more.
+    fn is_settled(&self) -> bool {
+        self.index.is_full() && self.config.mode == SeriesIndexMode::Estimate
+            || self.is_built.load(Ordering::Acquire)
+            || self.is_closed()
+    }
+
+    async fn end_build(&self, context: &Arc<StoreContext>) -> Result<(), StorageError> {
+        let mut log = self.log.lock().await;
+        while !self.is_settled() {
+            if !log.is_known {
+                self.read_log(context, &mut log).await?;
+            } else if self.index.is_full() {
+                self.append(context, &mut log, self.entry_of_full_index()).await?;
+            } else {
+                self.append(context, &mut log, Entry::Built).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn fill_from_meta(
+        &self,
+        context: &Arc<StoreContext>,
+        meta: &Table,
+        progress: &mut Progress,
+    ) -> Result<(), StorageError> {
+        let mut scanner = keys(context, meta, Family::Name, &progress.last)?;
+        let mut batch: Vec<Bytes> = Vec::new();
+        loop {
+            let ended = !next_keys(meta, &mut scanner, &mut batch).await?;
+            self.scanned_rows.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            let is_series = |key: &&Bytes| Tsuid::try_new(&self.config.schema, key).is_ok();
+            self.index.add_registered(batch.iter().filter(is_series).map(AsRef::as_ref));
+            self.count_memory(batch.len() as u64);
+            if let Some(last) = batch.last() {
+                progress.last = last.clone();
+            }
+            if ended || self.is_settled() {
+                return Ok(());
+            }
+            self.pace(batch.len()).await;
+            batch.clear();
+        }
+    }
+
+    /// Waits as long as so many rows may take.
+    async fn pace(&self, rows: usize) {
+        let per_second = self.config.scan_rows_per_second;
+        if per_second > 0 {
+            let seconds = rows as f64 / f64::from(per_second);
+            sleep_until(Instant::now() + Duration::from_secs_f64(seconds)).await;
+        }
+    }
+}
+
+/// A scan of the keys after a row.
+fn keys(
+    context: &Arc<StoreContext>,
+    table: &Table,
+    family: Family,
+    after: &Bytes,
+) -> Result<Scanner, StorageError> {
+    let selection = Selection::all()
+        .columns(family_name(family), [])
+        .without_block_cache()
+        .filter(Filter::all_of([Filter::first_key_only(), Filter::key_only()]));
+    let scan = HBaseScan::range(after.clone(), Bytes::new())
+        .inclusive(after.is_empty(), false)
+        .select(selection)
+        .per_call(CALL_ROWS, CALL_BYTES);
+    let rows = context.table(table)?.rows.clone();
+    let _guard = context.runtime.enter();
+    Ok(rows.scan(scan))
+}
+
+/// Reads keys until a batch is full. Returns false after the last.
+async fn next_keys(
+    table: &Table,
+    scanner: &mut Scanner,
+    batch: &mut Vec<Bytes>,
+) -> Result<bool, StorageError> {
+    while batch.len() < CALL_ROWS as usize {
+        let Some(row) = scanner.next().await else { return Ok(false) };
+        let row = row.map_err(|error| storage_error(table, &error))?.row;
+        batch.push(Bytes::copy_from_slice(row.key()));
+    }
+    Ok(true)
+}
