@@ -215,7 +215,12 @@ async fn indexed(
     limit: usize,
 ) -> Result<Option<Vec<Bytes>>, QueryFailure> {
     let (schema, query) = (&shared.config.schema, &shared.config.query);
-    let index = shared.storage.series_index(&shared.config.tables.data);
+    let data = &shared.config.tables.data;
+    if let Err(error) = shared.storage.refresh_series_index(data).await {
+        tracing::debug!(%error, "the series index cannot be refreshed: reading all rows");
+        return Ok(None);
+    }
+    let index = shared.storage.series_index(data);
     let usable = |index: &Arc<SeriesIndex>| index.is_complete() && index.schema() == schema;
     let Some(index) = index.filter(usable) else { return Ok(None) };
     if query.series_index == SeriesIndexUse::Never {

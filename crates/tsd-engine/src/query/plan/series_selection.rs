@@ -26,6 +26,9 @@ use crate::{
 
 /// Rows that a scan walks past in the time of one get.
 const GET_COST_ROWS: u64 = 8;
+/// Most rows that are fetched by key if the index does not know which of them exist: a scan of a long range
+/// does not pay for hours without rows.
+const MAX_SUPPOSED_ROWS: u64 = 200_000;
 /// Rows of all series that are read in the time of one row of a listed series, by a store that reads points
 /// by series.
 const LISTED_COST_ROWS: u64 = 2;
@@ -68,6 +71,10 @@ impl QueryEngine {
         if self.config.series_index == SeriesIndexUse::Never {
             return Ok(None);
         }
+        if let Err(error) = self.storage.refresh_series_index(table).await {
+            tracing::debug!(%error, "the series index cannot be refreshed: reading all rows");
+            return Ok(None);
+        }
         let index = self.storage.series_index(table);
         let Some(index) = index.filter(|index| index.is_complete()) else { return Ok(None) };
         let Some((from, to)) = hours(plan).filter(|_| *index.schema() == plan.schema) else {
@@ -98,7 +105,9 @@ impl QueryEngine {
             by_key: None,
         };
         let cost = if by_series { LISTED_COST_ROWS } else { GET_COST_ROWS };
-        let is_cheaper = counts.selected.saturating_mul(cost) <= counts.all;
+        let most = if index.has_days() { u64::MAX } else { MAX_SUPPOSED_ROWS };
+        let is_cheaper =
+            counts.selected.saturating_mul(cost) <= counts.all && counts.selected <= most;
         if is_cheaper || self.config.series_index == SeriesIndexUse::Always {
             read.by_key = list_rows(&metric, &set, plan, (from, to), context)?;
         }

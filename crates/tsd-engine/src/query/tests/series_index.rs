@@ -124,48 +124,13 @@ impl Daemon {
     }
 
     async fn put(&self, rng: &mut Rng) {
-        let mut session = self.open.indexed.ingest_session(NameText::Utf8);
-        for _ in 0..=rng.below(40) {
-            let hour = rng.below(HOURS);
-            // Half of the days have no points in most hours.
-            let hour = if hour / 24 == 1 { hour / 6 * 6 } else { hour };
-            let at = HOUR + hour as i64 * ROW + rng.below(3_600) as i64;
-            let mut tags = format!("host=h{}", rng.below(12));
-            for (tagk, values) in [("dc", 3), ("role", 2)] {
-                if rng.below(3) > 0 {
-                    tags = format!("{tags} {tagk}={tagk}{}", rng.below(values));
-                }
-            }
-            let metric = rng.pick(&["m.a", "m.b"]);
-            put(&mut session, metric, &tags, at, rng.below(1_000) as i64, 0).unwrap();
-        }
-        assert!(session.commit().await.failures.is_empty());
+        put_random(&self.open.indexed, rng).await;
     }
 
     /// Executes a query by the index and by scans, and compares the answers.
     async fn check(&self, rng: &mut Rng, seed: u64) {
-        let from = HOUR + rng.below(HOURS) as i64 * ROW + rng.below(3_600) as i64;
-        let to = from + 1 + rng.below(40 * 3_600) as i64;
-        let tags = rng.pick(&[
-            "",
-            "{host=h1}",
-            "{host=h1|h7|h3}",
-            "{host=*}",
-            "{dc=*,host=h2}",
-            "{role=role1}",
-            "{}{host=regexp(h[1-4])}",
-            "{}{host=wildcard(h1*)}",
-            "{dc=*}{host=not_literal_or(h1|h2)}",
-            "{}{host=iliteral_or(H5|H6),role=wildcard(*)}",
-            "{}{dc=not_iliteral_or(DC1),role=wildcard(*1)}",
-        ]);
-        let function =
-            rng.pick(&["sum", "none", "avg:90m-sum", "zimsum", "sum:rate", "max:1h-count"]);
-        let m = format!("{function}:{}{tags}", rng.pick(&["m.a", "m.b"]));
-        let mut request = query(from, to, &[&m]);
-        let sub = &mut request.sub_queries[0];
-        sub.explicit_tags = rng.below(4) == 0;
-        let what = format!("seed {seed}: {m} from {from} to {to}, explicit {}", sub.explicit_tags);
+        let (mut request, what) = random_query(rng);
+        let what = format!("seed {seed}: {what}");
         let OpenStore { indexed, scanning, .. } = &self.open;
         let expected = answer(scanning, request.clone()).await;
         assert_eq!(answer(indexed, request.clone()).await, expected, "{what}");
@@ -183,16 +148,62 @@ impl Daemon {
     }
 }
 
+/// Puts points of random series.
+pub(super) async fn put_random(engine: &EngineHandle, rng: &mut Rng) {
+    let mut session = engine.ingest_session(NameText::Utf8);
+    for _ in 0..=rng.below(40) {
+        let hour = rng.below(HOURS);
+        // Half of the days have no points in most hours.
+        let hour = if hour / 24 == 1 { hour / 6 * 6 } else { hour };
+        let at = HOUR + hour as i64 * ROW + rng.below(3_600) as i64;
+        let mut tags = format!("host=h{}", rng.below(12));
+        for (tagk, values) in [("dc", 3), ("role", 2)] {
+            if rng.below(3) > 0 {
+                tags = format!("{tags} {tagk}={tagk}{}", rng.below(values));
+            }
+        }
+        let metric = rng.pick(&["m.a", "m.b"]);
+        put(&mut session, metric, &tags, at, rng.below(1_000) as i64, 0).unwrap();
+    }
+    assert!(session.commit().await.failures.is_empty());
+}
+
+/// A query, and what it is.
+pub(super) fn random_query(rng: &mut Rng) -> (Query, String) {
+    let from = HOUR + rng.below(HOURS) as i64 * ROW + rng.below(3_600) as i64;
+    let to = from + 1 + rng.below(40 * 3_600) as i64;
+    let tags = rng.pick(&[
+        "",
+        "{host=h1}",
+        "{host=h1|h7|h3}",
+        "{host=*}",
+        "{dc=*,host=h2}",
+        "{role=role1}",
+        "{}{host=regexp(h[1-4])}",
+        "{}{host=wildcard(h1*)}",
+        "{dc=*}{host=not_literal_or(h1|h2)}",
+        "{}{host=iliteral_or(H5|H6),role=wildcard(*)}",
+        "{}{dc=not_iliteral_or(DC1),role=wildcard(*1)}",
+    ]);
+    let function = rng.pick(&["sum", "none", "avg:90m-sum", "zimsum", "sum:rate", "max:1h-count"]);
+    let m = format!("{function}:{}{tags}", rng.pick(&["m.a", "m.b"]));
+    let mut request = query(from, to, &[&m]);
+    let sub = &mut request.sub_queries[0];
+    sub.explicit_tags = rng.below(4) == 0;
+    let what = format!("{m} from {from} to {to}, explicit {}", sub.explicit_tags);
+    (request, what)
+}
+
 /// An answer to one sub query.
 #[derive(Debug, PartialEq)]
-struct Answer {
+pub(super) struct Answer {
     /// The series, with all bits of their values.
     series: Vec<String>,
     tsuids: Vec<String>,
 }
 
 /// Executes a query. Fails with the text of its error.
-async fn answer(engine: &EngineHandle, query: Query) -> Result<Answer, String> {
+pub(super) async fn answer(engine: &EngineHandle, query: Query) -> Result<Answer, String> {
     let mut result =
         engine.query(query, QueryControl::default()).await.map_err(|error| format!("{error:?}"))?;
     let series = result.sub_results.remove(0).series;
