@@ -71,6 +71,7 @@ pub(crate) struct ConfiguredParts {
     pub(crate) block_cache: Option<u64>,
     pub(crate) query_cache: Option<u64>,
     pub(crate) series: Option<u64>,
+    pub(crate) series_index: Option<u64>,
     pub(crate) write_queue: Option<u64>,
     pub(crate) bodies: Option<u64>,
     pub(crate) queries: Option<u64>,
@@ -91,6 +92,8 @@ pub struct MemoryPlan {
     pub query_cache: u64,
     /// Entries of the series cache.
     pub series: u64,
+    /// The series index of a table in HBase, bytes.
+    pub series_index: u64,
     /// Cached names of each kind.
     pub names: u64,
     /// Queue of each write shard, bytes.
@@ -116,6 +119,8 @@ pub(crate) struct PlanInput {
     pub(crate) has_log: bool,
     /// True if the store has a block cache.
     pub(crate) has_block_cache: bool,
+    /// True if the series of a table in HBase are indexed.
+    pub(crate) has_series_index: bool,
     pub(crate) write_shards: u64,
 }
 
@@ -131,6 +136,7 @@ pub(crate) struct PartsTooLarge {
 pub(crate) const MEMTABLES_KEY: &str = "tsd.storage.memtable.size";
 pub(crate) const BLOCK_CACHE_KEY: &str = "tsd.storage.cache.size";
 pub(crate) const QUERY_CACHE_KEY: &str = "tsd.query.cache.size";
+pub(crate) const SERIES_INDEX_SIZE_KEY: &str = "tsd.storage.hbase.series_index.size";
 pub(crate) const SERIES_KEY: &str = "tsd.core.series_cache.size";
 pub(crate) const WRITE_QUEUE_KEY: &str = "tsd.storage.write.queue_size";
 pub(crate) const BODIES_KEY: &str = "tsd.http.request.max_total";
@@ -147,6 +153,7 @@ impl MemoryPlan {
         let query_cache = parts.query_cache.unwrap_or_else(|| share(64, 128 * MB));
         let query_cache = if input.has_block_cache { query_cache } else { 0 };
         let series = parts.series.unwrap_or_else(|| (all / 16 / SERIES_BYTES).min(MOST_SERIES));
+        let series_index = parts.series_index.unwrap_or_else(|| share(8, 1_024 * MB));
         let for_names = all.saturating_sub(SMALLEST_LIMIT / 2) / 8;
         let names = (for_names / NAME_BYTES / NAME_KINDS).min(MOST_NAMES);
         let write_queue =
@@ -167,6 +174,7 @@ impl MemoryPlan {
             ("log_queue", if_any(input.has_log, log_queue + log_queue / 4)),
             ("compaction_queues", compaction_queue),
             ("query_cache", query_cache),
+            ("series_index", if_any(input.has_series_index, series_index)),
         ];
         let fixed_bytes = fixed.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
         if fixed_bytes.saturating_add(all / SHARED_DIVISOR) > all {
@@ -176,6 +184,7 @@ impl MemoryPlan {
                 (SERIES_KEY, parts.series, fixed.get(3)),
                 (WRITE_QUEUE_KEY, parts.write_queue, fixed.get(5)),
                 (QUERY_CACHE_KEY, parts.query_cache, fixed.get(8)),
+                (SERIES_INDEX_SIZE_KEY, parts.series_index, fixed.get(9)),
             ];
             return Err(too_large(limit, fixed_bytes, &set));
         }
@@ -206,6 +215,7 @@ impl MemoryPlan {
             block_cache,
             query_cache,
             series,
+            series_index,
             names,
             write_queue,
             log_queue,
@@ -312,6 +322,7 @@ mod tests {
             most_memtables: 128 * MB,
             has_log: true,
             has_block_cache: true,
+            has_series_index: false,
             write_shards: 20,
         }
     }
@@ -339,6 +350,7 @@ mod tests {
             block_cache: Some(5 * MB),
             query_cache: Some(3 * MB),
             series: Some(7),
+            series_index: None,
             write_queue: Some(MB),
             bodies: Some(MB),
             queries: Some(9 * MB),

@@ -164,7 +164,7 @@ fn place(settings: &Settings) -> String {
 
 /// The configured tables.
 fn layouts(settings: &Settings) -> Vec<TableLayout> {
-    let names = &settings.engine.tables;
+    let (names, hbase) = (&settings.engine.tables, &settings.storage.hbase);
     store::all_tables(settings)
         .into_iter()
         .map(|table| {
@@ -179,12 +179,14 @@ fn layouts(settings: &Settings) -> Vec<TableLayout> {
                 TableLayout::data(name, splits(settings))
             }
         })
+        .chain(hbase.registers_series().then(|| TableLayout::series(hbase.series_table.as_str())))
         .collect()
 }
 
 fn holds_points(settings: &Settings, name: &str) -> bool {
     let names = &settings.engine.tables;
-    ![&names.uid, &names.meta, &names.tree].iter().any(|table| table.as_str() == name)
+    let series = &settings.storage.hbase.series_table;
+    ![&names.uid, &names.meta, &names.tree, series].iter().any(|table| table.as_str() == name)
 }
 
 fn splits(settings: &Settings) -> Splits {
@@ -252,6 +254,9 @@ mod tests {
         assert_eq!(layouts_of("tsd.core.uid.random_metrics = true"), plain(16));
         let named = layouts_of("tsd.storage.hbase.data_table = points");
         assert_eq!(named.first().unwrap().0, "points");
+        let registering = layouts_of("tsd.storage.hbase.series_index = register");
+        assert_eq!(registering.last().unwrap(), &("tsdb-series".to_owned(), 1));
+        assert_eq!(layouts_of("tsd.storage.hbase.series_index = estimate"), plain(1));
     }
 
     #[tokio::test]

@@ -315,6 +315,15 @@ pub static KEYS: &[Key] = &[
     // compaction of OpenTSDB takes, seconds; 0 where no OpenTSDB writes the tables.
     seconds("tsd.storage.hbase.read_back_delay", "30", 0.0, 3600.0),
     int("tsd.storage.hbase.scanner.maxNumRows", "128", 1, INT_MAX),
+    // The index of the series: `estimate` decides nothing; with `register` series are registered before their
+    // first point is acknowledged; `complete` says that every writer registers, and queries rely on it.
+    one_of("tsd.storage.hbase.series_index", "off", &["off", "estimate", "register", "complete"]),
+    // Rows per second of the scan of keys that fills the series index; 0: no limit.
+    int("tsd.storage.hbase.series_index.scan_rate", "100000", 0, INT_MAX),
+    // Memory of the series index, bytes; 0: an eighth of tsd.memory.limit, at most 1 GiB.
+    int("tsd.storage.hbase.series_index.size", "0", 0, BYTES_MAX),
+    // The table in which series are registered.
+    text("tsd.storage.hbase.series_table", Some("tsdb-series")),
     // How long a start waits for ZooKeeper and HBase, seconds.
     int("tsd.storage.hbase.start_timeout", "60", 0, INT_MAX),
     text("tsd.storage.hbase.tree_table", Some("tsdb-tree")),

@@ -11,7 +11,7 @@ use anyhow::Context;
 use hbase_rs::{Client, DiscoveryError};
 use tracing::{info, warn};
 use tsd_storage::{DiskSpace, MeteredStorage, Recovery, Storage, StorageError, Table};
-use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
+use tsd_storage_hbase::{HBaseConfig, HBaseStorage, SeriesIndexConfig};
 use tsd_storage_wal::{BackendSharing, LoggedTables, OpenError, WalConfig, WalStorage, holds_log};
 
 use super::{
@@ -47,9 +47,13 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
         (!has_cell_times).then(|| (settings.engine.tables.data.clone(), settings.storage.schema));
     // A flush takes time, and the clocks of the daemons differ.
     let max_hold = hbase.hold * 2;
-    let cluster = HBaseConfig { compacted_table, max_hold, ..hbase.cluster.clone() };
+    let series_index = series_index(settings);
+    let cluster = HBaseConfig { compacted_table, max_hold, series_index, ..hbase.cluster.clone() };
     let below = HBaseStorage::with_client(client.clone(), cluster)?;
     below.start_read_backs();
+    if purpose == Purpose::Daemon {
+        below.start_series_index();
+    }
     let below = Arc::new(MeteredStorage::new("hbase", Arc::new(below)));
     let HBaseConfig { quorum, root, user, .. } = &hbase.cluster;
     info!(quorum, root, user, ack = ?hbase.ack, "using HBase");
@@ -72,6 +76,21 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
         drain_former_log(settings, &below, &log).await?;
     }
     Ok(straight(settings, client, below))
+}
+
+/// The index of the series of the data table, if it is on.
+fn series_index(settings: &Settings) -> Option<SeriesIndexConfig> {
+    let (engine, hbase) = (&settings.engine, &settings.storage.hbase);
+    let tracks = engine.meta_tracking != tsd_engine::MetaTracking::Off;
+    Some(SeriesIndexConfig {
+        mode: hbase.series_index?,
+        data: engine.tables.data.clone(),
+        schema: settings.storage.schema,
+        registrations: hbase.series_table.clone(),
+        meta: tracks.then(|| engine.tables.meta.clone()),
+        max_bytes: usize::try_from(settings.memory.series_index).unwrap_or(usize::MAX),
+        scan_rows_per_second: hbase.series_scan_rate,
+    })
 }
 
 fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenStore {
@@ -187,11 +206,12 @@ async fn find_tables(
 
 /// Tables that must exist.
 fn needed(settings: &Settings) -> Vec<Table> {
-    let engine = &settings.engine;
+    let (engine, hbase) = (&settings.engine, &settings.storage.hbase);
     let tracks = engine.meta_tracking != tsd_engine::MetaTracking::Off;
     all_tables(settings)
         .into_iter()
         .filter(|table| *table != engine.tables.tree && (tracks || *table != engine.tables.meta))
+        .chain(hbase.registers_series().then(|| hbase.series_table.clone()))
         .collect()
 }
 

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use hbase_rs::{Client, RetryLimit};
-use tsd_storage_hbase::HBaseConfig;
+use tsd_storage::Table;
+use tsd_storage_hbase::{HBaseConfig, SeriesIndexMode};
 
 use super::text;
 use crate::config::{Config, ConfigError};
+
+const SERIES_INDEX_KEY: &str = "tsd.storage.hbase.series_index";
 
 /// Environment variables that name the user, as the JVM's `user.name` would.
 const USER_VARIABLES: [&str; 2] = ["USER", "LOGNAME"];
@@ -43,9 +46,21 @@ pub struct HBaseSettings {
     pub hold: Duration,
     /// Maximum size of the log, bytes.
     pub max_log_bytes: u64,
+    /// What the series index is used for; `None`: there is none.
+    pub series_index: Option<SeriesIndexMode>,
+    /// The table in which series are registered.
+    pub series_table: Table,
+    /// Rows per second of the scan that fills the series index; 0: no limit.
+    pub series_scan_rate: u32,
 }
 
 impl HBaseSettings {
+    /// True if series are registered in a table of their own.
+    #[must_use]
+    pub fn registers_series(&self) -> bool {
+        self.series_index.is_some_and(|mode| mode != SeriesIndexMode::Estimate)
+    }
+
     /// Creates a client; it connects on first use.
     #[must_use]
     pub fn client(&self) -> Client {
@@ -89,7 +104,36 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
         ack: ack(config)?,
         hold: config.seconds("tsd.storage.hold_seconds"),
         max_log_bytes: config.int("tsd.storage.log.max_size"),
+        series_index: series_index(config),
+        series_table: series_table(config)?,
+        series_scan_rate: config.int("tsd.storage.hbase.series_index.scan_rate"),
     })
+}
+
+/// What the series index is used for; it is kept in memory only on HBase.
+pub(super) fn series_index(config: &Config) -> Option<SeriesIndexMode> {
+    if !config.is_on_hbase() {
+        return None;
+    }
+    match config.text(SERIES_INDEX_KEY) {
+        Some("estimate") => Some(SeriesIndexMode::Estimate),
+        Some("register") => Some(SeriesIndexMode::Register),
+        Some("complete") => Some(SeriesIndexMode::Complete),
+        _ => None,
+    }
+}
+
+/// The table of registrations, which must be none of the others.
+fn series_table(config: &Config) -> Result<Table, ConfigError> {
+    const KEY: &str = "tsd.storage.hbase.series_table";
+    let name = text(config, KEY);
+    for other in ["data", "uid", "meta", "tree"] {
+        let other = format!("tsd.storage.hbase.{other}_table");
+        if config.is_on_hbase() && config.text(&other) == Some(&name) {
+            return Err(config.bad_value(KEY, format!("that is the table of {other}")));
+        }
+    }
+    Ok(Table::new(&name))
 }
 
 /// A log needs cells with the times of their writes: of those with the time of their point a flush would
@@ -158,6 +202,41 @@ mod tests {
         let mut config = Config::new();
         config.add_file(Path::new("opentsdb.conf"), text.as_bytes()).unwrap();
         Settings::from_config(&config).unwrap()
+    }
+
+    #[test]
+    fn the_series_index_is_off_by_default_and_only_on_hbase() {
+        let of = |text: &str| settings(text).storage.hbase;
+        let zk = "tsd.storage.hbase.zk_quorum = zk1\n";
+        assert_eq!(of(zk).series_index, None);
+        let complete = "tsd.storage.hbase.series_index = complete\n";
+        assert_eq!(of(complete).series_index, None);
+        let on_hbase = of(&format!("{zk}{complete}"));
+        assert_eq!(on_hbase.series_index, Some(SeriesIndexMode::Complete));
+        assert!(on_hbase.registers_series());
+        assert_eq!(on_hbase.series_table.as_str(), "tsdb-series");
+        let estimate = of(&format!("{zk}tsd.storage.hbase.series_index = estimate\n"));
+        assert!(!estimate.registers_series());
+        let mut config = Config::new();
+        config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
+        config.set_flag("test", "tsd.storage.hbase.series_table", "tsdb-uid");
+        assert!(hbase(&config).unwrap_err().to_string().contains("uid_table"));
+    }
+
+    #[test]
+    fn the_memory_of_the_series_index_is_a_part_of_the_limit() {
+        let of = |text: &str| {
+            let zk = "tsd.storage.hbase.zk_quorum = zk1\ntsd.memory.limit = 1073741824\n";
+            settings(&format!("{zk}{text}")).memory
+        };
+        let share = |plan: &crate::memory_limit::MemoryPlan| {
+            plan.budget.fixed().iter().find(|(name, _)| *name == "series_index").map(|of| of.1)
+        };
+        assert_eq!(share(&of("")), Some(0));
+        let complete = "tsd.storage.hbase.series_index = complete\n";
+        assert_eq!(share(&of(complete)), Some(1 << 27));
+        let sized = of(&format!("{complete}tsd.storage.hbase.series_index.size = 1000000\n"));
+        assert_eq!((share(&sized), sized.series_index), (Some(1_000_000), 1_000_000));
     }
 
     #[test]

@@ -7,7 +7,8 @@ use crate::{
     config::{Config, ConfigError, EngineKind},
     memory_limit::{
         BLOCK_CACHE_KEY, BODIES_KEY, ConfiguredParts, MEMTABLES_KEY, MemoryPlan, PlanInput,
-        QUERIES_KEY, QUERY_CACHE_KEY, SERIES_KEY, SMALLEST_LIMIT, WRITE_QUEUE_KEY, find_limit,
+        QUERIES_KEY, QUERY_CACHE_KEY, SERIES_INDEX_SIZE_KEY, SERIES_KEY, SMALLEST_LIMIT,
+        WRITE_QUEUE_KEY, find_limit,
     },
 };
 
@@ -33,6 +34,7 @@ pub(super) fn memory(
             block_cache: set(BLOCK_CACHE_KEY),
             query_cache: set(QUERY_CACHE_KEY),
             series: set(SERIES_KEY),
+            series_index: set(SERIES_INDEX_SIZE_KEY).filter(|bytes| *bytes > 0),
             write_queue: set(WRITE_QUEUE_KEY),
             bodies: set(BODIES_KEY),
             queries: set(QUERIES_KEY).filter(|bytes| *bytes > 0),
@@ -41,6 +43,7 @@ pub(super) fn memory(
         has_log: engine == EngineKind::Embedded
             || engine == EngineKind::HBase && !config.writes_directly(),
         has_block_cache: engine == EngineKind::Embedded,
+        has_series_index: super::hbase::series_index(config).is_some(),
         write_shards: u64::from(schema.salt_buckets()).clamp(1, MAX_WRITE_SHARDS),
     };
     MemoryPlan::try_new(input).map_err(|error| config.bad_value(error.key, error.text))
