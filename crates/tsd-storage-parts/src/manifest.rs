@@ -22,7 +22,7 @@
 mod file;
 mod record;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
@@ -146,9 +146,13 @@ impl ManifestState {
         }
     }
 
-    /// Number of live sections of a span.
-    pub(crate) fn span_sections(&self, span: u32) -> usize {
-        self.sections.values().filter(|section| section.span == span).count()
+    /// Number of live sections of each span.
+    pub(crate) fn section_counts(&self) -> HashMap<u32, usize> {
+        let mut counts = HashMap::new();
+        for section in self.sections.values() {
+            *counts.entry(section.span).or_default() += 1;
+        }
+        counts
     }
 
     /// Live sections of a file.

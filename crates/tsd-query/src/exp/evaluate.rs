@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tsd_model::{PointColumns, Value, sort_as_grown_hash_map, sort_as_sized_hash_map};
 
 use super::{
-    ExpExpression, ExpQuery, JoinOperator,
-    join::{SeriesColumn, Variable, VariableMetrics, join, union_of_times},
+    ExpExpression, ExpQuery,
+    join::{Joined, SeriesColumn, Variable, VariableMetrics, join, union_of_times},
     language,
 };
 use crate::{
@@ -126,16 +126,7 @@ fn evaluate_expression<'v>(
             })?,
         );
     }
-    let columns = join(expression, &variables)?;
-    let times =
-        match expression.operator {
-            JoinOperator::Union => {
-                union_of_times(variables.iter().flat_map(|v| v.series.iter()).map(|s| &s.points))
-            }
-            JoinOperator::Intersection => union_of_times(columns.iter().flat_map(|column| {
-                present_in(&variables, column).map(|(_, series)| &series.points)
-            })),
-        };
+    let Joined { columns, times } = join(expression, &variables)?;
     let in_java = order_in_java(&variables);
     let mut metrics = Vec::with_capacity(columns.len());
     let mut series = Vec::with_capacity(columns.len());

@@ -46,30 +46,52 @@ impl Variable<'_> {
 /// One column: for each variable the index of its series, if it has one.
 pub(super) type SeriesColumn = Vec<Option<usize>>;
 
-/// Columns of an expression, ordered by the UIDs of their tags.
+/// The series of several variables, joined.
+pub(super) struct Joined {
+    /// Columns of an expression, ordered by the UIDs of their tags.
+    pub(super) columns: Vec<SeriesColumn>,
+    /// All times of the series, ascending. Series whose key another one has too are in no column, but
+    /// OpenTSDB counts their times.
+    pub(super) times: Vec<i64>,
+}
+
+/// A column, and the times of all series with its key.
+#[derive(Default)]
+struct KeyedColumn<'a> {
+    series: SeriesColumn,
+    times: Vec<&'a [i64]>,
+}
+
+/// Joins the series of variables.
 pub(super) fn join(
     expression: &ExpExpression,
     variables: &[&Variable<'_>],
-) -> Result<Vec<SeriesColumn>, QueryError> {
-    let mut columns: BTreeMap<Vec<Bytes>, SeriesColumn> = BTreeMap::new();
+) -> Result<Joined, QueryError> {
+    let mut columns: BTreeMap<Vec<Bytes>, KeyedColumn<'_>> = BTreeMap::new();
     for (index, variable) in variables.iter().enumerate() {
         for (at, series) in variable.series.iter().enumerate() {
             let column = columns.entry(join_key(expression, variable, series)).or_default();
-            column.resize(variables.len(), None);
+            column.series.resize(variables.len(), None);
             // Of several series with the same key the last one counts.
-            if let Some(slot) = column.get_mut(index) {
+            if let Some(slot) = column.series.get_mut(index) {
                 *slot = Some(at);
             }
+            column.times.push(&series.points.times_ms);
         }
     }
     if expression.operator == JoinOperator::Intersection {
-        columns.retain(|_, column| column.iter().all(Option::is_some));
+        columns.retain(|_, column| column.series.iter().all(Option::is_some));
         // Nothing at all is an empty result.
         if columns.is_empty() && variables.iter().any(|variable| !variable.series.is_empty()) {
             return Err(QueryError::failed(format!("No intersections found: {}", expression.text)));
         }
     }
-    Ok(columns.into_values().collect())
+    let mut times = TimeUnion::default();
+    for times_ms in columns.values().flat_map(|column| &column.times) {
+        times.add(times_ms);
+    }
+    let times = times.finish();
+    Ok(Joined { columns: columns.into_values().map(|column| column.series).collect(), times })
 }
 
 /// UIDs that a series is joined by: its tag pairs, then its aggregated tags; none without tag pairs.

@@ -11,7 +11,7 @@ mod execute;
 mod request;
 mod table;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// Endpoints of cases that other parts of the server cover, with the reason.
 const SKIPPED_ENDPOINTS: &[(&str, &str)] = &[
@@ -60,4 +60,35 @@ fn recorded_cases_match_to_the_last_bit() {
 #[test]
 fn value_filter_cases_match_to_the_last_bit() {
     run("value-filter-cases.json");
+}
+
+/// As a real OpenTSDB answered: without tags of filters all series have one key. The last of them is the
+/// column, but the others' times are rows too.
+#[test]
+fn series_with_the_same_join_key_add_their_times() {
+    let point = |host: &str, timestamp: u32, value: i32| json!({"metric": "m", "timestamp": timestamp, "value": value, "tags": {"host": host}});
+    for operator in ["union", "intersection"] {
+        let case = json!({
+            "name": "exp-one-key",
+            "points": [
+                point("a", 1_356_998_400, 5), point("a", 1_356_998_460, 6),
+                point("b", 1_356_998_520, 7), point("b", 1_356_998_580, 8),
+            ],
+            "request": {"method": "POST", "uri": "/api/query/exp"},
+            "query": {
+                "time": {"start": "1356998400", "end": "1357002000", "aggregator": "sum"},
+                "metrics": [{"id": "a", "metric": "m", "aggregator": "none"}],
+                "expressions": [{"id": "e", "expr": "a + '1'",
+                    "join": {"operator": operator, "useQueryTags": true}}],
+            },
+        });
+        let found = execute::execute(&case, 0).unwrap();
+        let expected = json!([
+            [1_356_998_400_000_i64, 1.0],
+            [1_356_998_460_000_i64, 1.0],
+            [1_356_998_520_000_i64, 8.0],
+            [1_356_998_580_000_i64, 9.0],
+        ]);
+        assert_eq!(found["outputs"][0]["dps"], expected, "{operator}");
+    }
 }

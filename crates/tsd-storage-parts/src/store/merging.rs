@@ -1,6 +1,10 @@
 //! Merges by size, and of closed spans.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+    sync::Arc,
+};
 
 use super::{PartStore, StoreStats, compaction_limit::MergeLimits, lock, part_name};
 use crate::{
@@ -268,11 +272,14 @@ impl PartStore {
             merge_sections(&*self.dir, &name, self.layout, sequences, &spans, checkpoint)
         })?;
         let infos = part.sections();
+        // A round may have tens of thousands of spans.
+        let indexes: HashMap<u32, usize> =
+            infos.iter().enumerate().map(|(index, info)| (info.span, index)).collect();
         let mut edit = ManifestEdit::default();
         for input in &round.inputs {
             let removed = input.sections.iter().map(|s| (s.part.number(), s.section as u32));
             edit.removed.extend(removed);
-            let index = infos.iter().position(|info| info.span == input.span);
+            let index = indexes.get(&input.span).copied();
             let first = input.sections.first().map_or(0, |s| s.sequences.0);
             let last = input.sections.last().map_or(0, |s| s.sequences.1);
             edit.sections.extend(index.map(|index| SectionRecord {
@@ -303,10 +310,12 @@ impl PartStore {
             // section now.
             let is_expected = |state: &ManifestState| {
                 let is_live = |section| state.sections.contains_key(section);
+                let compacts = |input: &&MergeInput| input.before(compact_before) > 0;
+                let mut compacted = round.inputs.iter().filter(compacts).peekable();
+                let counts = compacted.peek().map(|_| state.section_counts()).unwrap_or_default();
                 edit.removed.iter().all(is_live)
-                    && round.inputs.iter().all(|input| {
-                        input.before(compact_before) == 0
-                            || state.span_sections(input.span) == input.sections.len()
+                    && compacted.all(|input| {
+                        counts.get(&input.span).copied().unwrap_or_default() == input.sections.len()
                     })
             };
             committed = self.commit_if(is_expected, &edit, output.clone(), count);
