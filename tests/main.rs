@@ -8,6 +8,7 @@ use std::{io::Write, path::Path};
 
 use tsd_testkit::DaemonBuilder;
 
+mod all_times;
 mod conformance;
 mod connections;
 mod crash;
