@@ -14,6 +14,8 @@ pub(crate) const FIRST_SECOND: u64 = 1_600_041_600;
 pub(crate) const CPUS: usize = 4;
 /// Values of the tag `region`.
 pub(crate) const REGIONS: usize = 3;
+/// Values of the tag `rack`.
+pub(crate) const RACKS: usize = 2_500;
 /// Connections that write; all series of a host are written by one of them.
 const CONNECTIONS: usize = 4;
 /// Longest wait until a connection's last points are stored.
@@ -97,8 +99,9 @@ impl DataSet {
                 let (value, region) = (walk.next_quarters() as f64 / 4.0, host % REGIONS);
                 let _ = writeln!(
                     lines,
-                    "put {METRIC} {second} {value} host={} cpu=c{cpu} region=r{region}",
-                    host_name(host)
+                    "put {METRIC} {second} {value} host={} cpu=c{cpu} region=r{region} rack=k{}",
+                    host_name(host),
+                    host % RACKS
                 );
                 if lines.len() >= CHUNK {
                     stream.write_all(lines.as_bytes()).expect("send");

@@ -1,6 +1,6 @@
 //! The queries: the same question in the languages of both servers, and how large its answer is.
 
-use crate::data_set::{CPUS, DataSet, FIRST_SECOND, METRIC, REGIONS, host_name};
+use crate::data_set::{CPUS, DataSet, FIRST_SECOND, METRIC, RACKS, REGIONS, host_name};
 
 /// A query.
 pub(crate) struct Shape {
@@ -117,6 +117,32 @@ pub(crate) fn of(set: &DataSet) -> Vec<Shape> {
                 functions("10m", 600, "avg", "sum"),
                 all_but_one(set),
             ),
+            shape(
+                "sum of a tenth of the hosts",
+                all,
+                functions("10m", 600, "avg", "sum"),
+                last_digits(set, "7"),
+            ),
+            shape(
+                "sum of half of the hosts",
+                all,
+                functions("10m", 600, "avg", "sum"),
+                last_digits(set, "02468"),
+            ),
+            shape("max by rack", all, functions("10m", 600, "max", "max"), racks(set)),
+            shape("sum of 1m-avg by region", all, functions("1m", 60, "avg", "sum"), regions(set)),
+            shape(
+                "sum of 1h-avg by region",
+                all,
+                functions("1h", 3_600, "avg", "sum"),
+                regions(set),
+            ),
+            shape(
+                "last point, sum by region",
+                last(set.step_secs),
+                functions("10m", 600, "avg", "sum"),
+                regions(set),
+            ),
         ],
     }
 }
@@ -137,6 +163,12 @@ fn regions(set: &DataSet) -> Selection {
     Selection { braces, matchers, by: Some("region"), series: set.series(), groups: REGIONS }
 }
 
+fn racks(set: &DataSet) -> Selection {
+    let (braces, matchers) = ("{rack=*}".to_owned(), String::new());
+    let groups = RACKS.min(set.hosts);
+    Selection { braces, matchers, by: Some("rack"), series: set.series(), groups }
+}
+
 fn hosts(_: &DataSet, hosts: &[usize]) -> Selection {
     let names: Vec<String> = hosts.iter().map(|host| host_name(*host)).collect();
     let names = names.join("|");
@@ -150,6 +182,15 @@ fn by_regexp(set: &DataSet) -> Selection {
     let (braces, matchers) =
         ("{}{host=regexp(.*[05]03)}".to_owned(), "{host=~\".*[05]03\"}".to_owned());
     let matches = |host: &usize| matches!(host % 1_000, 3 | 503);
+    let series = (0..set.hosts).filter(matches).count() * CPUS;
+    Selection { braces, matchers, by: Some(""), series, groups: 1 }
+}
+
+/// Hosts whose number ends in one of some digits.
+fn last_digits(set: &DataSet, digits: &str) -> Selection {
+    let (braces, matchers) =
+        (format!("{{}}{{host=regexp(.*[{digits}])}}"), format!("{{host=~\".*[{digits}]\"}}"));
+    let matches = |host: &usize| host_name(*host).ends_with(|digit| digits.contains(digit));
     let series = (0..set.hosts).filter(matches).count() * CPUS;
     Selection { braces, matchers, by: Some(""), series, groups: 1 }
 }

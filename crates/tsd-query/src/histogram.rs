@@ -64,7 +64,7 @@ pub fn evaluate_histograms(
         .map(|tsuid| Span { tsuid: tsuid.clone(), points: PointColumns::default() });
     let mut outputs = Vec::new();
     for group in group_spans(plan, sub.aggregator, spans.collect()) {
-        let tsuids: Vec<Bytes> = group.spans.into_iter().map(|span| span.tsuid).collect();
+        let tsuids = group.tsuids();
         let mut merged: BTreeMap<i64, SimpleHistogram> = BTreeMap::new();
         for tsuid in &tsuids {
             for (time, histogram) in downsampled.remove(tsuid).unwrap_or_default() {
@@ -73,7 +73,7 @@ pub fn evaluate_histograms(
             }
         }
         let template = OutputSeries {
-            group_tags: GroupTags::of(plan, &tsuids),
+            group_tags: GroupTags::of(plan, tsuids.iter().map(AsRef::as_ref)),
             group_key: group.key,
             tsuids,
             points: PointColumns::default(),

@@ -16,14 +16,16 @@ mod rate;
 mod resample;
 mod series;
 mod series_pipeline;
+mod span_list;
 mod summary_use;
 mod time_union;
 
 pub use aggregate::{AggregateInput, aggregate, aggregate_with};
 pub use evaluate::{OutputSeries, evaluate};
-pub use group::{GroupTags, SpanGroup, group_spans, sort_spans};
+pub use group::{GroupTags, SpanGroup, group_ordered, group_spans};
 pub use named::NamedSeries;
 pub use series::{SeriesBuilder, Span};
 pub(crate) use series_pipeline::BucketCursor;
 pub use series_pipeline::{DayBuckets, SeriesPipeline};
+pub use span_list::{OrderedSpans, SpanList};
 pub(crate) use time_union::TimeUnion;

@@ -103,6 +103,12 @@ impl PartLayout {
     #[must_use]
     pub fn join_key(&self, series: &[u8], base_secs: u32) -> Vec<u8> {
         let mut key = Vec::with_capacity(series.len() + 3);
+        self.join_key_into(series, base_secs, &mut key);
+        key
+    }
+
+    /// Appends the row key of a series and a base time.
+    pub(crate) fn join_key_into(self, series: &[u8], base_secs: u32, key: &mut Vec<u8>) {
         match series.split_last() {
             Some((&HAS_TIME, rest)) => {
                 let at = usize::from(self.base_time_at).min(rest.len());
@@ -123,7 +129,6 @@ impl PartLayout {
             }
             None => {}
         }
-        key
     }
 }
 

@@ -413,6 +413,18 @@ impl SeriesReader {
     /// Returns false if some instants are equal, or if there are columns that need more care.
     fn read_disjoint(&mut self) -> Result<bool, PartError> {
         let item = &mut self.item;
+        if let [source] = self.sections.sources.as_slice()
+            && let Some((cursor, _)) = self.sections.cursors.get(*source)
+            && let [chunk] = cursor.chunks.as_slice()
+            && chunk.kind == ChunkKind::Points
+        {
+            // As nearly all series of a merged section.
+            let open = PackedChunk::open(chunk.payload.clone(), cursor.span());
+            open.and_then(|open| open.decode_into(&mut item.columns))
+                .map_err(Malformed::from)
+                .map_err(cursor.part().malformed(chunk.block))?;
+            return Ok(true);
+        }
         let (first_base, last_base) = self.sections.bases;
         let mut packed: Vec<(PackedChunk, &Part, u64)> = Vec::new();
         for (_, cursor) in self.sections.sources() {

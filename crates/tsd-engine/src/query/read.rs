@@ -11,3 +11,4 @@ pub(crate) mod scan;
 pub(crate) mod scan_part;
 pub(crate) mod series_merge;
 pub(crate) mod series_parts;
+pub(crate) mod whole_series;

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use tsd_model::{PointColumns, ValueKinds};
 
 use super::{
-    aggregate::{AggregateInput, aggregate_with, infinity_error},
+    aggregate::{Aggregation, infinity_error},
     group::{GroupTags, SpanGroup, group_spans},
     series::{Span, append},
+    span_list::{PointSlices, SeriesPoints, SliceKinds},
 };
 use crate::{aggregator::Aggregator, error::QueryError, plan::SubQueryPlan, request::SubQuery};
 
@@ -70,9 +71,9 @@ impl OutputSeries {
     #[must_use]
     pub fn without_points(plan: &SubQueryPlan, group: &SpanGroup) -> Self {
         Self {
-            group_tags: GroupTags::of(plan, group.spans.iter().map(|span| &span.tsuid)),
+            group_tags: group.tags(plan),
             group_key: group.key.clone(),
-            tsuids: group.spans.iter().map(|span| span.tsuid.clone()).collect(),
+            tsuids: group.tsuids(),
             points: PointColumns::default(),
         }
     }
@@ -85,15 +86,13 @@ impl OutputSeries {
         output_range: (i64, i64),
         check: &mut dyn FnMut() -> Result<(), QueryError>,
     ) -> Result<PointColumns, QueryError> {
-        let series: Vec<&PointColumns> = group.spans.iter().map(|span| &span.points).collect();
-        let input = AggregateInput {
+        let aggregation = Aggregation {
             aggregator: sub.aggregator,
             is_rate: sub.rate.is_some(),
-            series: &series,
             from_ms: output_range.0,
             to_ms: output_range.1.min(plan.window.scan_end_ms()),
         };
-        aggregate_with(&input, check)
+        aggregation.of(group, check)
     }
 
     /// [`Self::from_group_with`], consuming the group: points that do not change are moved, not
@@ -107,27 +106,24 @@ impl OutputSeries {
     ) -> Result<Self, QueryError> {
         let to_ms = output_range.1.min(plan.window.scan_end_ms());
         let range = (output_range.0, to_ms, sub.rate.is_some());
-        let [span] = group.spans.as_mut_slice() else {
-            return Self::from_group_with(sub, plan, &group, output_range, check);
-        };
-        if sub.aggregator != Aggregator::None || !cut_single_series(&mut span.points, range)? {
+        // Values of a series with both integers and doubles may change.
+        let is_mixed = |points: PointSlices<'_>| matches!(points.kinds, SliceKinds::Mixed(_));
+        if sub.aggregator != Aggregator::None || group.points().any(is_mixed) {
             return Self::from_group_with(sub, plan, &group, output_range, check);
         }
-        let points = std::mem::take(&mut span.points);
-        let tsuids = vec![span.tsuid.clone()];
-        Ok(Self { group_tags: GroupTags::of(plan, &tsuids), group_key: group.key, tsuids, points })
+        let Some(mut points) = group.take_single() else {
+            return Self::from_group_with(sub, plan, &group, output_range, check);
+        };
+        cut_single_series(&mut points, range)?;
+        Ok(Self { points, ..Self::without_points(plan, &group) })
     }
 }
 
-/// Cuts a series that is a result by itself to the range. Returns false if its values may change,
-/// which is the case if it has both integers and doubles.
+/// Cuts a series that is a result by itself to the range.
 fn cut_single_series(
     points: &mut PointColumns,
     (from_ms, to_ms, is_rate): (i64, i64, bool),
-) -> Result<bool, QueryError> {
-    if matches!(points.kinds, ValueKinds::Mixed(_)) {
-        return Ok(false);
-    }
+) -> Result<(), QueryError> {
     // The time of the virtual first rate is not part of the result.
     let from = points.times_ms.partition_point(|time| *time < from_ms).max(usize::from(is_rate));
     let to = points.times_ms.partition_point(|time| *time <= to_ms).max(from);
@@ -138,7 +134,7 @@ fn cut_single_series(
             return Err(infinity_error(value));
         }
     }
-    Ok(true)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -212,7 +208,8 @@ mod tests {
             let sub = sub_query(m);
             let plan = plan(&sub);
             let span = Span { tsuid: Bytes::from_static(&[0, 0, 1, 0, 0, 1, 0, 0, 1]), points };
-            let group = SpanGroup { key: vec![7], spans: vec![span] };
+            let mut groups = group_spans(&plan, sub.aggregator, vec![span]);
+            let group = groups.pop().unwrap();
             let copied = OutputSeries::from_group(&sub, &plan, &group, RANGE);
             let moved = OutputSeries::from_owned_group(&sub, &plan, group, RANGE, &mut || Ok(()));
             if let (Ok(copied), Ok(moved)) = (&copied, &moved) {

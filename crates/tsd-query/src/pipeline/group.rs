@@ -1,17 +1,28 @@
 //! Grouping of series, and the tags of a group.
 
-use bytes::Bytes;
+use std::{collections::HashMap, sync::Arc};
 
-use super::series::Span;
-use crate::{aggregator::Aggregator, plan::SubQueryPlan};
+use bytes::Bytes;
+use tsd_model::PointColumns;
+
+use super::{
+    series::Span,
+    span_list::{
+        OrderedSpans, PointSlices, SERIES_PER_CHECK, SeriesPoints, SharedSpans, SpanId, SpanList,
+    },
+};
+use crate::{aggregator::Aggregator, error::QueryError, plan::SubQueryPlan};
 
 /// Series that are aggregated into one.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct SpanGroup {
     /// UIDs of the group-by values, keys in UID order; empty without grouping.
     pub key: Vec<u8>,
-    /// The series, ordered by tag UIDs.
-    pub spans: Vec<Span>,
+    spans: Arc<SharedSpans>,
+    /// Ordered by tag UIDs.
+    members: Vec<SpanId>,
+    /// Columns of those members that have their own.
+    long: Vec<PointColumns>,
 }
 
 /// Tags of a group, as UIDs.
@@ -23,62 +34,138 @@ pub struct GroupTags {
     pub aggregate_tags: Vec<Bytes>,
 }
 
-/// Sorts series into aggregation order: by metric and tag UIDs.
-///
-/// OpenTSDB sorts by whole row keys, salt included, so that its results depend on salting.
-pub fn sort_spans(spans: &mut [Span]) {
-    spans.sort_by(|a, b| a.tsuid.cmp(&b.tsuid));
-}
-
-/// Groups series. Without a group-by key all are one group; with aggregator `none` each is a group;
-/// a series that lacks a group-by key is dropped.
+/// [`group_ordered`] of series in any order.
 #[must_use]
 pub fn group_spans(
     plan: &SubQueryPlan,
     aggregator: Aggregator,
-    mut spans: Vec<Span>,
+    spans: Vec<Span>,
 ) -> Vec<SpanGroup> {
-    sort_spans(&mut spans);
-    if spans.is_empty() {
-        return Vec::new();
-    }
-    if aggregator == Aggregator::None {
-        let single = |span| SpanGroup { key: Vec::new(), spans: vec![span] };
-        return spans.into_iter().map(single).collect();
-    }
-    if plan.group_by.is_empty() {
-        return vec![SpanGroup { key: Vec::new(), spans }];
-    }
-    let mut keyed: Vec<(Vec<u8>, Span)> = Vec::with_capacity(spans.len());
+    let mut list = SpanList::default();
     for span in spans {
-        let tags = span.tsuid.get(plan.schema.metric_width()..).unwrap_or_default();
-        if let Some(key) = plan.group_key(tags) {
-            keyed.push((key, span));
+        list.push_span(span);
+    }
+    // Without a limit nothing fails.
+    let no_limit = &mut || Ok(());
+    let (spans, _) = OrderedSpans::new(vec![list], no_limit).unwrap_or_default();
+    group_ordered(plan, aggregator, spans, no_limit).unwrap_or_default()
+}
+
+/// Groups series. Without a group-by key all are one group; with aggregator `none` each is a group;
+/// a series that lacks a group-by key is dropped. Groups are in the order of their keys, and the series of
+/// each in the order of their metric and tag UIDs.
+///
+/// `check` is called about every thousand series and may end it.
+pub fn group_ordered(
+    plan: &SubQueryPlan,
+    aggregator: Aggregator,
+    spans: OrderedSpans,
+    check: &mut dyn FnMut() -> Result<(), QueryError>,
+) -> Result<Vec<SpanGroup>, QueryError> {
+    let OrderedSpans { mut spans, ids } = spans;
+    // Keys, members and long columns.
+    let mut groups: Vec<(Vec<u8>, Vec<SpanId>, Vec<PointColumns>)> = Vec::new();
+    let mut by_key: HashMap<Vec<u8>, usize> = HashMap::new();
+    // The group of the series before.
+    let mut last = 0;
+    let mut key = Vec::new();
+    for (number, id) in ids.into_iter().enumerate() {
+        if number.is_multiple_of(SERIES_PER_CHECK) {
+            check()?;
+        }
+        let at = if aggregator == Aggregator::None {
+            groups.len()
+        } else {
+            let tags = spans.tsuid(id).get(plan.schema.metric_width()..).unwrap_or_default();
+            key.clear();
+            if !plan.push_group_key(tags, &mut key) {
+                continue;
+            }
+            if groups.get(last).is_some_and(|(of_last, ..)| *of_last == key) {
+                last
+            } else if let Some(at) = by_key.get(&key) {
+                *at
+            } else {
+                by_key.insert(key.clone(), groups.len());
+                groups.len()
+            }
+        };
+        last = at;
+        if at == groups.len() {
+            groups.push((key.clone(), Vec::new(), Vec::new()));
+        }
+        if let Some((_, members, long)) = groups.get_mut(at) {
+            long.extend(spans.take_long(id));
+            members.push(id);
         }
     }
-    // A stable sort, so that series stay in order within a group.
-    keyed.sort_by(|a, b| a.0.cmp(&b.0));
-    let mut groups: Vec<SpanGroup> = Vec::new();
-    for (key, span) in keyed {
-        match groups.last_mut() {
-            Some(group) if group.key == key => group.spans.push(span),
-            _ => groups.push(SpanGroup { key, spans: vec![span] }),
-        }
+    if aggregator != Aggregator::None {
+        groups.sort_by(|a, b| a.0.cmp(&b.0));
     }
-    groups
+    let spans = Arc::new(spans);
+    let group = |(key, members, long)| SpanGroup { key, spans: Arc::clone(&spans), members, long };
+    Ok(groups.into_iter().map(group).collect())
 }
 
 impl SpanGroup {
+    /// Number of series.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// True without series.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Number of points of all series.
+    #[must_use]
+    pub fn point_count(&self) -> usize {
+        self.points().map(|points| points.len()).sum()
+    }
+
+    /// Memory of the points that only this group has, bytes.
+    #[must_use]
+    pub fn own_bytes(&self) -> usize {
+        self.long.iter().map(|points| size_of::<PointColumns>() + points.memory_bytes()).sum()
+    }
+
+    /// TSUIDs of the series, ascending.
+    #[must_use]
+    pub fn tsuids(&self) -> Vec<Bytes> {
+        self.members.iter().map(|id| self.spans.shared_tsuid(*id)).collect()
+    }
+
+    /// The tags of the group.
+    #[must_use]
+    pub fn tags(&self, plan: &SubQueryPlan) -> GroupTags {
+        GroupTags::of(plan, self.members.iter().map(|id| self.spans.tsuid(*id)))
+    }
+
+    /// Takes the points of the series if it is the only one.
+    pub(super) fn take_single(&mut self) -> Option<PointColumns> {
+        let [id] = self.members.as_slice() else { return None };
+        let short = self.spans.short(*id).map(|points| points.copy_range(0, points.len()));
+        short.or_else(|| self.long.pop())
+    }
+
     /// Splits a time range, first and last millisecond, into chunks with about `max_points` points
     /// of the group each, so that tasks can aggregate a large group in parallel. The points of all
     /// chunks, in order, are those of the whole range.
     #[must_use]
     pub fn time_chunks(&self, (from_ms, to_ms): (i64, i64), max_points: usize) -> Vec<(i64, i64)> {
-        let total: usize = self.spans.iter().map(|span| span.points.len()).sum();
-        let longest = self.spans.iter().map(|span| &span.points.times_ms).max_by_key(|t| t.len());
+        let (mut total, mut times) = (0, &[][..]);
+        for points in self.points() {
+            total += points.len();
+            // The last one of equal length.
+            if points.len() >= times.len() {
+                times = points.times_ms;
+            }
+        }
         let count = total.div_ceil(max_points.max(1));
-        let times = longest.map(Vec::as_slice).unwrap_or_default();
-        let mut chunks = Vec::with_capacity(count.max(1));
+        let mut chunks = Vec::with_capacity(count.clamp(1, times.len() + 1));
         let mut from = from_ms;
         for i in 1..count {
             // The longest series approximates the distribution of points over time.
@@ -93,36 +180,50 @@ impl SpanGroup {
     }
 }
 
+impl SeriesPoints for SpanGroup {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn points(&self) -> impl Iterator<Item = PointSlices<'_>> {
+        let mut long = self.long.iter();
+        self.members.iter().filter_map(move |id| match self.spans.short(*id) {
+            Some(points) => Some(points),
+            None => long.next().map(PointSlices::from),
+        })
+    }
+}
+
 impl GroupTags {
     /// Tags of series given by their TSUIDs.
     #[must_use]
-    pub fn of<'a>(plan: &SubQueryPlan, tsuids: impl IntoIterator<Item = &'a Bytes>) -> Self {
+    pub fn of<'a>(plan: &SubQueryPlan, tsuids: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let schema = &plan.schema;
         // Tag key, first value, and whether another value was found; sorted by key.
-        let mut keys: Vec<(Bytes, Bytes, bool)> = Vec::new();
+        let mut keys: Vec<(&[u8], &[u8], bool)> = Vec::new();
         for tsuid in tsuids {
             let mut at = 0;
-            let mut offset = schema.metric_width();
-            while offset + schema.tag_pair_width() <= tsuid.len() {
-                let tagk = tsuid.slice(offset..offset + schema.tagk_width());
-                offset += schema.tagk_width();
-                let tagv = tsuid.slice(offset..offset + schema.tagv_width());
-                offset += schema.tagv_width();
+            let tags = tsuid.get(schema.metric_width()..).unwrap_or_default();
+            for pair in tags.chunks_exact(schema.tag_pair_width()) {
+                let (tagk, tagv) = pair.split_at(schema.tagk_width());
                 while keys.get(at).is_some_and(|(key, _, _)| *key < tagk) {
                     at += 1;
                 }
                 match keys.get_mut(at) {
-                    Some((key, value, differs)) if *key == tagk => *differs |= *value != tagv,
+                    Some((key, value, differs)) if *key == tagk => {
+                        *differs = *differs || *value != tagv;
+                    }
                     _ => keys.insert(at, (tagk, tagv, false)),
                 }
             }
         }
         let mut group = Self::default();
         for (tagk, tagv, differs) in keys {
+            let tagk = Bytes::copy_from_slice(tagk);
             if differs {
                 group.aggregate_tags.push(tagk);
             } else {
-                group.tags.push((tagk, tagv));
+                group.tags.push((tagk, Bytes::copy_from_slice(tagv)));
             }
         }
         group
@@ -142,7 +243,16 @@ mod tests {
             (0..*length).for_each(|time| points.push(time * 10, Value::Integer(1)));
             Span { tsuid: Bytes::new(), points }
         });
-        let group = SpanGroup { key: Vec::new(), spans: spans.collect() };
+        let mut list = SpanList::default();
+        let number = |(number, span): (u8, Span)| Span { tsuid: vec![number].into(), ..span };
+        (0..).zip(spans).map(number).for_each(|span| list.push_span(span));
+        let Ok((OrderedSpans { mut spans, ids: members }, _)) =
+            OrderedSpans::new(vec![list], &mut || Ok(()))
+        else {
+            panic!("nothing fails");
+        };
+        let long = members.iter().filter_map(|id| spans.take_long(*id)).collect();
+        let group = SpanGroup { key: Vec::new(), spans: Arc::new(spans), members, long };
         assert_eq!(group.time_chunks((5, 95), max_points), expected);
     }
 

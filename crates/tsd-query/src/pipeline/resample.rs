@@ -6,8 +6,7 @@
 
 use std::ops::Range;
 
-use tsd_model::{PointColumns, ValueKinds};
-
+use super::span_list::{PointSlices, SliceKinds};
 use crate::aggregator::Interpolation;
 
 /// Position of a series relative to a time.
@@ -22,7 +21,7 @@ enum SeriesPosition {
 /// Writes the values of a series at `timeline` into `values`; returns the part of the timeline they
 /// are for.
 pub(super) fn resample_floats(
-    points: &PointColumns,
+    points: PointSlices<'_>,
     timeline: &[i64],
     is_rate: bool,
     interpolation: Interpolation,
@@ -31,22 +30,22 @@ pub(super) fn resample_floats(
     values.clear();
     if let Some((range, from)) = own_times(points, timeline, is_rate) {
         let bits = points.bits.get(from..from + range.len()).unwrap_or_default();
-        match &points.kinds {
-            ValueKinds::AllFloats => values.extend(bits.iter().map(|b| f64::from_bits(*b))),
-            ValueKinds::AllIntegers => values.extend(bits.iter().map(|b| *b as i64 as f64)),
-            ValueKinds::Mixed(_) => {
+        match points.kinds {
+            SliceKinds::AllFloats => values.extend(bits.iter().map(|b| f64::from_bits(*b))),
+            SliceKinds::AllIntegers => values.extend(bits.iter().map(|b| *b as i64 as f64)),
+            SliceKinds::Mixed(_) => {
                 values.extend((from..from + range.len()).map(|i| float_at(points, i)));
             }
         }
         return range;
     }
-    walk(&points.times_ms, timeline, is_rate, |x, position| {
+    walk(points.times_ms, timeline, is_rate, |x, position| {
         values.push(match position {
             SeriesPosition::At(i) => float_at(points, i),
             SeriesPosition::After(i) if is_rate => float_at(points, i),
             SeriesPosition::After(i) => match interpolation {
                 Interpolation::Linear => {
-                    let (x0, x1) = neighbours(&points.times_ms, i);
+                    let (x0, x1) = neighbours(points.times_ms, i);
                     let (y0, y1) = (float_at(points, i), float_at(points, i + 1));
                     y0 + (x - x0) as f64 * (y1 - y0) / (x1 - x0) as f64
                 }
@@ -62,7 +61,7 @@ pub(super) fn resample_floats(
 /// As [`resample_floats`], for series of integers. Floating-point values are interpreted as integer
 /// bits; the caller ignores the results at their times.
 pub(super) fn resample_integers(
-    points: &PointColumns,
+    points: PointSlices<'_>,
     timeline: &[i64],
     interpolation: Interpolation,
     values: &mut Vec<i64>,
@@ -74,12 +73,12 @@ pub(super) fn resample_integers(
         values.extend(bits.iter().map(|b| *b as i64));
         return range;
     }
-    walk(&points.times_ms, timeline, false, |x, position| {
+    walk(points.times_ms, timeline, false, |x, position| {
         values.push(match position {
             SeriesPosition::At(i) => at(i),
             SeriesPosition::After(i) => match interpolation {
                 Interpolation::Linear => {
-                    let (x0, x1) = neighbours(&points.times_ms, i);
+                    let (x0, x1) = neighbours(points.times_ms, i);
                     let rise = at(i + 1).wrapping_sub(at(i));
                     at(i).wrapping_add((x - x0).wrapping_mul(rise).wrapping_div((x1 - x0).max(1)))
                 }
@@ -94,14 +93,14 @@ pub(super) fn resample_integers(
 
 /// Marks the times at which a series makes the result a double: where its current point or the next
 /// one is a double, even before the series begins.
-pub(super) fn mark_floating(points: &PointColumns, timeline: &[i64], floating: &mut [bool]) {
+pub(super) fn mark_floating(points: PointSlices<'_>, timeline: &[i64], floating: &mut [bool]) {
     let Some(last) = points.times_ms.last() else { return };
     let end = timeline.partition_point(|x| x <= last);
     let marks = floating.get_mut(..end).unwrap_or_default();
-    match &points.kinds {
-        ValueKinds::AllIntegers => {}
-        ValueKinds::AllFloats => marks.fill(true),
-        ValueKinds::Mixed(integers) => {
+    match points.kinds {
+        SliceKinds::AllIntegers => {}
+        SliceKinds::AllFloats => marks.fill(true),
+        SliceKinds::Mixed(integers) => {
             let is_float = |i: usize| integers.get(i).is_some_and(|integer| !integer);
             let mut next =
                 timeline.first().map_or(0, |x| points.times_ms.partition_point(|time| time <= x));
@@ -118,12 +117,16 @@ pub(super) fn mark_floating(points: &PointColumns, timeline: &[i64], floating: &
 /// If the series has a point at every time of the timeline while active: that part of the timeline,
 /// and the index of the first point.
 fn own_times(
-    points: &PointColumns,
+    points: PointSlices<'_>,
     timeline: &[i64],
     is_rate: bool,
 ) -> Option<(Range<usize>, usize)> {
     if is_rate {
         return None;
+    }
+    // As most series of a group do.
+    if points.times_ms == timeline {
+        return Some((0..timeline.len(), 0));
     }
     let (first, last) = (points.times_ms.first()?, points.times_ms.last()?);
     let start = timeline.partition_point(|x| x < first);
@@ -168,7 +171,7 @@ fn neighbours(times: &[i64], i: usize) -> (i64, i64) {
     (x0, times.get(i + 1).copied().unwrap_or(x0 + 1))
 }
 
-fn float_at(points: &PointColumns, i: usize) -> f64 {
+fn float_at(points: PointSlices<'_>, i: usize) -> f64 {
     let bits = points.bits.get(i).copied().unwrap_or(0);
     if points.is_integer(i) { bits as i64 as f64 } else { f64::from_bits(bits) }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tsd_model::{PackedRunError, PointColumns, SummarizedPoints, Summary, ValueKinds};
 
-use super::{accumulator::Accumulator, series_pipeline::SeriesPipeline};
+use super::{accumulator::Accumulator, series_pipeline::SeriesPipeline, span_list::SpanList};
 use crate::{error::QueryError, filter::retain_values};
 
 /// Builds a series from its rows.
@@ -300,14 +300,41 @@ impl SeriesBuilder {
         }
     }
 
+    /// [`Self::finish`] of a whole series, from [`SeriesPipeline::start`] on, into a list. Then the builder
+    /// is as a new one. `tsuid` are the parts of the TSUID.
+    pub fn finish_into(
+        &mut self,
+        pipeline: &SeriesPipeline,
+        tsuid: [&[u8]; 2],
+        list: &mut SpanList,
+    ) -> Result<(), QueryError> {
+        if let Some(error) = self.damage.take() {
+            return Err(QueryError::failed(error.to_string()));
+        }
+        let range = self.range.take();
+        self.close();
+        self.open = None;
+        self.retains_raw = !pipeline.downsamples();
+        let points = if self.retains_raw { &mut self.raw } else { &mut self.done };
+        if range.is_some_and(|range| pipeline.overlaps_scan(range)) {
+            if pipeline.completes() {
+                *points = pipeline.complete(std::mem::take(points))?;
+            }
+            list.push(tsuid, points);
+        } else {
+            list.push_absent(tsuid);
+        }
+        points.clear();
+        Ok(())
+    }
+
     /// The series after downsampling; `None` if it is not part of the result. No summaries were pushed.
     pub(crate) fn into_buckets(mut self, pipeline: &SeriesPipeline) -> Option<PointColumns> {
         self.take_buckets(pipeline)
     }
 
     fn take_buckets(&mut self, pipeline: &SeriesPipeline) -> Option<PointColumns> {
-        let (first, last) = self.range?;
-        if first > pipeline.window().scan_end_ms() || last < pipeline.window().scan_start_ms() {
+        if !pipeline.overlaps_scan(self.range?) {
             return None;
         }
         if !pipeline.downsamples() {
@@ -358,6 +385,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        pipeline::span_list::OrderedSpans,
         plan::ScanWindow,
         request::{RawQuery, parse_m_parameter},
         time::Clock,
@@ -458,6 +486,25 @@ mod tests {
                 rows.push(&pipeline, part);
             }
             prop_assert_eq!(shape(rows.finish(&pipeline, Bytes::new()).unwrap()), whole.clone());
+
+            // A builder that had another series before, into a list.
+            let mut reused = pipeline.start();
+            let mut list = SpanList::default();
+            for tsuid in [b"a", b"b"] {
+                for part in &parts {
+                    reused.push(&pipeline, part);
+                }
+                reused.finish_into(&pipeline, [b"", tsuid], &mut list).unwrap();
+            }
+            let (ordered, _) = OrderedSpans::new(vec![list], &mut || Ok(())).unwrap();
+            let OrderedSpans { mut spans, ids } = ordered;
+            prop_assert_eq!(ids.len(), whole.iter().count() * 2);
+            for id in ids {
+                let points = spans.short(id).map(|short| short.copy_range(0, short.len()));
+                let points = points.or_else(|| spans.take_long(id)).unwrap();
+                let span = Span { tsuid: Bytes::new(), points };
+                prop_assert_eq!(shape(Some(span)), whole.clone());
+            }
 
             // One builder per part, appended from the left.
             let builders: Vec<SeriesBuilder> = parts

@@ -179,6 +179,16 @@ impl SeriesPipeline {
         })
     }
 
+    /// True if [`Self::complete`] may change points.
+    pub(super) const fn completes(&self) -> bool {
+        self.rate.is_some() || !matches!(self.fill, FillPolicy::None)
+    }
+
+    /// True if points from the first time to the last take part in the result.
+    pub(super) const fn overlaps_scan(&self, (first_ms, last_ms): (i64, i64)) -> bool {
+        first_ms <= self.window.scan_end_ms() && last_ms >= self.window.scan_start_ms()
+    }
+
     /// True if the series are downsampled.
     pub(super) const fn downsamples(&self) -> bool {
         self.bucketing.is_some()

@@ -196,9 +196,17 @@ impl SubQueryPlan {
     /// keys; empty without grouping. `None` if the series lacks one of the keys.
     #[must_use]
     pub fn group_key(&self, tags: &[u8]) -> Option<Vec<u8>> {
-        let values: Option<Vec<&[u8]>> =
-            self.group_by.iter().map(|tagk| self.value_of(tags, tagk)).collect();
-        values.map(|values| values.concat())
+        let mut key = Vec::new();
+        self.push_group_key(tags, &mut key).then_some(key)
+    }
+
+    /// Appends the [`Self::group_key`] of a series; false if there is none.
+    pub(crate) fn push_group_key(&self, tags: &[u8], key: &mut Vec<u8>) -> bool {
+        self.group_by.iter().all(|tagk| {
+            let value = self.value_of(tags, tagk);
+            key.extend_from_slice(value.unwrap_or_default());
+            value.is_some()
+        })
     }
 
     /// UID of the value that a series has for a tag key.

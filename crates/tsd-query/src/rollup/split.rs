@@ -30,7 +30,7 @@ pub fn join_split(
                 earlier.tsuids.extend(later.tsuids);
                 earlier.tsuids.sort();
                 earlier.tsuids.dedup();
-                earlier.group_tags = GroupTags::of(plan, &earlier.tsuids);
+                earlier.group_tags = GroupTags::of(plan, earlier.tsuids.iter().map(AsRef::as_ref));
                 append(&mut earlier.points, &later.points);
             }
         }

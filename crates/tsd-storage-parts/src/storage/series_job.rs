@@ -77,13 +77,18 @@ impl SeriesJob {
         let layout = self.table.store().layout();
         let metrics = self.table.store().metrics();
         let (mut blocks, mut bytes, mut passed) = (Vec::new(), 0, 0);
+        let (mut names, mut key) = (Names::default(), Vec::new());
         while bytes < BATCH_BYTES && blocks.len() < BATCH_BLOCKS && passed < PASSED_SERIES {
             if cancelled.load(Ordering::Relaxed) {
                 return Err(PartError::Stopped);
             }
             let step = reader.step(|series| {
                 PartLayout::has_time(series)
-                    && filter.is_none_or(|filter| filter.matches(&layout.join_key(series, 0)))
+                    && filter.is_none_or(|filter| {
+                        key.clear();
+                        layout.join_key_into(series, 0, &mut key);
+                        filter.matches(&key)
+                    })
             })?;
             match step {
                 SeriesStep::Series => {
@@ -94,14 +99,19 @@ impl SeriesJob {
                     }
                     let block = block(layout, item);
                     if !block.is_empty() {
-                        bytes += block.memory_bytes();
+                        bytes += block.memory_bytes() + item.series.len();
+                        names.push(item.series.split_last().map_or(&[], |(_, key)| key));
                         blocks.push(block);
                     }
                 }
                 SeriesStep::Passed => passed += 1,
-                SeriesStep::Ended => return Ok((blocks, false)),
+                SeriesStep::Ended => {
+                    names.give_to(&mut blocks);
+                    return Ok((blocks, false));
+                }
             }
         }
+        names.give_to(&mut blocks);
         Ok((blocks, true))
     }
 }
@@ -120,7 +130,30 @@ impl BatchReader<SeriesBlock> for SeriesJob {
     }
 }
 
-/// Takes a series from a reader.
+/// The series of the blocks of a batch, in one allocation.
+#[derive(Default)]
+struct Names {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Names {
+    fn push(&mut self, series: &[u8]) {
+        self.bytes.extend_from_slice(series);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn give_to(self, blocks: &mut [SeriesBlock]) {
+        let bytes = Bytes::from(self.bytes);
+        let mut start = 0;
+        for (block, end) in blocks.iter_mut().zip(self.ends) {
+            block.series = bytes.slice(start..end);
+            start = end;
+        }
+    }
+}
+
+/// Takes what a reader has of a series, without its name.
 fn block(layout: PartLayout, item: &mut SeriesPoints) -> SeriesBlock {
     let mut rows = std::mem::take(&mut item.conflicts);
     let mut others = std::mem::take(&mut item.others);
@@ -133,9 +166,8 @@ fn block(layout: PartLayout, item: &mut SeriesPoints) -> SeriesBlock {
         }
     }
     rows.retain_mut(retain_points_family);
-    let key = item.series.split_last().map_or(&[][..], |(_, key)| key);
     SeriesBlock {
-        series: Bytes::copy_from_slice(key),
+        series: Bytes::new(),
         columns: std::mem::take(&mut item.columns),
         summaries: std::mem::take(&mut item.summaries),
         rows,

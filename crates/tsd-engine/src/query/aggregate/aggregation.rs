@@ -28,6 +28,9 @@ const TASKS_PER_THREAD: usize = 4;
 /// Most points of a group in one time chunk; larger groups are split.
 const CHUNK_POINTS: usize = if cfg!(test) { 16 } else { 1 << 18 };
 
+/// Most points that the task of the query aggregates itself: about a time slice.
+const INLINE_POINTS: usize = if cfg!(test) { 16 } else { 1 << 14 };
+
 /// Aggregation of the series of one read.
 #[derive(Clone)]
 pub(crate) struct Aggregation {
@@ -47,6 +50,13 @@ impl Aggregation {
         groups: Vec<SpanGroup>,
     ) -> Result<Vec<OutputSeries>, QueryFailure> {
         self.job.budget.context().set_stage(RunningStage::Aggregating);
+        let series: usize = groups.iter().map(SpanGroup::len).sum();
+        let points = || groups.iter().map(SpanGroup::point_count).sum::<usize>();
+        if series <= INLINE_POINTS && points() <= INLINE_POINTS {
+            let groups = groups.into_iter().enumerate().collect();
+            let outputs = self.clone().aggregate_batch(groups).await?;
+            return Ok(outputs.into_iter().map(|(_, output)| output).collect());
+        }
         let tasks = (self.job.engine.threads * TASKS_PER_THREAD).max(1);
         let batch_size = groups.len().div_ceil(tasks).max(1);
         let mut outputs = vec![OutputSeries::default(); groups.len()];
@@ -55,7 +65,7 @@ impl Aggregation {
         for (index, group) in groups.into_iter().enumerate() {
             let chunks = group.time_chunks(self.output_range, CHUNK_POINTS);
             // A single series is not aggregated, only copied or moved.
-            if chunks.len() > 1 && group.spans.len() > 1 {
+            if chunks.len() > 1 && group.len() > 1 {
                 running.spawn(self.clone().aggregate_large(index, group, chunks));
                 continue;
             }
@@ -88,7 +98,7 @@ impl Aggregation {
             context.check_time()?;
             let mut limits = TaskLimits::new(context, context.time_slice().await?);
             for (index, group) in groups.by_ref() {
-                let before = point_bytes(&group);
+                let before = group.own_bytes();
                 let check = &mut || limits.check();
                 let output =
                     OutputSeries::from_owned_group(sub, &job.plan, group, *output_range, check)?;
@@ -109,7 +119,7 @@ impl Aggregation {
         group: SpanGroup,
         chunks: Vec<(i64, i64)>,
     ) -> Result<Vec<IndexedOutput>, QueryFailure> {
-        let before = point_bytes(&group);
+        let before = group.own_bytes();
         let group = Arc::new(group);
         let mut parts = vec![PointColumns::default(); chunks.len()];
         let mut running = JoinSet::new();
@@ -164,8 +174,4 @@ impl Aggregation {
         })
         .await
     }
-}
-
-fn point_bytes(group: &SpanGroup) -> usize {
-    group.spans.iter().map(|span| span.points.memory_bytes()).sum()
 }

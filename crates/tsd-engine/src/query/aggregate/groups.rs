@@ -1,14 +1,21 @@
 //! Groups the series of a read, aggregates each group, and attaches annotations.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use tsd_query::{HistogramOutput, group_spans};
+use tsd_query::{ExecutionLimits, HistogramOutput, OrderedSpans, SpanGroup, group_ordered};
 
 use super::{
     aggregation::Aggregation,
     annotations::{GroupAnnotations, GroupOutput},
 };
-use crate::query::{failure::QueryFailure, read::series_merge::MergedSeries};
+use crate::query::{
+    failure::QueryFailure,
+    read::series_merge::{MAX_SERIES_PER_SLICE, MergedSeries},
+    run::{query_list::RunningStage, task_limits::evaluate},
+};
 
 /// The groups of a read, and what aggregating them took.
 pub(crate) struct AggregatedGroups {
@@ -40,16 +47,27 @@ impl Aggregation {
         let mut lap = || std::mem::replace(&mut began, Instant::now()).elapsed();
         let MergedSeries { spans, annotations, annotation_only, .. } = series;
         let (job, aggregator) = (&self.job, self.sub.aggregator);
-        let slice = job.budget.context().time_slice().await?;
-        let groups = group_spans(&job.plan, aggregator, spans);
+        let groups = self.group(spans).await?;
         let mut annotations =
             GroupAnnotations::new(&job.plan, aggregator, annotations, annotation_only);
-        slice.finish();
         let group_by = lap();
         let series = self.numbers(groups).await?;
         let mut outputs = series.into_iter().map(|series| annotations.attach(series)).collect();
         annotations.finish(&mut outputs);
         Ok(AggregatedGroups { outputs, group_by, aggregation: lap() })
+    }
+
+    async fn group(&self, spans: OrderedSpans) -> Result<Vec<SpanGroup>, QueryFailure> {
+        let (job, aggregator) = (&self.job, self.sub.aggregator);
+        if spans.len() <= MAX_SERIES_PER_SLICE {
+            let _slice = job.budget.context().time_slice().await?;
+            return Ok(group_ordered(&job.plan, aggregator, spans, &mut || Ok(()))?);
+        }
+        let of_task = Arc::clone(job);
+        let group = move |limits: &mut dyn ExecutionLimits| {
+            group_ordered(&of_task.plan, aggregator, spans, &mut || limits.check())
+        };
+        evaluate(RunningStage::Aggregating, job.budget.context(), group).await
     }
 
     async fn groups_of_histograms(

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use tsd_model::{BaseTime, SeriesKey, Tsuid, Uid, UidKind};
-use tsd_query::{PostFilter, SeriesSelection, SubQueryPlan};
+use tsd_query::{PostFilter, SeriesSelection, SubQueryPlan, TagFilter};
 use tsd_series_index::{MetricIndex, SeriesSet, TagCondition};
 use tsd_storage::Table;
 
@@ -123,7 +123,31 @@ impl QueryEngine {
         context: Option<&QueryContext>,
     ) -> Result<(), QueryFailure> {
         let values = metric.values(&post.tagk, set);
-        let verdicts = self.filters.verdicts(&post.filter, self.uids.epoch());
+        let (accepted, rejected) = self.divide_values(&post.filter, &values, context).await?;
+        // The shorter list is looked up. Series without the key are only in a selection by TSUID.
+        let with_key = metric.with_key(&post.tagk);
+        if !post.filter.accepts_absence() {
+            set.intersect(&with_key);
+        }
+        if rejected.len() <= accepted.len() {
+            set.subtract(&metric.with_value_uids(&post.tagk, &rejected));
+        } else {
+            let mut others = with_key;
+            others.subtract(&metric.with_value_uids(&post.tagk, &accepted));
+            set.subtract(&others);
+        }
+        Ok(())
+    }
+
+    /// Divides the values of a tag key, given by their UIDs, by what a filter says of their names: accepted
+    /// ones, then rejected ones.
+    pub(crate) async fn divide_values(
+        &self,
+        filter: &TagFilter,
+        values: &[u64],
+        context: Option<&QueryContext>,
+    ) -> Result<(Vec<u64>, Vec<u64>), QueryFailure> {
+        let verdicts = self.filters.verdicts(filter, self.uids.epoch());
         let width = self.schema.tagv_width();
         let uid_of = |uid: &u64| {
             let bytes = uid.to_be_bytes();
@@ -143,7 +167,7 @@ impl QueryEngine {
                 let mut named = Vec::with_capacity(batch.len());
                 for (uid, name) in batch.iter().copied().zip(names) {
                     // A value without a name matches no filter. It may have one later.
-                    let is_accepted = name.as_deref().is_some_and(|name| post.filter.accepts(name));
+                    let is_accepted = name.as_deref().is_some_and(|name| filter.accepts(name));
                     if is_accepted {
                         accepted.push(uid);
                     } else {
@@ -157,19 +181,7 @@ impl QueryEngine {
                 slice.map(TimeSlice::finish);
             }
         }
-        // The shorter list is looked up. Series without the key are only in a selection by TSUID.
-        let with_key = metric.with_key(&post.tagk);
-        if !post.filter.accepts_absence() {
-            set.intersect(&with_key);
-        }
-        if rejected.len() <= accepted.len() {
-            set.subtract(&metric.with_value_uids(&post.tagk, &rejected));
-        } else {
-            let mut others = with_key;
-            others.subtract(&metric.with_value_uids(&post.tagk, &accepted));
-            set.subtract(&others);
-        }
-        Ok(())
+        Ok((accepted, rejected))
     }
 }
 

@@ -42,7 +42,9 @@ impl ScanJob {
         for Piece { read, version } in pieces {
             let bases = read.bases;
             let id = part.id.clone();
-            let piece = ScanPart { rows: PartRows::Points(read), is_continuation, id };
+            // Other pieces may have rows of the same series.
+            let rows = PartRows::Points(read);
+            let piece = ScanPart { rows, is_continuation, is_whole: false, id };
             // Buckets begin with a day, so that no later piece continues one.
             is_continuation = false;
             parts.push(match version {

@@ -6,12 +6,13 @@ use std::{
 };
 
 use tokio::sync::mpsc;
+use tsd_storage::RowFilter;
 
 use super::{
     row_parts::{parts_by_key, parts_by_series, scan_parts},
     scan::{PartSeries, ScanJob},
     scan_part::{PartRows, ScanPart},
-    series_merge::{MergedSeries, finish_series, merge_parts},
+    series_merge::{MergedSeries, finish_series, merge_parts, order_series},
     series_parts::{divisible_read, parts_of_keys, parts_of_ranges},
 };
 use crate::query::{
@@ -20,6 +21,9 @@ use crate::query::{
     run::query_message::{QueryMessage, QueryWork},
     stats::ScannerStats,
 };
+
+/// Most series of a read whose ended days are kept for repeated queries.
+const MAX_KEPT_SERIES: u64 = 1 << 16;
 
 /// The series of a read, and what reading them took.
 pub(crate) struct ReadSeries {
@@ -43,7 +47,12 @@ pub(crate) async fn read_all(job: &Arc<ScanJob>) -> Result<ReadSeries, QueryFail
         has_time_range: job.time_range_ms.is_some(),
     };
     let access = job.engine.row_access(read, Some(job.budget.context())).await?;
-    let (parts, in_time_order) = parts_of(job, access).await?;
+    let has_many_series = access.counts.is_some_and(|counts| counts.series > MAX_KEPT_SERIES);
+    if has_many_series {
+        // To keep so many costs more than to read them.
+        let _ = job.is_repeated.set(false);
+    }
+    let (parts, in_time_order) = parts_of(job, access, has_many_series).await?;
     let mut results = read_parts(job, parts).await?;
     let query_scan = began.elapsed();
     let merging = Instant::now();
@@ -51,21 +60,43 @@ pub(crate) async fn read_all(job: &Arc<ScanJob>) -> Result<ReadSeries, QueryFail
         results.iter_mut().map(|part| std::mem::take(&mut part.stats)).collect();
     let (mut merged, multi_bucket) = merge_parts(job, results, in_time_order).await?;
     if let Some(filter) = multi_bucket {
-        // The number of salt buckets was changed after data was written. The rows of series in
-        // several buckets must be merged by time, which takes a scan over all buckets.
-        let rows = PartRows::Reread(job.plan.ranges.clone(), filter);
-        let part = ScanPart { rows, is_continuation: false, id: "all ranges once more".to_owned() };
-        for part in read_parts(job, vec![part]).await? {
+        for part in read_again(job, filter).await? {
             scanners.push(part.stats);
             merged.series.extend(part.series);
         }
     }
-    let series = finish_series(job, merged).await?;
+    let mut series = finish_series(job, merged).await?;
+    if let Some(filter) = order_series(job, &mut series).await? {
+        let mut again = PartSeries::default();
+        for part in read_again(job, filter).await? {
+            scanners.push(part.stats);
+            again.series.extend(part.series);
+        }
+        let mut again = finish_series(job, again).await?;
+        series.spans.add(std::mem::take(&mut again.lists));
+        series.append(again);
+    }
     Ok(ReadSeries { series, query_scan, scanner_merge: merging.elapsed(), scanners })
 }
 
+/// Reads series that are in several salt buckets. The number of buckets was changed after data was written. The
+/// rows of such series must be merged by time, which takes a scan over all buckets.
+async fn read_again(
+    job: &Arc<ScanJob>,
+    filter: RowFilter,
+) -> Result<Vec<PartSeries>, QueryFailure> {
+    let rows = PartRows::Reread(job.plan.ranges.clone(), filter);
+    let id = "all ranges once more".to_owned();
+    let part = ScanPart { rows, is_continuation: false, is_whole: false, id };
+    read_parts(job, vec![part]).await
+}
+
 /// Divides a read into scans. True if a series may continue from part to part.
-async fn parts_of(job: &ScanJob, access: RowAccess) -> Result<(Vec<ScanPart>, bool), QueryFailure> {
+async fn parts_of(
+    job: &ScanJob,
+    access: RowAccess,
+    has_many_series: bool,
+) -> Result<(Vec<ScanPart>, bool), QueryFailure> {
     let (plan, threads, config) = (&job.plan, job.engine.threads, &job.engine.config);
     Ok(match access.rows {
         FoundRows::Series(rows, count) if access.by_series => {
@@ -81,7 +112,8 @@ async fn parts_of(job: &ScanJob, access: RowAccess) -> Result<(Vec<ScanPart>, bo
         FoundRows::Keys(keys) => (parts_by_key(&keys, threads), true),
         // Each series is in one salt bucket; parts of a single bucket are split by time.
         FoundRows::Scan if access.by_series => {
-            let splits = match divisible_read(plan, config.series_range_bytes, threads) {
+            let min_bytes = config.series_range_bytes;
+            let splits = match divisible_read(plan, min_bytes, threads, has_many_series) {
                 Some((read, goal)) => {
                     job.engine.storage.series_splits(&job.table, &read, goal).await?
                 }
@@ -93,12 +125,22 @@ async fn parts_of(job: &ScanJob, access: RowAccess) -> Result<(Vec<ScanPart>, bo
     })
 }
 
-/// Has the actor of the query read the parts. Their series are in the order of the parts.
+/// Has the actor of the query read the parts, if they may take long. Their series are in the order of the parts.
 async fn read_parts(
     job: &Arc<ScanJob>,
     parts: Vec<ScanPart>,
 ) -> Result<Vec<PartSeries>, QueryFailure> {
-    let Some(actor) = job.budget.context().actor() else { return Err(QueryFailure::Closed) };
+    let context = job.budget.context();
+    let parts = match <[ScanPart; 1]>::try_from(parts) {
+        Ok([part]) if part.has_few_series() => {
+            // There is nothing to coordinate, and a small query is spared two changes of threads.
+            context.add_scans(1);
+            return Ok(vec![Arc::clone(job).read_part(part).await?]);
+        }
+        Ok(part) => Vec::from(part),
+        Err(parts) => parts,
+    };
+    let Some(actor) = context.actor() else { return Err(QueryFailure::Closed) };
     let mut results: Vec<PartSeries> = Vec::new();
     results.resize_with(parts.len(), PartSeries::default);
     let (sender, mut ended) = mpsc::unbounded_channel();

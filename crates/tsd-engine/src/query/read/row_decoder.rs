@@ -159,14 +159,11 @@ impl SeriesState {
 }
 
 impl FinishedSeries {
-    /// Bytes of memory used.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    /// Bytes of memory used beside a span.
+    pub(crate) fn other_bytes(&self) -> usize {
         let values = match &self.values {
-            FinishedValues::Span(span) => {
-                size_of::<Span>() + span.tsuid.len() + span.points.memory_bytes()
-            }
             FinishedValues::Histograms(series) => series.memory_bytes(),
-            FinishedValues::NoPoints | FinishedValues::OutOfRange => 0,
+            FinishedValues::Span(_) | FinishedValues::NoPoints | FinishedValues::OutOfRange => 0,
         };
         values + self.annotation_bytes
     }

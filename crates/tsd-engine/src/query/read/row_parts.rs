@@ -15,6 +15,7 @@ pub(crate) fn scan_parts(plan: &SubQueryPlan, threads: usize) -> Vec<ScanPart> {
     let whole = |(index, range): (usize, &KeyRange)| ScanPart {
         rows: PartRows::Range(range.clone()),
         is_continuation: false,
+        is_whole: false,
         id: format!("range {index}"),
     };
     let [range] = plan.ranges.as_slice() else {
@@ -41,6 +42,7 @@ pub(crate) fn scan_parts(plan: &SubQueryPlan, threads: usize) -> Vec<ScanPart> {
                 stop: if i + 1 == count { range.stop.clone() } else { bound(i + 1) },
             }),
             is_continuation: i > 0,
+            is_whole: false,
             id: format!("range 0 part {i}"),
         })
         .collect()
@@ -53,6 +55,7 @@ pub(crate) fn parts_by_key(keys: &[Bytes], threads: usize) -> Vec<ScanPart> {
     let part = |(index, keys): (usize, &[Bytes])| ScanPart {
         rows: PartRows::Keys(keys.to_vec()),
         is_continuation: index > 0,
+        is_whole: false,
         id: format!("keys {index}"),
     };
     keys.chunks(size).enumerate().map(part).collect()
@@ -63,6 +66,7 @@ pub(crate) fn parts_by_series(rows: SeriesRows, count: u64, threads: usize) -> V
     let part = |(index, (rows, is_continuation))| ScanPart {
         rows: PartRows::Series(rows),
         is_continuation,
+        is_whole: false,
         id: format!("series {index}"),
     };
     rows.divide(threads, count).into_iter().enumerate().map(part).collect()

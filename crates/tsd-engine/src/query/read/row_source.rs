@@ -7,6 +7,9 @@ use futures_util::future::try_join_all;
 use tsd_model::{Family, Row, RowKey, TableSchema};
 use tsd_storage::{Get, RowScanner, SeriesBlock, SeriesScanner, Storage, StorageError, Table};
 
+/// Points that decoding a row takes the time of.
+const POINTS_PER_ROW: usize = 256;
+
 /// Batches of rows; the rows of a series are in time order.
 pub(crate) enum RowSource {
     /// A scan.
@@ -33,6 +36,18 @@ impl Batch {
         match self {
             Self::Rows(rows) => rows.len(),
             Self::Blocks(blocks) => blocks.len(),
+        }
+    }
+
+    /// Number of points of a row or block, about.
+    pub(crate) fn points(&self, index: usize) -> usize {
+        match self {
+            // Decoding a row takes much longer than a look at the clock.
+            Self::Rows(_) => usize::MAX / 2,
+            Self::Blocks(blocks) => {
+                let block = blocks.get(index);
+                block.map_or(0, |block| block.columns.len() + POINTS_PER_ROW * block.rows.len())
+            }
         }
     }
 

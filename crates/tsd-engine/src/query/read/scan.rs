@@ -19,6 +19,8 @@ use super::{
     row_decoder::{RowDecoder, SeriesState},
     row_source::{Batch, MergedBuckets, RowSource, RowsByKey},
     scan_part::{PartRows, ScanPart},
+    series_merge::{MergedSeries, check_fill, finish_chunk},
+    whole_series::WholeSeriesReader,
 };
 use crate::{
     compaction::{CompactionMessage, RowCompactor, is_due, needs_compaction},
@@ -34,6 +36,13 @@ const REPORT_BATCH_ROWS: usize = 256;
 /// Bytes reserved for the first batch of a scan before it is read; later ones are at least as large
 /// as the one before, which stays reserved.
 const FIRST_BATCH_BYTES: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
+
+/// Points after which the end of a time slice is checked, and for how many points a row or a block counts
+/// beside its own.
+const POINTS_PER_CHECK: usize = 512;
+const POINTS_PER_SERIES: usize = 32;
+
+const DAY_SECS: u32 = 86_400;
 
 /// Memory overhead of a retained row key beyond its bytes.
 const KEY_OVERHEAD_BYTES: usize = size_of::<Bytes>() + 16;
@@ -65,7 +74,10 @@ pub(crate) type SeriesMap = HashMap<Box<[u8]>, Box<SeriesState>, foldhash::fast:
 /// The series of a part.
 #[derive(Default)]
 pub(crate) struct PartSeries {
+    /// Series that may have rows in other parts too.
     pub(crate) series: SeriesMap,
+    /// Series that have none, in order.
+    pub(crate) finished: MergedSeries,
     /// Keys of the rows, if requested.
     pub(crate) keys: Vec<Bytes>,
     pub(crate) stats: ScannerStats,
@@ -85,6 +97,7 @@ impl ScanJob {
         context.reserve(2 * FIRST_BATCH_BYTES)?;
         let opened = Instant::now();
         let is_reread = matches!(part.rows, PartRows::Reread(..));
+        let has_whole_blocks = part.is_whole && is_of_one_day(&part.rows);
         let mut rows = self.open(part.rows);
         let mut reader = PartReader {
             job: &self,
@@ -93,6 +106,7 @@ impl ScanJob {
             is_reread,
             series: SeriesMap::default(),
             rejected: HashSet::default(),
+            whole: has_whole_blocks.then(|| WholeSeriesReader::new(&self)),
             decoder: RowDecoder::default(),
             fragmented: Vec::new(),
             keys: Vec::new(),
@@ -105,25 +119,37 @@ impl ScanJob {
             let batch = rows.next_batch().await?;
             reader.stats.store += requested.elapsed();
             let Some(batch) = batch else { break };
+            let mut size = BatchSize::default();
             if is_reread {
                 context.check_time()?;
             } else {
                 self.budget.check()?;
-                reader.record_batch(&batch)?;
+                size = reader.record_batch(&batch)?;
             }
-            reader.admit_series(&batch).await?;
+            match (&mut reader.whole, &batch) {
+                (Some(whole), Batch::Blocks(blocks)) => {
+                    whole.admit(&self, blocks, size, &mut reader.stats).await?;
+                }
+                _ => reader.admit_series(&batch).await?,
+            }
             let mut next = 0;
             let mut failed = None;
             while next < batch.len() && failed.is_none() {
                 let slice = context.time_slice().await?;
+                let mut points = 0;
                 while next < batch.len() {
                     if let Err(failure) = reader.add(&batch, next) {
                         failed = Some(failure);
                         break;
                     }
+                    points += batch.points(next) + POINTS_PER_SERIES;
                     next += 1;
-                    if slice.is_expired() {
-                        break;
+                    // The time of a series of few points is that of reading the clock.
+                    if points >= POINTS_PER_CHECK {
+                        points = 0;
+                        if slice.is_expired() {
+                            break;
+                        }
                     }
                 }
                 reader.stats.compaction += slice.finish();
@@ -145,8 +171,23 @@ impl ScanJob {
         context.finish_scan();
         reader.stats.total = opened.elapsed();
         reader.stats.successful = true;
-        let PartReader { series, keys, stats, .. } = reader;
-        Ok(PartSeries { series, keys, stats })
+        let PartReader { mut series, whole, keys, stats, .. } = reader;
+        let mut finished = MergedSeries::default();
+        if let Some(whole) = whole {
+            finished = whole.into_merged();
+        } else if part.is_whole {
+            let mut in_order: Vec<_> = series.drain().collect();
+            in_order.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+            check_fill(&self, in_order.len())?;
+            finished = finish_chunk(&self, in_order).await?;
+        }
+        Ok(PartSeries { series, finished, keys, stats })
+    }
+
+    /// Tag pairs of a block; `None` if its key is malformed.
+    pub(crate) fn tags_of<'b>(&self, block: &'b SeriesBlock) -> Option<&'b [u8]> {
+        let tags = block.series.get(self.plan.schema.base_time_start()..)?;
+        tags.len().is_multiple_of(self.plan.schema.tag_pair_width()).then_some(tags)
     }
 
     fn open(&self, rows: PartRows) -> RowSource {
@@ -203,19 +244,60 @@ impl ScanJob {
     }
 }
 
+/// True if a read returns the blocks of one UTC day, which come in the order of their series.
+fn is_of_one_day(rows: &PartRows) -> bool {
+    match rows {
+        PartRows::Points(read) => read.bases.0 / DAY_SECS == read.bases.1 / DAY_SECS,
+        _ => false,
+    }
+}
+
+/// Adds columns and rows of a block to its series, in the order in which a scan adds rows. With a failure, the
+/// row that caused it.
+pub(crate) fn add_pieces<'b>(
+    job: &ScanJob,
+    decoder: &mut RowDecoder,
+    block: &'b SeriesBlock,
+    series: &mut SeriesState,
+) -> Result<(), FailedRow<'b>> {
+    if !block.summaries.is_empty() {
+        series.push_summaries(&job.pipeline, &block.columns, &block.summaries);
+        return Ok(());
+    }
+    for piece in block.pieces(job.plan.schema.base_time_start()) {
+        match piece {
+            BlockPiece::Points(range) if range.len() == block.columns.len() => {
+                series.push_points(&job.pipeline, &block.columns);
+            }
+            BlockPiece::Points(range) => {
+                let mut columns = PointColumns::default();
+                columns.extend_range(&block.columns, range.start, range.end);
+                series.push_points(&job.pipeline, &columns);
+            }
+            BlockPiece::Row(row, base) => {
+                let content = (&job.content, job.with_annotations);
+                decoder
+                    .add_row(&job.engine, content, &job.pipeline, (row, base), series)
+                    .map_err(|failure| (failure.into(), Some(row)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Number of cells of a row; a packed run counts its points.
 fn cell_count(row: &Row) -> u64 {
     (row.cells.len() + row.runs.iter().map(PackedRun::point_count).sum::<usize>()) as u64
 }
 
 /// A failure, and the row that caused it if there is one.
-type FailedRow<'b> = (QueryFailure, Option<&'b Row>);
+pub(crate) type FailedRow<'b> = (QueryFailure, Option<&'b Row>);
 
 /// What a batch counts for.
 #[derive(Clone, Copy, Debug, Default)]
-struct BatchSize {
-    rows: u64,
-    cells: u64,
+pub(crate) struct BatchSize {
+    pub(crate) rows: u64,
+    pub(crate) cells: u64,
     /// As read from the store.
     bytes: usize,
     memory: usize,
@@ -240,7 +322,7 @@ impl BatchSize {
     }
 
     /// A block counts as the rows of its hours; points as cells, and a summary as a row of one.
-    fn of_blocks(blocks: &[SeriesBlock]) -> Self {
+    pub(crate) fn of_blocks<'b>(blocks: impl IntoIterator<Item = &'b SeriesBlock>) -> Self {
         let mut size = Self::default();
         for block in blocks {
             let of_rows = Self::of_rows(&block.rows);
@@ -278,6 +360,8 @@ struct PartReader<'a> {
     series: SeriesMap,
     /// Tags of the series that they reject.
     rejected: HashSet<Box<[u8]>, foldhash::fast::RandomState>,
+    /// If each block has a whole series: then the two above stay empty.
+    whole: Option<WholeSeriesReader>,
     decoder: RowDecoder,
     /// Keys of fragmented rows that are not reported yet.
     fragmented: Vec<Bytes>,
@@ -291,7 +375,7 @@ struct PartReader<'a> {
 
 impl PartReader<'_> {
     /// Counts a batch and reserves memory for it.
-    fn record_batch(&mut self, batch: &Batch) -> Result<(), QueryFailure> {
+    fn record_batch(&mut self, batch: &Batch) -> Result<BatchSize, QueryFailure> {
         let size = match batch {
             Batch::Rows(rows) => BatchSize::of_rows(rows),
             Batch::Blocks(blocks) => BatchSize::of_blocks(blocks),
@@ -309,12 +393,14 @@ impl PartReader<'_> {
         stats.bytes += bytes;
         stats.rows_pre_filter += rows;
         stats.cells_pre_filter += cells;
-        Ok(())
+        Ok(size)
     }
 
     /// Reserves the memory that the series of this scan have grown by.
     fn settle_memory(&mut self) -> Result<(), QueryFailure> {
-        self.job.budget.adjust_series_memory(std::mem::take(&mut self.series_change))
+        let finished = self.whole.as_mut().map_or(0, WholeSeriesReader::take_growth);
+        let change = std::mem::take(&mut self.series_change) + finished;
+        self.job.budget.adjust_series_memory(change)
     }
 
     /// Applies the filters to the series of a batch that are new to this scan.
@@ -378,46 +464,26 @@ impl PartReader<'_> {
                 None => Ok(()),
             },
             Batch::Blocks(blocks) => match blocks.get(index) {
-                Some(block) => self.add_block(block),
+                Some(block) => self.add_block(block, index),
                 None => Ok(()),
             },
         }
     }
 
-    /// Adds columns and rows of a block to their series, in the order in which a scan adds rows.
-    fn add_block<'b>(&mut self, block: &'b SeriesBlock) -> Result<(), FailedRow<'b>> {
+    /// Adds a block to its series.
+    fn add_block<'b>(&mut self, block: &'b SeriesBlock, index: usize) -> Result<(), FailedRow<'b>> {
         let job = self.job;
         job.budget.context().check_ended().map_err(|failure| (failure.into(), None))?;
-        let prefix_len = job.plan.schema.base_time_start();
-        let tags = block.series.get(prefix_len..).unwrap_or_default();
+        if let Some(whole) = &mut self.whole {
+            return whole.add(job, &mut self.decoder, (block, index));
+        }
+        let tags = job.tags_of(block).unwrap_or_default();
         let Some(series) = self.series.get_mut(tags) else { return Ok(()) };
-        let size = BatchSize::of_blocks(std::slice::from_ref(block));
+        let size = BatchSize::of_blocks([block]);
         self.stats.rows_post_filter += size.rows;
         self.stats.cells_post_filter += size.cells;
         let before = series.memory_bytes();
-        if !block.summaries.is_empty() {
-            series.push_summaries(&job.pipeline, &block.columns, &block.summaries);
-            self.series_change += series.memory_bytes() as isize - before as isize;
-            return Ok(());
-        }
-        for piece in block.pieces(prefix_len) {
-            match piece {
-                BlockPiece::Points(range) if range.len() == block.columns.len() => {
-                    series.push_points(&job.pipeline, &block.columns);
-                }
-                BlockPiece::Points(range) => {
-                    let mut columns = PointColumns::default();
-                    columns.extend_range(&block.columns, range.start, range.end);
-                    series.push_points(&job.pipeline, &columns);
-                }
-                BlockPiece::Row(row, base) => {
-                    let content = (&job.content, job.with_annotations);
-                    self.decoder
-                        .add_row(&job.engine, content, &job.pipeline, (row, base), series)
-                        .map_err(|failure| (failure.into(), Some(row)))?;
-                }
-            }
-        }
+        add_pieces(job, &mut self.decoder, block, series)?;
         self.series_change += series.memory_bytes() as isize - before as isize;
         Ok(())
     }

@@ -21,6 +21,8 @@ const PARTS_PER_THREAD: usize = 2;
 /// Ranges of series that it is divided into, for each thread.
 const RANGES_PER_THREAD: usize = 4;
 const DAY_SECS: u32 = 86_400;
+/// A part that continues no other one, and that no other one continues.
+const WHOLE: (bool, bool) = (false, true);
 
 /// Base times of rows, from the first to the last.
 type Bases = RangeInclusive<u32>;
@@ -54,14 +56,20 @@ fn divide_days(bases: &Bases, count: usize) -> Vec<Bases> {
 }
 
 /// The read of all series of the single range of an unsalted table, and into what to divide it; `None` if
-/// there is nothing to divide.
+/// there is nothing to divide by series. Ended days of a read that does not have many series may be kept
+/// ([`super::day_cache`]), and are the same in each read only if it is divided at days.
 pub(crate) fn divisible_read(
     plan: &SubQueryPlan,
     min_bytes: u64,
     threads: usize,
+    has_many_series: bool,
 ) -> Option<(SeriesRead, SplitGoal)> {
     let [range] = plan.ranges.as_slice() else { return None };
     let bases = bases_of(plan, range).filter(|_| threads > 1)?;
+    let parts = threads * PARTS_PER_THREAD;
+    if !has_many_series && divide_days(&bases, parts).len() >= parts {
+        return None;
+    }
     let selection = series_of_range(plan, range, None, (None, None));
     let goal = SplitGoal { ranges: threads * RANGES_PER_THREAD, min_bytes };
     Some((read_of(plan, selection, &bases), goal))
@@ -83,20 +91,22 @@ pub(crate) fn parts_of_ranges(
         let Some(bases) = bases_of(plan, range) else { continue };
         let days = divide_days(&bases, count);
         let is_divided = days.len() > 1 || !splits.is_empty();
-        let part = |part: usize, tags, bases: &Bases, is_continuation| {
+        let part = |part: usize, tags, bases: &Bases, place| {
             let selection = series_of_range(plan, range, filter, tags);
             let name = if is_divided { format!(" part {part}") } else { String::new() };
             let id = format!("series of range {index}{name}");
-            scan_part(plan, selection, bases, is_continuation, id)
+            scan_part(plan, selection, bases, place, id)
         };
         if is_single && splits.len() >= days.len() {
             let starts = iter::once(None).chain(splits.iter().map(Some));
             let ends = splits.iter().map(Some).chain(iter::once(None));
             let ranges = starts.zip(ends).enumerate();
-            return (ranges.map(|(at, tags)| part(at, tags, &bases, false)).collect(), false);
+            return (ranges.map(|(at, tags)| part(at, tags, &bases, WHOLE)).collect(), false);
         }
+        // A series is in one salt bucket; if not, it is found in several lists.
+        let is_whole = days.len() == 1;
         let days = days.iter().enumerate();
-        parts.extend(days.map(|(at, bases)| part(at, (None, None), bases, at > 0)));
+        parts.extend(days.map(|(at, bases)| part(at, (None, None), bases, (at > 0, is_whole))));
     }
     // Each series is in one salt bucket.
     (parts, is_single)
@@ -129,28 +139,30 @@ pub(crate) fn parts_of_keys(
     let bases = plan.ranges.first().and_then(|range| bases_of(plan, range));
     let Some(bases) = bases.filter(|_| !keys.is_empty()) else { return Vec::new() };
     let count = threads.min((rows / MIN_PART_ROWS) as usize).max(1);
-    let part = |index: usize, keys: &[Bytes], bases: &Bases, is_continuation: bool| {
+    let part = |index: usize, keys: &[Bytes], bases: &Bases, place| {
         let selection = ReadSelection::Keys(keys.to_vec());
-        scan_part(plan, selection, bases, is_continuation, format!("series {index}"))
+        scan_part(plan, selection, bases, place, format!("series {index}"))
     };
     if keys.len() >= count * MIN_PART_SERIES {
         let size = keys.len().div_ceil(count);
         let chunks = keys.chunks(size).enumerate();
-        return chunks.map(|(index, keys)| part(index, keys, &bases, false)).collect();
+        return chunks.map(|(index, keys)| part(index, keys, &bases, WHOLE)).collect();
     }
-    let divided = divide_days(&bases, count).into_iter().enumerate();
-    divided.map(|(index, bases)| part(index, keys, &bases, index > 0)).collect()
+    let divided = divide_days(&bases, count);
+    let is_whole = divided.len() == 1;
+    let divided = divided.into_iter().enumerate();
+    divided.map(|(index, bases)| part(index, keys, &bases, (index > 0, is_whole))).collect()
 }
 
 fn scan_part(
     plan: &SubQueryPlan,
     selection: ReadSelection,
     bases: &Bases,
-    is_continuation: bool,
+    (is_continuation, is_whole): (bool, bool),
     id: String,
 ) -> ScanPart {
     let read = read_of(plan, selection, bases);
-    ScanPart { rows: PartRows::Points(Arc::new(read)), is_continuation, id }
+    ScanPart { rows: PartRows::Points(Arc::new(read)), is_continuation, is_whole, id }
 }
 
 const fn read_of(plan: &SubQueryPlan, selection: ReadSelection, bases: &Bases) -> SeriesRead {

@@ -45,6 +45,7 @@ struct Options {
     range_bytes: u64,
     fix_duplicates: bool,
     cache_bytes: u64,
+    keep_bucket: bool,
 }
 
 struct OpenStore {
@@ -76,13 +77,15 @@ impl Daemon {
             range_bytes: rng.pick(&[1, 1, 200, 256 << 10]),
             fix_duplicates,
             cache_bytes: rng.pick(&[0, 1 << 14, 1 << 20]),
+            keep_bucket: true,
         };
         let open = Self::open(directory.path(), schema, options).await;
         Self { directory, schema, options, open, requests: Mutex::default() }
     }
 
     async fn open(dir: &Path, schema: TableSchema, options: Options) -> OpenStore {
-        let Options { memtable_bytes, threads, range_bytes, fix_duplicates, cache_bytes } = options;
+        let Options { memtable_bytes, threads, range_bytes, fix_duplicates, cache_bytes, .. } =
+            options;
         let backend = open_backend(dir, schema);
         let wal = WalConfig { memtable_bytes, ..WalConfig::new(dir.join("log")) };
         let store = Arc::new(WalStorage::open(wal, Arc::clone(&backend)).await.unwrap().0);
@@ -93,6 +96,7 @@ impl Daemon {
             settings.query.series_reads = series_reads;
             settings.query.series_range_bytes = range_bytes;
             settings.query.cache_bytes = cache_bytes;
+            settings.query.series_keep_bucket = options.keep_bucket;
             settings.rows.fix_duplicates = fix_duplicates;
             settings.compaction.on_read = false;
             if !series_reads {
@@ -491,5 +495,51 @@ async fn answers_are_equal_whatever_the_number_of_ranges() {
     }
     assert!(answers.iter().all(|answer| *answer == answers[0]));
     assert!(parts.contains(&1) && parts.contains(&64), "{parts:?}");
+    daemon.open.store.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn series_in_several_salt_buckets_are_merged() {
+    let mut rng = Rng(5);
+    let mut daemon = Daemon::new(&mut rng).await;
+    daemon.schema = TableSchema::try_new(3, 3, 3, 1, 4).unwrap();
+    (daemon.options.keep_bucket, daemon.options.cache_bytes) = (false, 0);
+    daemon.directory = tempfile::tempdir().unwrap();
+    daemon.restart(&mut rng).await;
+    let mut session = daemon.open.by_series.ingest_session(NameText::Utf8);
+    for host in 0..40_i64 {
+        let tags = format!("host=h{host} dc=dc{}", host % 3);
+        put(&mut session, "m", &tags, HOUR + 5 * ROW + 7 * host, host * 11 + 1, 0).unwrap();
+    }
+    assert!(session.commit().await.failures.is_empty());
+    let table = EngineConfig::default().tables.data;
+    let at = daemon.schema.base_time_start();
+    for (number, key) in daemon.keys().await.into_iter().enumerate() {
+        let mut other = key.to_vec();
+        other[0] = (other[0] + 1) % 4;
+        // Points that are in the range, or before it, or none but an annotation.
+        let (hour, qualifier, value) = match number % 4 {
+            0 => (6, vec![0x01, 0x00], vec![9]),
+            1 => (0, vec![0x01, 0x00], vec![8]),
+            2 => (5, vec![1, 0, 1], br#"{"startTime":1357016400,"description":"x"}"#.to_vec()),
+            _ => continue,
+        };
+        let base = (HOUR + hour * ROW) as u32;
+        other[at..at + 4].copy_from_slice(&base.to_be_bytes());
+        let (family, qualifier, value) = (Family::T, &qualifier[..], &value[..]);
+        let cell = CellRef { family, qualifier, value, timestamp_ms: None };
+        daemon.open.store.put(&table, CellBatch::single(&other, cell).unwrap()).await.unwrap();
+    }
+    for _ in 0..2 {
+        // Of one day and of two.
+        for (from, to) in [(3, 20), (1, 30)] {
+            for m in ["sum:m", "none:m", "sum:10m-avg:m{dc=*}", "avg:rate:m{host=*}"] {
+                let request = query(HOUR + from * ROW, HOUR + to * ROW, &[m]);
+                assert!(!daemon.compare(&request, m).await.is_empty());
+            }
+        }
+        daemon.open.store.flush().await.unwrap();
+        daemon.restart(&mut rng).await;
+    }
     daemon.open.store.stop().await;
 }

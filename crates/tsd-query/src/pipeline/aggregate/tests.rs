@@ -257,10 +257,11 @@ fn infinity_is_an_error() {
 #[test]
 fn failed_check_ends_aggregation() {
     let series = columns(&[(1, Value::Integer(1)), (2, Value::Integer(1))]);
+    let many = vec![&series; 1_000];
     let input = AggregateInput {
         aggregator: Aggregator::Sum,
         is_rate: false,
-        series: &[&series, &series, &series],
+        series: &many,
         from_ms: 0,
         to_ms: 10,
     };

@@ -1,0 +1,128 @@
+//! Series that are finished as soon as their block was read.
+//!
+//! Where a block has a whole series, nothing of it is kept but its points after the pipeline. So a read of
+//! a million series never has their raw points, or a map of their tags, in memory.
+
+use std::time::Instant;
+
+use tsd_query::SeriesBuilder;
+use tsd_storage::SeriesBlock;
+
+use super::{
+    row_decoder::{RowDecoder, SeriesState},
+    scan::{BatchSize, FailedRow, ScanJob, add_pieces},
+    series_merge::{FinishedList, MergedSeries, check_fill},
+};
+use crate::query::{failure::QueryFailure, stats::ScannerStats};
+
+/// Reads blocks that have whole series, in the order of their series.
+pub(crate) struct WholeSeriesReader {
+    builder: SeriesBuilder,
+    finished: FinishedList,
+    /// For each block of a batch whether the filters accept its series.
+    admitted: Vec<bool>,
+    reserved_bytes: usize,
+}
+
+impl WholeSeriesReader {
+    pub(crate) fn new(job: &ScanJob) -> Self {
+        Self {
+            builder: job.pipeline.start(),
+            finished: FinishedList::default(),
+            admitted: Vec::new(),
+            reserved_bytes: 0,
+        }
+    }
+
+    /// Applies the filters to the series of a batch of this size.
+    pub(crate) async fn admit(
+        &mut self,
+        job: &ScanJob,
+        blocks: &[SeriesBlock],
+        size: BatchSize,
+        stats: &mut ScannerStats,
+    ) -> Result<(), QueryFailure> {
+        check_fill(job, blocks.len())?;
+        let plan = &job.plan;
+        let context = job.budget.context();
+        let slice = context.time_slice().await?;
+        self.admitted.clear();
+        self.admitted.extend(blocks.iter().map(|block| {
+            let tags = job.tags_of(block);
+            // Rows without tags have global annotations.
+            tags.is_some_and(|tags| !tags.is_empty() && plan.admits(tags))
+        }));
+        stats.compaction += slice.finish();
+        for filter in &plan.post_filters {
+            let value = |block: &SeriesBlock| {
+                let value = plan.value_of(job.tags_of(block)?, &filter.tagk)?;
+                Some(value.iter().fold(0, |uid, byte| uid << 8 | u64::from(*byte)))
+            };
+            let admitted = blocks.iter().zip(&self.admitted).filter(|(_, admitted)| **admitted);
+            let mut values: Vec<u64> = admitted.filter_map(|(block, _)| value(block)).collect();
+            values.sort_unstable();
+            values.dedup();
+            let requested = Instant::now();
+            let (mut accepted, _) =
+                job.engine.divide_values(&filter.filter, &values, Some(context)).await?;
+            stats.uid_to_string += requested.elapsed();
+            stats.uid_pairs_resolved += values.len() as u64;
+            accepted.sort_unstable();
+            for (block, admitted) in blocks.iter().zip(&mut self.admitted) {
+                *admitted = *admitted
+                    && match value(block) {
+                        Some(value) => accepted.binary_search(&value).is_ok(),
+                        // Only series that are named by TSUID may lack the key of a filter.
+                        None => filter.filter.accepts_absence(),
+                    };
+            }
+        }
+        let accepts_all = self.admitted.iter().all(|admitted| *admitted);
+        let size = if accepts_all {
+            size
+        } else {
+            let admitted = blocks.iter().zip(&self.admitted).filter(|(_, admitted)| **admitted);
+            BatchSize::of_blocks(admitted.map(|(block, _)| block))
+        };
+        stats.rows_post_filter += size.rows;
+        stats.cells_post_filter += size.cells;
+        Ok(())
+    }
+
+    /// Finishes the series of a block of the batch, if it was admitted.
+    pub(crate) fn add<'b>(
+        &mut self,
+        job: &ScanJob,
+        decoder: &mut RowDecoder,
+        (block, index): (&'b SeriesBlock, usize),
+    ) -> Result<(), FailedRow<'b>> {
+        if !self.admitted.get(index).is_some_and(|admitted| *admitted) {
+            return Ok(());
+        }
+        let tags = job.tags_of(block).unwrap_or_default();
+        let pipeline = &job.pipeline;
+        let finished = if block.rows.is_empty() || !block.summaries.is_empty() {
+            // Without summaries these are just points.
+            self.builder.push_summaries(pipeline, &block.columns, &block.summaries);
+            let tsuid = [&*job.plan.metric, tags];
+            self.builder.finish_into(pipeline, tsuid, &mut self.finished.spans)
+        } else {
+            let mut series = SeriesState::new(&job.content, pipeline, false);
+            add_pieces(job, decoder, block, &mut series)?;
+            self.finished.add(job, tags, series)
+        };
+        finished.map_err(|error| (error.into(), None))
+    }
+
+    /// Bytes that the finished series use more than at the last call.
+    pub(crate) const fn take_growth(&mut self) -> isize {
+        let bytes = self.finished.memory_bytes();
+        let growth = bytes as isize - self.reserved_bytes as isize;
+        self.reserved_bytes = bytes;
+        growth
+    }
+
+    pub(crate) fn into_merged(self) -> MergedSeries {
+        self.finished.into_merged()
+    }
+}
