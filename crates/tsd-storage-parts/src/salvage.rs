@@ -102,7 +102,7 @@ fn walk_intact(
         loss.blocks += u64::from(!is_whole);
     }
     loss.points -= names.emit(&mut pending, each)?;
-    // Summaries are made anew; damage of theirs loses nothing.
+    // Summaries are computed again; damage of theirs loses nothing.
     for place in &head.summary_blocks {
         checkpoint()?;
         let read = part.read_data(span, place, BlockUse::Once, &mut block);
