@@ -8,7 +8,7 @@ mod pattern;
 
 use bytes::Bytes;
 use hbase_rs::{Comparator, CompareOp, Filter, FuzzyKey, REGEX_DOTALL};
-use tsd_storage::{RowFilter, Scan, TagPattern};
+use tsd_storage::{RowFilter, Scan, TagCondition, TagPattern};
 
 /// Limit on fuzzy keys in one filter: the server tests them one after the other.
 const MAX_FUZZY_KEYS: usize = 32;
@@ -122,17 +122,51 @@ fn plan_tags(tags: &TagPattern, prefix: &[u8]) -> FilterPlan {
     text.push_str("\\z");
     let mut tests = vec![KeyTest::Pattern(text)];
     if tags.explicit && !tags.conditions.is_empty() {
-        tests.insert(0, KeyTest::Fuzzy(fuzzy_keys(tags, prefix)));
+        tests.insert(0, KeyTest::Fuzzy(fuzzy_keys(tags, &tags.conditions, prefix)));
+    } else {
+        let leading = leading_conditions(tags);
+        if !leading.is_empty() {
+            tests.insert(0, KeyTest::Fuzzy(fuzzy_keys(tags, leading, prefix)));
+        }
     }
     FilterPlan::Tests(tests)
 }
 
-/// Fuzzy keys of the rows with exactly these tags. Values are enumerated up to [`MAX_FUZZY_KEYS`]
+/// The conditions whose tags are at known positions, at the start of the tags: tags are sorted by the UIDs of their
+/// keys, UIDs begin at 1, and no series has a key twice. So a tag with the key 1 is the first, one with the key 2 is
+/// the second of a series that has both, and so on. The server can skip to them, whatever other tags follow.
+fn leading_conditions(tags: &TagPattern) -> &[TagCondition] {
+    let mut count = 0;
+    let mut keys = 1_usize;
+    for (index, condition) in tags.conditions.iter().enumerate() {
+        let values = condition.tagvs.as_ref().map_or(0, Vec::len);
+        keys = keys.saturating_mul(values);
+        if uid_number(&condition.tagk) != index as u64 + 1 || keys == 0 || keys > MAX_FUZZY_KEYS {
+            break;
+        }
+        count = index + 1;
+    }
+    tags.conditions.get(..count).unwrap_or_default()
+}
+
+/// The number of a UID; the largest number if it has more than eight bytes.
+fn uid_number(uid: &[u8]) -> u64 {
+    if uid.len() > size_of::<u64>() {
+        return u64::MAX;
+    }
+    uid.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// Fuzzy keys of the rows whose tags begin with these. Values are enumerated up to [`MAX_FUZZY_KEYS`]
 /// keys.
-fn fuzzy_keys(tags: &TagPattern, prefix: &[u8]) -> Vec<Vec<Option<u8>>> {
+fn fuzzy_keys(
+    tags: &TagPattern,
+    conditions: &[TagCondition],
+    prefix: &[u8],
+) -> Vec<Vec<Option<u8>>> {
     let head: Vec<Option<u8>> = (0..tags.tags_start).map(|at| prefix.get(at).copied()).collect();
     let mut keys = vec![head];
-    for condition in &tags.conditions {
+    for condition in conditions {
         let values = condition.tagvs.as_deref().unwrap_or_default();
         let enumerate = !values.is_empty() && keys.len() * values.len() <= MAX_FUZZY_KEYS;
         let tails: Vec<Vec<Option<u8>>> = if enumerate {

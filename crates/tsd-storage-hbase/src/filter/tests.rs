@@ -195,3 +195,33 @@ fn too_many_values_match_any_value() {
     let series = SeriesSet { tags_start: 0, tags: scattered(20_000) };
     assert_eq!(plan_filter(&RowFilter::Series(Arc::new(series)), b""), FilterPlan::NoServerFilter);
 }
+
+#[test]
+fn the_server_skips_to_tags_whose_position_is_known() {
+    let plan = |conditions: &[(&'static [u8], Option<usize>)]| {
+        let value = |n: usize| Bytes::copy_from_slice(&(n as u16 + 1).to_be_bytes());
+        let conditions = conditions
+            .iter()
+            .map(|(tagk, values)| TagCondition {
+                tagk: Bytes::from_static(tagk),
+                tagvs: values.map(|count| (0..count).map(value).collect()),
+            })
+            .collect();
+        let (tagk_width, tagv_width, explicit) = (2, 2, false);
+        let tags = TagPattern { tags_start: HEAD, tagk_width, tagv_width, conditions, explicit };
+        let FilterPlan::Tests(tests) = plan_tags(&tags, b"m") else { panic!("tests") };
+        match tests.first() {
+            Some(KeyTest::Fuzzy(keys)) => (keys.len(), keys[0].len() - HEAD),
+            _ => (0, 0),
+        }
+    };
+    let (first, second, other) = (&b"\0\x01"[..], &b"\0\x02"[..], &b"\0\x09"[..]);
+    assert_eq!(plan(&[(first, Some(1))]), (1, 4));
+    assert_eq!(plan(&[(first, Some(3)), (second, Some(2))]), (6, 8));
+    assert_eq!(plan(&[(first, Some(3)), (other, Some(2))]), (3, 4));
+    // Other tags may be before these, or too many values of one.
+    assert_eq!(plan(&[(second, Some(1))]), (0, 0));
+    assert_eq!(plan(&[(first, None)]), (0, 0));
+    assert_eq!(plan(&[(first, Some(40))]), (0, 0));
+    assert_eq!(plan(&[(first, Some(20)), (second, Some(20))]), (20, 4));
+}
