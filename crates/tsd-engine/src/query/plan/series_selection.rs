@@ -26,6 +26,9 @@ use crate::{
 
 /// Rows that a scan walks past in the time of one get.
 const GET_COST_ROWS: u64 = 8;
+/// The same for a store whose index does not know which rows exist, which is HBase: a get of a row that is there
+/// takes as long as 80 rows that its servers walk past.
+const REMOTE_GET_COST_ROWS: u64 = 64;
 /// Most rows that are fetched by key if the index does not know which of them exist: a scan of a long range
 /// does not pay for hours without rows.
 const MAX_SUPPOSED_ROWS: u64 = 200_000;
@@ -104,8 +107,11 @@ impl QueryEngine {
             },
             by_key: None,
         };
-        let cost = if by_series { LISTED_COST_ROWS } else { GET_COST_ROWS };
-        let most = if index.has_days() { u64::MAX } else { MAX_SUPPOSED_ROWS };
+        let (cost, most) = match (by_series, index.has_days()) {
+            (true, _) => (LISTED_COST_ROWS, u64::MAX),
+            (false, true) => (GET_COST_ROWS, u64::MAX),
+            (false, false) => (REMOTE_GET_COST_ROWS, MAX_SUPPOSED_ROWS),
+        };
         let is_cheaper =
             counts.selected.saturating_mul(cost) <= counts.all && counts.selected <= most;
         if is_cheaper || self.config.series_index == SeriesIndexUse::Always {
