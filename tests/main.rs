@@ -17,6 +17,7 @@ mod disk_full;
 mod formats;
 mod golden;
 mod hbase_fake;
+mod hbase_series;
 mod http;
 mod in_process;
 mod invariants;

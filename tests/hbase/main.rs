@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `HBASE_ROUNDS` | number of rounds over the faults, 1 unless set |
 //! | `HBASE_FAULTS` | only faults whose names contain this text |
+//! | `HBASE_SERIES` | number of series of the scenario `series-index`, 4000 unless set |
 //! | `HBASE_TABLE` | file to which the fault table is written too |
 //!
 //! The scenarios share one cluster and run one after the other, so this is a program without the test
@@ -26,6 +27,7 @@ mod live;
 mod opentsdb;
 mod outage;
 mod regions;
+mod series_index;
 mod suite;
 mod tsd;
 mod two_daemons;

@@ -7,7 +7,8 @@ use futures_util::future::LocalBoxFuture;
 use tsd_testkit::hbase_workload::error_chain;
 
 use crate::{
-    conformance, corrections, faults, live, opentsdb, outage, regions::ScenarioResult, two_daemons,
+    conformance, corrections, faults, live, opentsdb, outage, regions::ScenarioResult,
+    series_index, two_daemons,
 };
 
 type Scenario = for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, ScenarioResult<()>>;
@@ -17,6 +18,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("live", |cluster| Box::pin(async { live::run(cluster) })),
     ("conformance", |cluster| Box::pin(conformance::run(cluster))),
     ("two-daemons", |cluster| Box::pin(two_daemons::run(cluster))),
+    ("series-index", |cluster| Box::pin(series_index::run(cluster))),
     ("opentsdb", |cluster| Box::pin(opentsdb::run(cluster))),
     ("corrections", |cluster| Box::pin(corrections::run(cluster))),
     ("outage", |cluster| Box::pin(outage::run(cluster))),
