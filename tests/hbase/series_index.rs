@@ -85,8 +85,55 @@ fn timed(
     Ok((times[times.len() / 2], answers))
 }
 
-/// Compares the answers and the times.
-pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
+/// Tags of the query of a round.
+type Tags = Box<dyn Fn(u64) -> String>;
+
+/// Compares answers and times of both daemons and of OpenTSDB.
+fn compare(cluster: &Cluster, indexed: SocketAddr, scanning: SocketAddr) -> ScenarioResult<()> {
+    let count = series_count();
+    let opentsdb: Option<SocketAddr> = cluster.opentsdb_address().and_then(|of| of.parse().ok());
+    let host = move |round: u64| (round * 7_919 + 13) % count;
+    let kinds: [(&str, Tags); 5] = [
+        ("one host", Box::new(move |round| format!("{{host=h{}}}", host(round)))),
+        (
+            "three hosts",
+            Box::new(move |round| {
+                format!("{{host=h{}|h{}|h{}}}", host(round), host(round + 10), host(round + 20))
+            }),
+        ),
+        ("one task", Box::new(move |round| format!("{{task=t{}}}", host(round)))),
+        (
+            "one host, by its second tag key too",
+            Box::new(move |round| {
+                format!("{{host=h{},rack=r{}}}", host(round), host(round) % RACKS)
+            }),
+        ),
+        ("one rack of 40", Box::new(|round| format!("{{rack=r{}}}", round * 7 % RACKS))),
+    ];
+    for (kind, tags) in kinds {
+        let (by_index, answers) = timed(indexed, &tags)?;
+        let (by_scan, expected) = timed(scanning, &tags)?;
+        if answers != expected || answers.iter().any(Vec::is_empty) {
+            return Err(format!("{kind}: answers differ or are empty").into());
+        }
+        print!("series-index: {kind}: by index {by_index:.1?}, by scan {by_scan:.1?}");
+        if let Some(opentsdb) = opentsdb {
+            let (theirs, expected) = timed(opentsdb, &tags)?;
+            print!(", OpenTSDB {theirs:.1?}");
+            let differs = answers.iter().zip(&expected).find(|(ours, theirs)| ours != theirs);
+            if let Some((ours, theirs)) = differs {
+                println!();
+                let text = format!("{kind}: OpenTSDB answers otherwise: {theirs:?}, ours {ours:?}");
+                return Err(text.into());
+            }
+        }
+        println!();
+    }
+    Ok(())
+}
+
+/// Loads two halves of the series, before the index and with it, and compares.
+pub(crate) fn run(cluster: &Cluster) -> ScenarioResult<()> {
     let count = series_count();
     tsd::create_tables(cluster, &[("tsd.storage.hbase.series_index", "register")])?;
     let directory = tempfile::tempdir()?;
@@ -135,45 +182,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     let next = start("next", "complete");
     await_complete(next.address())?;
     println!("series-index: a second daemon is complete {:.1?} after its start", began.elapsed());
-    let opentsdb: Option<SocketAddr> = cluster.opentsdb_address().and_then(|of| of.parse().ok());
-    let host = move |round: u64| (round * 7_919 + 13) % count;
-    type Tags = Box<dyn Fn(u64) -> String>;
-    let kinds: [(&str, Tags); 5] = [
-        ("one host", Box::new(move |round| format!("{{host=h{}}}", host(round)))),
-        (
-            "three hosts",
-            Box::new(move |round| {
-                format!("{{host=h{}|h{}|h{}}}", host(round), host(round + 10), host(round + 20))
-            }),
-        ),
-        ("one task", Box::new(move |round| format!("{{task=t{}}}", host(round)))),
-        (
-            "one host, by its second tag key too",
-            Box::new(move |round| {
-                format!("{{host=h{},rack=r{}}}", host(round), host(round) % RACKS)
-            }),
-        ),
-        ("one rack of 40", Box::new(|round| format!("{{rack=r{}}}", round * 7 % RACKS))),
-    ];
-    for (kind, tags) in kinds {
-        let (by_index, answers) = timed(indexed.address(), &tags)?;
-        let (by_scan, expected) = timed(scanning.address(), &tags)?;
-        if answers != expected || answers.iter().any(Vec::is_empty) {
-            return Err(format!("{kind}: answers differ or are empty").into());
-        }
-        print!("series-index: {kind}: by index {by_index:.1?}, by scan {by_scan:.1?}");
-        if let Some(opentsdb) = opentsdb {
-            let (theirs, expected) = timed(opentsdb, &tags)?;
-            print!(", OpenTSDB {theirs:.1?}");
-            let differs = answers.iter().zip(&expected).find(|(ours, theirs)| ours != theirs);
-            if let Some((ours, theirs)) = differs {
-                println!();
-                let text = format!("{kind}: OpenTSDB answers otherwise: {theirs:?}, ours {ours:?}");
-                return Err(text.into());
-            }
-        }
-        println!();
-    }
+    compare(cluster, indexed.address(), scanning.address())?;
     // What another daemon acknowledges is found by the next query.
     for n in 0..50 {
         let point = json!([{"metric": "series.index", "timestamp": DAY + 5, "value": n,

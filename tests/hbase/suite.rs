@@ -18,7 +18,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("live", |cluster| Box::pin(async { live::run(cluster) })),
     ("conformance", |cluster| Box::pin(conformance::run(cluster))),
     ("two-daemons", |cluster| Box::pin(two_daemons::run(cluster))),
-    ("series-index", |cluster| Box::pin(series_index::run(cluster))),
+    ("series-index", |cluster| Box::pin(async { series_index::run(cluster) })),
     ("opentsdb", |cluster| Box::pin(opentsdb::run(cluster))),
     ("corrections", |cluster| Box::pin(corrections::run(cluster))),
     ("outage", |cluster| Box::pin(outage::run(cluster))),
