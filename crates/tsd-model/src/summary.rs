@@ -141,4 +141,6 @@ pub struct SummaryUse {
     pub has_days: bool,
     /// What the summaries are used for.
     pub fold: SummaryFold,
+    /// Summaries come with their points: rows of the series may be added that the store does not have.
+    pub with_points: bool,
 }

@@ -42,7 +42,7 @@ pub(crate) fn choose(
         }
         SummaryFold::Sums(_) | SummaryFold::Extremes | SummaryFold::Ends => {}
     }
-    let needs_points = read.fold == SummaryFold::Sums(SumBucket::Longer);
+    let needs_points = read.with_points || read.fold == SummaryFold::Sums(SumBucket::Longer);
     if has_day {
         let (summaries, range_ms) = (vec![all.day()?], (day_ms, day_end_ms));
         return Some(ChosenSummaries { summaries, range_ms, needs_others: false, needs_points });

@@ -107,9 +107,9 @@ impl<B: FlushTarget> MergedSeriesScanner<B> {
         self.next_base = end.checked_add(1).filter(|next| *next <= last);
         read.bases = (first, end);
         let is_changed = day.is_some_and(|day| day <= first);
-        if is_changed {
+        if is_changed && let Some(summaries) = &mut read.summaries {
             // A summary says nothing of the rows that memtables change.
-            read.summaries = None;
+            summaries.with_points = true;
         }
         let stored = self.backend.read_series(&self.table, &read)?;
         Some(if is_changed {
@@ -203,6 +203,9 @@ impl MergedDay {
             }
             if takes_changed && let Some(rows) = self.rows.next() {
                 block.series = rows.series;
+                block.expand_summaries(self.rows.read().bases).map_err(|error| {
+                    StorageError::Backend(format!("a block of a series: {error}").into())
+                })?;
                 for row in overlay_block(&mut block, self.rows.read(), rows.rows) {
                     bytes += row.ops.byte_len();
                     pending.push((blocks.len(), row));

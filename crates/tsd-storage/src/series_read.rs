@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use tsd_model::{BaseTime, Family, PointColumns, Row, Summary, SummaryUse};
+use tsd_model::{BaseTime, Family, PackedRunError, PointColumns, Row, Summary, SummaryUse};
 
 use crate::{RowFilter, StorageFuture};
 
@@ -145,6 +145,26 @@ impl SeriesBlock {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty() && self.rows.is_empty() && self.summaries.is_empty()
+    }
+
+    /// Replaces summaries, which have their points, by those of rows with these base times (inclusive).
+    ///
+    /// # Errors
+    ///
+    /// The points cannot be decoded, or are missing.
+    pub fn expand_summaries(&mut self, bases: (u32, u32)) -> Result<(), PackedRunError> {
+        let summaries = std::mem::take(&mut self.summaries);
+        let Some(first) = summaries.first() else { return Ok(()) };
+        let points = first.points.as_ref();
+        let points = points.ok_or(PackedRunError::Damaged("summaries without points"))?.decode()?;
+        // Rows with packed points begin at a full hour and have none of the next one.
+        let hour = i64::from(BaseTime::SPAN_SECONDS);
+        let from_ms = (i64::from(bases.0) + hour - 1).div_euclid(hour) * hour * 1_000;
+        let to_ms = (i64::from(bases.1).div_euclid(hour) + 1) * hour * 1_000;
+        let index = |time_ms| points.times_ms.partition_point(|time| *time < time_ms);
+        self.columns = PointColumns::default();
+        self.columns.extend_range(&points, index(from_ms), index(to_ms));
+        Ok(())
     }
 
     /// Columns and rows in the order in which a scan returns their rows. `prefix_len` is that of the read.

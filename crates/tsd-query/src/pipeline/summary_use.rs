@@ -57,7 +57,8 @@ pub(super) fn summary_use(
     };
     let range_ms = (from_ms.max(scan.0), to_ms.min(scan.1));
     let has_hour = range_ms.1.saturating_sub(range_ms.0) >= HOUR_MS;
-    has_hour.then_some(SummaryUse { range_ms, has_days: buckets.has_days, fold })
+    let has_days = buckets.has_days;
+    has_hour.then_some(SummaryUse { range_ms, has_days, fold, with_points: false })
 }
 
 /// Buckets of a fixed interval begin at its multiples since the epoch.

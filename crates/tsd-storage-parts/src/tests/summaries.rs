@@ -54,7 +54,8 @@ fn new_store() -> (FaultyDisk, PartStore) {
 fn read(store: &PartStore, fold: SummaryFold) -> Result<Vec<(Vec<u64>, usize)>, PartError> {
     let all = Arc::new(SeriesSelection::All);
     let (start_ms, end_ms) = (i64::from(BASE) * 1_000, i64::from(BASE + DAY) * 1_000);
-    let read = SummaryUse { range_ms: (start_ms, end_ms), has_days: true, fold };
+    let read =
+        SummaryUse { range_ms: (start_ms, end_ms), has_days: true, fold, with_points: false };
     let mut reader = SeriesReader::of_rows(&store.snapshot(), all, (BASE, BASE + DAY - 1))
         .with_summaries(Some(read));
     let mut found = Vec::new();
