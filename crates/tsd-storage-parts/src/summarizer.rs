@@ -15,7 +15,7 @@ const MIN_HOUR_POINTS: u64 = 45;
 /// flushes write while a day is open would be of little use, as they are soon merged.
 const MIN_HOURS: u64 = 6;
 /// First and last values are kept if they take at most this part of the chunks.
-const ENDS_SHARE: usize = 32;
+const ENDS_SHARE: usize = 48;
 
 const HOUR_SECS: u32 = 3_600;
 

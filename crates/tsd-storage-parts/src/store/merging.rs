@@ -71,9 +71,9 @@ impl MergeRound {
         self.inputs.iter().map(MergeInput::bytes).sum()
     }
 
-    /// Bytes that the output has at most, about.
+    /// Bytes that the output has at most, about: summaries may be new.
     fn output_bytes(&self) -> u64 {
-        self.bytes() + PART_OVERHEAD_BYTES
+        self.bytes() + self.bytes() / 8 + PART_OVERHEAD_BYTES
     }
 
     /// First and last flush of the inputs.

@@ -6,7 +6,7 @@ use tsd_model::{Family, TableSchema};
 use tsd_storage::{DiskSpace, FaultyDisk, OwnedFlushRow};
 
 use super::scenario::config;
-use crate::{PartConfig, PartLayout, PartStore};
+use crate::{PartConfig, PartLayout, PartStore, part::BlockUse};
 
 /// A splitmix64 generator with a fixed seed: every run of the test has the same points.
 struct Random(u64);
@@ -66,9 +66,9 @@ impl Series {
     }
 }
 
-/// Compacted hours of series with a point every ten seconds: salt, metric, base time and two tags
+/// Compacted hours of series with a point every `step` seconds: salt, metric, base time and two tags
 /// in the key, one compacted column per row.
-fn compacted_rows(series: u64, hours: u32, kind: Option<usize>) -> Vec<OwnedFlushRow> {
+fn compacted_rows(series: u64, hours: u32, step: u16, kind: Option<usize>) -> Vec<OwnedFlushRow> {
     let mut rows = Vec::new();
     for number in 0..series {
         let number = kind.map_or(number, |kind| number * 4 + kind as u64);
@@ -91,9 +91,9 @@ fn compacted_rows(series: u64, hours: u32, kind: Option<usize>) -> Vec<OwnedFlus
                 3,
             ]);
             let (mut qualifier, mut value) = (Vec::new(), Vec::new());
-            for i in 0..360_u16 {
+            for second in (0..3_600_u16).step_by(step.into()) {
                 let (flags, bytes) = one.next();
-                qualifier.extend_from_slice(&((i * 10) << 4 | flags).to_be_bytes());
+                qualifier.extend_from_slice(&(second << 4 | flags).to_be_bytes());
                 value.extend_from_slice(&bytes);
             }
             value.push(0);
@@ -106,28 +106,47 @@ fn compacted_rows(series: u64, hours: u32, kind: Option<usize>) -> Vec<OwnedFlus
     rows
 }
 
-fn bytes_per_point(series: u64, hours: u32, kind: Option<usize>) -> f64 {
+/// Bytes on disk a point, and the share of them that summaries take.
+fn bytes_per_point(series: u64, hours: u32, step: u16, kind: Option<usize>) -> (f64, f64) {
     let schema = TableSchema::try_new(3, 3, 3, 1, 20).unwrap();
     let layout = PartLayout::try_new(&schema, PartLayout::DAY_SECS).unwrap();
     let config = PartConfig { layout, ..config(DiskSpace::new("/", 0)) };
     let store = PartStore::open(Arc::new(FaultyDisk::new(1)), config).unwrap();
-    let rows = compacted_rows(series, hours, kind);
+    let rows = compacted_rows(series, hours, step, kind);
     store.flush(&mut *OwnedFlushRow::flush_rows(rows)).unwrap();
     store.merge_all(u32::MAX).unwrap();
-    assert_eq!(store.snapshot().section_count(), 1);
-    let points = series * u64::from(hours) * 360;
+    let snapshot = store.snapshot();
+    assert_eq!(snapshot.section_count(), 1);
+    let points = series * u64::from(hours) * u64::from(3_600 / step);
     assert_eq!(store.stats().merged_points, points);
-    store.disk_bytes() as f64 / points as f64
+    let section = snapshot.spans().values().flatten().next().unwrap();
+    let head = section.part.head(section.section, BlockUse::Once).unwrap();
+    let summaries: u32 = head.summary_blocks.iter().map(|place| place.block.len).sum();
+    let bytes = store.disk_bytes() as f64;
+    (bytes / points as f64, f64::from(summaries) / bytes)
 }
 
 #[test]
 fn mixed_series_need_less_than_four_fifths_of_a_byte_per_point() {
-    let mixed = bytes_per_point(200, 6, None);
+    let (mixed, _) = bytes_per_point(200, 6, 10, None);
     println!("mixed: {mixed:.3} bytes per point");
     assert!(mixed <= 0.8, "{mixed} bytes per point");
     for (kind, most) in [1.05, 1.6, 0.42, 0.16].into_iter().enumerate() {
-        let bytes = bytes_per_point(40, 6, Some(kind));
+        let (bytes, _) = bytes_per_point(40, 6, 10, Some(kind));
         println!("kind {kind}: {bytes:.3} bytes per point");
         assert!(bytes <= most, "kind {kind}: {bytes} bytes per point");
+    }
+}
+
+#[test]
+fn summaries_take_little_space() {
+    for (step, most) in [(10, 0.035), (60, 0.14)] {
+        let (mixed, share) = bytes_per_point(100, 15, step, None);
+        println!("every {step} s: {mixed:.3} bytes per point, {:.1} % summaries", share * 100.0);
+        assert!(share > 0.0 && share <= most, "every {step} s: {share}");
+        for kind in 0..4 {
+            let (bytes, share) = bytes_per_point(40, 15, step, Some(kind));
+            println!("  kind {kind}: {bytes:.3} bytes per point, {:.1} %", share * 100.0);
+        }
     }
 }

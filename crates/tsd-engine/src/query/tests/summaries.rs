@@ -154,9 +154,13 @@ impl History {
                 }
                 cells.push((self.row(key, hour), qualifier, values));
             }
+            let mut batch = CellBatch::new();
             for (row, qualifier, value) in &cells {
                 let cell = CellRef { family: Family::T, qualifier, value, timestamp_ms: None };
-                let batch = CellBatch::single(row, cell).unwrap();
+                batch.begin_row(row).unwrap();
+                batch.push(cell).unwrap();
+            }
+            if !cells.is_empty() {
                 self.daemon.store().put(&table, batch).await.unwrap();
             }
         }
