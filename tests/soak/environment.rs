@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-use tsd_testkit::{Daemon, DaemonBuilder, SplitMix64};
+use tsd_testkit::{Daemon, DaemonBuilder, ProcessClock, SplitMix64};
 
 const RESERVE_BYTES: u64 = 8 << 20;
 
@@ -31,8 +31,8 @@ pub(crate) struct Environment {
     root: tempfile::TempDir,
     /// Whether the disk is a file system of its own.
     pub(crate) has_disk: bool,
-    /// Whether the daemon's clock can be set.
-    pub(crate) has_clock: bool,
+    /// `None` if the daemon's clock cannot be set.
+    pub(crate) clock: Option<ProcessClock>,
     memtable_bytes: u64,
 }
 
@@ -41,7 +41,7 @@ impl Environment {
     pub(crate) fn prepare(tsdb: &str, disk_bytes: u64, memtable_bytes: u64) -> Self {
         let root = tempfile::tempdir().expect("temporary directory");
         fs::create_dir(root.path().join("disk")).expect("a directory");
-        let mut environment = Self { root, has_disk: false, has_clock: false, memtable_bytes };
+        let mut environment = Self { root, has_disk: false, clock: None, memtable_bytes };
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={disk_bytes}"), "tmpfs"])
             .arg(environment.disk())
@@ -50,17 +50,9 @@ impl Environment {
         if !environment.has_disk {
             println!("soak: no right to mount a tmpfs, the disk is not filled");
         }
-        fs::write(environment.clock_file(), 0_i64.to_ne_bytes()).expect("a file");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/soak/clock_shim.c");
-        let compiled = Command::new("cc")
-            .args(["-O2", "-shared", "-fPIC", "-o"])
-            .arg(environment.shim())
-            .arg(source)
-            .arg("-ldl")
-            .output();
-        environment.has_clock = compiled.is_ok_and(|compiled| compiled.status.success());
-        if !environment.has_clock {
-            println!("soak: no C compiler, the clock is not set");
+        match ProcessClock::prepare(environment.root.path()) {
+            Ok(clock) => environment.clock = Some(clock),
+            Err(error) => println!("soak: no C compiler, the clock is not set ({error})"),
         }
         // `exec`, so that signals reach the daemon.
         let script = format!("#!/bin/sh\nulimit -n \"$SOAK_FILES\"\nexec {tsdb} \"$@\"\n");
@@ -74,16 +66,8 @@ impl Environment {
         self.root.path().join("disk")
     }
 
-    fn shim(&self) -> PathBuf {
-        self.root.path().join("clock.so")
-    }
-
     fn script(&self) -> PathBuf {
         self.root.path().join("tsdb")
-    }
-
-    fn clock_file(&self) -> PathBuf {
-        self.root.path().join("clock")
     }
 
     pub(crate) fn data(&self) -> PathBuf {
@@ -102,19 +86,17 @@ impl Environment {
             // Small, so that blocks are read from the disk again.
             .env("TSD_STORAGE_CACHE_SIZE", &(1 << 20).to_string())
             .env("TSD_HTTP_QUERY_ALLOW_DELETE", "true");
-        if self.has_clock {
-            daemon = daemon
-                .env("LD_PRELOAD", &self.shim().to_string_lossy())
-                .env("SOAK_CLOCK", &self.clock_file().to_string_lossy());
+        if let Some(clock) = &self.clock {
+            daemon = clock.apply(daemon);
         }
         daemon.start()
     }
 
     /// Adds this to the daemon's wall clock, also to that of a running one.
     pub(crate) fn set_clock(&self, offset_secs: i64) {
-        let file = OpenOptions::new().write(true).open(self.clock_file()).expect("the clock");
-        let nanoseconds = offset_secs * 1_000_000_000;
-        file.write_all_at(&nanoseconds.to_ne_bytes(), 0).expect("the clock");
+        if let Some(clock) = &self.clock {
+            clock.set_offset(offset_secs);
+        }
     }
 
     pub(crate) fn free_bytes(&self) -> u64 {

@@ -61,7 +61,7 @@ impl Stage {
     pub(crate) fn is_possible(self, environment: &Environment) -> bool {
         match self {
             Self::DiskFull | Self::KillOnFullDisk | Self::RestartOnFullDisk => environment.has_disk,
-            Self::Clock | Self::ClockAndKill => environment.has_clock,
+            Self::Clock | Self::ClockAndKill => environment.clock.is_some(),
             _ => true,
         }
     }

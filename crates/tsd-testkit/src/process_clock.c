@@ -1,4 +1,4 @@
-/* Preloaded into the daemon: adds the offset in the file SOAK_CLOCK (8 bytes, nanoseconds) to the
+/* Preloaded into the daemon: adds the offset in the file PROCESS_CLOCK (8 bytes, nanoseconds) to the
  * wall clock. Other clocks are those of the system. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,7 +14,7 @@ static const volatile int64_t *offset;
 static int (*system_clock_gettime)(clockid_t, struct timespec *);
 
 __attribute__((constructor)) static void open_offset(void) {
-    const char *path = getenv("SOAK_CLOCK");
+    const char *path = getenv("PROCESS_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
     void *mapped = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
