@@ -95,6 +95,23 @@ impl Year {
     }
 }
 
+/// Bytes that the store has written, by what wrote them.
+const WRITTEN: [&str; 3] = [
+    "tsd_wal_written_bytes_total",
+    "tsd_parts_flushed_bytes_total",
+    "tsd_parts_merged_bytes_total",
+];
+
+/// A metric without labels, or the sum of all with this name.
+fn metric(daemon: &Daemon, name: &str) -> f64 {
+    let response = timed_http::get(daemon.address(), "/metrics", BodyUse::Keep);
+    let text = String::from_utf8(response.body).expect("text");
+    let of_name =
+        |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
+    let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok());
+    text.lines().filter(of_name).filter_map(value).sum()
+}
+
 /// Bytes that a process has had written to the disk.
 fn written_bytes(pid: u32) -> u64 {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("/proc/PID/io");
@@ -162,8 +179,8 @@ fn main() {
 fn grow(year: &Year, daemon: &Daemon) {
     let load = &year.options.load;
     println!(
-        "| days | written bytes a point, log included | of the last {REPORT_DAYS} days | on disk, bytes a \
-         point | files | cpu-s per M points, of these days | RSS, MiB |\n|---|---|---|---|---|---|---|"
+        "| days | written bytes a point | of the last {REPORT_DAYS} days | to the log, by flushes, by merges \
+         | on disk, bytes a point | files | cpu-s per M points, of these days | RSS, MiB |\n|---|---|---|---|---|---|---|---|"
     );
     let (mut points, mut last) = (0_u64, (0_u64, 0_u64, 0.0_f64));
     for day in 0..load.days {
@@ -175,10 +192,11 @@ fn grow(year: &Year, daemon: &Daemon) {
         let now = (points, written_bytes(daemon.pid()), cpu_seconds(daemon.pid()));
         let of_days = (now.0 - last.0).max(1) as f64;
         println!(
-            "| {} | {:.1} | {:.1} | {:.2} | {} | {:.2} | {} |",
+            "| {} | {:.1} | {:.1} | {} | {:.2} | {} | {:.2} | {} |",
             day + 1,
             now.1 as f64 / points as f64,
             (now.1 - last.1) as f64 / of_days,
+            WRITTEN.map(|name| format!("{:.1}", metric(daemon, name) / points as f64)).join(", "),
             directory_bytes(&year.data()) as f64 / points as f64,
             count_files(&year.data()),
             (now.2 - last.2) * 1e6 / of_days,
@@ -222,11 +240,8 @@ fn expire(year: &Year) {
     let serving = began.elapsed();
     let dropping = Instant::now();
     let dropped = wait_for(PATIENCE, || {
-        let response = timed_http::get(daemon.address(), "/metrics", BodyUse::Keep);
-        let text = String::from_utf8(response.body).expect("text");
-        let of = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
-        let spans = text.lines().find(|l| l.starts_with("tsd_parts_retention_dropped_spans_total"));
-        spans.and_then(of).filter(|spans| *spans >= EXPIRED_DAYS as f64)
+        let spans = metric(&daemon, "tsd_parts_retention_dropped_spans_total");
+        (spans >= EXPIRED_DAYS as f64).then_some(spans)
     });
     let dropped = dropped.expect("expired days are dropped");
     println!(
