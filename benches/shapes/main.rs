@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Each data set is written by telnet into an empty store of each server, then queried in two states:
-//! *loaded* (at once) and *settled* (when the server uses no CPU any more). Servers alternate query by
+//! *loaded* (at once) and *settled* (restarted, so that all points are in files, and when the server uses no
+//! CPU any more). Servers alternate query by
 //! query, with their caches of results off. Of each set the sum of all points is compared with the one
 //! that is known, and of each response the number of series and points. Left out: queries while points
 //! are written.
@@ -51,11 +52,15 @@ fn main() {
             continue;
         }
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let saltern = Saltern::start(&directory.path().join("saltern"));
+        let data = directory.path().join("saltern");
+        let saltern = Saltern::start(&data);
         set.write(saltern.address());
         saltern.check_sum(&set);
         let mut report = Report::new(&set, vm_binary.is_some());
         measure(&mut report, "loaded", &options, &set, &saltern, None);
+        // Rows of minutes are in memory in a daemon that runs, not of all days.
+        saltern.stop();
+        let saltern = Saltern::start(&data);
         process::wait_until_idle(saltern.pid());
         let victoria = vm_binary.as_ref().map(|binary| {
             let victoria = Victoria::start(binary, &directory.path().join("victoria"));
