@@ -1,14 +1,19 @@
 //! Second stage: reads rows or series, and builds the series that a plan selects.
 
+pub(crate) mod block_rows;
 pub(crate) mod cached_read;
 pub(crate) mod conflict;
 pub(crate) mod day_cache;
 pub(crate) mod fan_out;
+pub(crate) mod finishing;
+pub(crate) mod merged_series;
 pub(crate) mod row_decoder;
 pub(crate) mod row_parts;
 pub(crate) mod row_source;
 pub(crate) mod scan;
+pub(crate) mod scan_job;
 pub(crate) mod scan_part;
 pub(crate) mod series_merge;
 pub(crate) mod series_parts;
+pub(crate) mod series_state;
 pub(crate) mod whole_series;

@@ -15,7 +15,7 @@ use super::{
     plan::{attempts::read_attempts, row_content::RowContent, row_filter::row_filter},
     read::{
         fan_out::{ReadSeries, read_all},
-        scan::ScanJob,
+        scan_job::ScanJob,
     },
     run::{memory_budget::BYTES_PER_POINT, read_budget::ReadBudget},
     stats::SubQueryStats,

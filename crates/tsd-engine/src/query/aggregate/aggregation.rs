@@ -15,7 +15,7 @@ use tsd_query::{
 
 use crate::query::{
     failure::{QueryFailure, task_failure},
-    read::scan::ScanJob,
+    read::scan_job::ScanJob,
     run::{
         query_list::RunningStage,
         task_limits::{TaskLimits, evaluate},

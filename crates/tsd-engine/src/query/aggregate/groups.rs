@@ -13,7 +13,7 @@ use super::{
 };
 use crate::query::{
     failure::QueryFailure,
-    read::series_merge::{MAX_SERIES_PER_SLICE, MergedSeries},
+    read::{merged_series::MergedSeries, series_merge::MAX_SERIES_PER_SLICE},
     run::{query_list::RunningStage, task_limits::evaluate},
 };
 

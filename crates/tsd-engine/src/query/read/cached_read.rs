@@ -6,10 +6,10 @@ use tsd_storage::{ReadSelection, SeriesRead, SeriesVersion};
 
 use super::{
     day_cache::{CachedDays, DayCache, DayKey, divide_ended_days},
-    row_decoder::SeriesState,
-    scan::{ENTRY_OVERHEAD_BYTES, PartSeries, ScanJob},
+    scan_job::{ENTRY_OVERHEAD_BYTES, PartSeries, ScanJob},
     scan_part::{PartRows, ScanPart},
     series_merge::merge_parts,
+    series_state::SeriesState,
 };
 use crate::query::{failure::QueryFailure, stats::ScannerStats};
 

@@ -22,7 +22,7 @@ use quick_cache::{
 };
 use tsd_storage::SeriesVersion;
 
-use super::row_decoder::SeriesState;
+use super::series_state::SeriesState;
 
 const DAY_SECS: u32 = 86_400;
 /// Days of an entry, the most first, and the least number of days of a read for it: a read of years must

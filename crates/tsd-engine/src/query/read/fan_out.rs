@@ -9,10 +9,11 @@ use tokio::sync::mpsc;
 use tsd_storage::RowFilter;
 
 use super::{
+    merged_series::MergedSeries,
     row_parts::{parts_by_key, parts_by_series, scan_parts},
-    scan::{PartSeries, ScanJob},
+    scan_job::{PartSeries, ScanJob},
     scan_part::{PartRows, ScanPart},
-    series_merge::{MergedSeries, finish_series, merge_parts, order_series},
+    series_merge::{finish_series, merge_parts, order_series},
     series_parts::{divisible_read, parts_of_keys, parts_of_ranges},
 };
 use crate::query::{

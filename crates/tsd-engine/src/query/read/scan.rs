@@ -1,33 +1,27 @@
 //! One scan: reads the rows of a key range and builds the series in it.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
-use tsd_model::{
-    BaseTime, Family, PackedRun, PointColumns, Row, RowKey, SeriesKey, SummaryUse, Uid, UidKind,
-};
-use tsd_query::{KeyRange, SeriesPipeline, SubQueryPlan};
-use tsd_storage::{
-    BlockPiece, RowFilter, RowScanner, Scan, SeriesBlock, SeriesRead, StorageError, Table,
-};
+use tsd_model::{Family, Row, RowKey, SeriesKey, SummaryUse, Uid, UidKind};
+use tsd_query::KeyRange;
+use tsd_storage::{RowFilter, RowScanner, Scan, SeriesBlock, SeriesRead, StorageError};
 
 use super::{
-    row_decoder::{RowDecoder, SeriesState},
+    block_rows::{BatchSize, FailedRow, add_pieces, cell_count},
+    finishing::{check_fill, finish_chunk},
+    merged_series::MergedSeries,
+    row_decoder::RowDecoder,
     row_source::{Batch, MergedBuckets, RowSource, RowsByKey},
+    scan_job::{ENTRY_OVERHEAD_BYTES, PartSeries, ScanJob, SeriesMap},
     scan_part::{PartRows, ScanPart},
-    series_merge::{MergedSeries, check_fill, finish_chunk},
+    series_state::SeriesState,
     whole_series::WholeSeriesReader,
 };
 use crate::{
     compaction::{CompactionMessage, RowCompactor, is_due, needs_compaction},
-    query::{
-        engine::QueryEngine, failure::QueryFailure, plan::row_content::RowContent,
-        run::read_budget::ReadBudget, stats::ScannerStats,
-    },
+    query::{failure::QueryFailure, plan::row_content::RowContent, stats::ScannerStats},
 };
 
 /// Fragmented rows reported in one message.
@@ -46,42 +40,6 @@ const DAY_SECS: u32 = 86_400;
 
 /// Memory overhead of a retained row key beyond its bytes.
 const KEY_OVERHEAD_BYTES: usize = size_of::<Bytes>() + 16;
-
-/// Memory overhead of an entry in the series map beyond its tags and its series.
-pub(crate) const ENTRY_OVERHEAD_BYTES: usize = 48;
-
-/// Shared by the scans of one read.
-pub(crate) struct ScanJob {
-    pub(crate) engine: Arc<QueryEngine>,
-    pub(crate) table: Table,
-    pub(crate) content: RowContent,
-    pub(crate) plan: SubQueryPlan,
-    pub(crate) pipeline: SeriesPipeline,
-    pub(crate) filter: Option<RowFilter>,
-    pub(crate) time_range_ms: Option<(i64, i64)>,
-    /// Return the annotations of the series.
-    pub(crate) with_annotations: bool,
-    /// True if this read, or one of other days, was executed lately.
-    pub(crate) is_repeated: OnceLock<bool>,
-    /// Return the keys of the rows, to delete them.
-    pub(crate) with_keys: bool,
-    pub(crate) budget: Arc<ReadBudget>,
-}
-
-/// Series by their tag bytes. Boxed: a map that grows moves its entries, and a series is large.
-pub(crate) type SeriesMap = HashMap<Box<[u8]>, Box<SeriesState>, foldhash::fast::RandomState>;
-
-/// The series of a part.
-#[derive(Default)]
-pub(crate) struct PartSeries {
-    /// Series that may have rows in other parts too.
-    pub(crate) series: SeriesMap,
-    /// Series that have none, in order.
-    pub(crate) finished: MergedSeries,
-    /// Keys of the rows, if requested.
-    pub(crate) keys: Vec<Bytes>,
-    pub(crate) stats: ScannerStats,
-}
 
 impl ScanJob {
     /// True if fragmented rows are reported to row compaction; only rows of the data table are.
@@ -184,12 +142,6 @@ impl ScanJob {
         Ok(PartSeries { series, finished, keys, stats })
     }
 
-    /// Tag pairs of a block; `None` if its key is malformed.
-    pub(crate) fn tags_of<'b>(&self, block: &'b SeriesBlock) -> Option<&'b [u8]> {
-        let tags = block.series.get(self.plan.schema.base_time_start()..)?;
-        tags.len().is_multiple_of(self.plan.schema.tag_pair_width()).then_some(tags)
-    }
-
     fn open(&self, rows: PartRows) -> RowSource {
         let batch_rows = self.engine.config.scan_batch_rows;
         match rows {
@@ -250,104 +202,6 @@ fn is_of_one_day(rows: &PartRows) -> bool {
         PartRows::Points(read) => read.bases.0 / DAY_SECS == read.bases.1 / DAY_SECS,
         _ => false,
     }
-}
-
-/// Adds columns and rows of a block to its series, in the order in which a scan adds rows. With a failure, the
-/// row that caused it.
-pub(crate) fn add_pieces<'b>(
-    job: &ScanJob,
-    decoder: &mut RowDecoder,
-    block: &'b SeriesBlock,
-    series: &mut SeriesState,
-) -> Result<(), FailedRow<'b>> {
-    if !block.summaries.is_empty() {
-        series.push_summaries(&job.pipeline, &block.columns, &block.summaries);
-        return Ok(());
-    }
-    for piece in block.pieces(job.plan.schema.base_time_start()) {
-        match piece {
-            BlockPiece::Points(range) if range.len() == block.columns.len() => {
-                series.push_points(&job.pipeline, &block.columns);
-            }
-            BlockPiece::Points(range) => {
-                let mut columns = PointColumns::default();
-                columns.extend_range(&block.columns, range.start, range.end);
-                series.push_points(&job.pipeline, &columns);
-            }
-            BlockPiece::Row(row, base) => {
-                let content = (&job.content, job.with_annotations);
-                decoder
-                    .add_row(&job.engine, content, &job.pipeline, (row, base), series)
-                    .map_err(|failure| (failure.into(), Some(row)))?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Number of cells of a row; a packed run counts its points.
-fn cell_count(row: &Row) -> u64 {
-    (row.cells.len() + row.runs.iter().map(PackedRun::point_count).sum::<usize>()) as u64
-}
-
-/// A failure, and the row that caused it if there is one.
-pub(crate) type FailedRow<'b> = (QueryFailure, Option<&'b Row>);
-
-/// What a batch counts for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct BatchSize {
-    pub(crate) rows: u64,
-    pub(crate) cells: u64,
-    /// As read from the store.
-    bytes: usize,
-    memory: usize,
-    summaries: u64,
-}
-
-impl BatchSize {
-    fn of_rows(rows: &[Row]) -> Self {
-        let mut size =
-            Self { rows: rows.len() as u64, memory: size_of_val(rows), ..Self::default() };
-        for row in rows {
-            size.memory += size_of_val(row.cells.as_slice()) + size_of_val(row.runs.as_slice());
-            size.cells += cell_count(row);
-            for cell in &row.cells {
-                size.bytes += row.key.len() + cell.qualifier.len() + cell.value.len();
-            }
-            for run in &row.runs {
-                size.bytes += row.key.len() + run.as_bytes().len();
-            }
-        }
-        size
-    }
-
-    /// A block counts as the rows of its hours; points as cells, and a summary as a row of one.
-    pub(crate) fn of_blocks<'b>(blocks: impl IntoIterator<Item = &'b SeriesBlock>) -> Self {
-        let mut size = Self::default();
-        for block in blocks {
-            let of_rows = Self::of_rows(&block.rows);
-            let summaries = block.summaries.len() as u64;
-            size.rows += of_rows.rows + hour_count(&block.columns.times_ms) + summaries;
-            size.cells += of_rows.cells + block.columns.len() as u64 + summaries;
-            size.summaries += summaries;
-            size.bytes += of_rows.bytes + block.stored_bytes + block.series.len();
-            size.memory += block.memory_bytes();
-        }
-        size
-    }
-}
-
-/// Number of hours that have a point; times are in order.
-fn hour_count(times_ms: &[i64]) -> u64 {
-    let hour_ms = i64::from(BaseTime::SPAN_SECONDS) * 1_000;
-    let (mut rest, mut hours) = (times_ms, 0);
-    while let Some(first) = rest.first() {
-        let end_ms = first - first.rem_euclid(hour_ms) + hour_ms;
-        let passed = rest.partition_point(|time| *time < end_ms);
-        rest = rest.get(passed..).unwrap_or_default();
-        hours += 1;
-    }
-    hours
 }
 
 struct PartReader<'a> {

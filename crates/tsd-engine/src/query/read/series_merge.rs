@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hashbrown::{HashMap, hash_map::Entry};
+use hashbrown::hash_map::Entry;
 use tokio::task::JoinSet;
-use tsd_model::Annotation;
-use tsd_query::{ExecutionLimits, HistogramSeries, OrderedSpans, QueryError, SpanList};
+use tsd_query::{ExecutionLimits, OrderedSpans, SpanList};
 use tsd_storage::{RowFilter, SeriesSet};
 
 use super::{
-    row_decoder::{FinishedValues, SeriesState},
-    scan::{PartSeries, ScanJob},
+    finishing::{check_fill, finish_chunk},
+    merged_series::MergedSeries,
+    scan_job::{PartSeries, ScanJob},
 };
 use crate::query::{
     failure::{QueryFailure, task_failure},
-    run::{memory_budget::BYTES_PER_POINT, query_list::RunningStage, task_limits::evaluate},
+    run::{query_list::RunningStage, task_limits::evaluate},
 };
 
 /// Series that are put in order, or sorted into groups, in one time slice.
@@ -26,33 +26,6 @@ const MIN_SERIES_PER_TASK: usize = 256;
 
 /// Tasks that finish series, per thread.
 const TASKS_PER_THREAD: usize = 2;
-
-/// All finished series of a read.
-#[derive(Default)]
-pub(crate) struct MergedSeries {
-    /// Series with points, from several tasks.
-    pub(crate) lists: Vec<SpanList>,
-    /// All of them, once they were put in order.
-    pub(crate) spans: OrderedSpans,
-    /// Series of histograms.
-    pub(crate) histograms: Vec<HistogramSeries>,
-    /// Annotations by TSUID, of series that are in `spans`.
-    pub(crate) annotations: HashMap<Bytes, Vec<Annotation>, foldhash::fast::RandomState>,
-    /// Series that have annotations and no points.
-    pub(crate) annotation_only: Vec<(Bytes, Vec<Annotation>)>,
-    /// Keys of the rows, if requested.
-    pub(crate) keys: Vec<Bytes>,
-}
-
-impl MergedSeries {
-    pub(crate) fn append(&mut self, other: Self) {
-        self.lists.extend(other.lists);
-        self.histograms.extend(other.histograms);
-        self.annotations.extend(other.annotations);
-        self.annotation_only.extend(other.annotation_only);
-        self.keys.extend(other.keys);
-    }
-}
 
 /// Merges the series of all parts. If `in_time_order`, a series may continue from part to part.
 /// Otherwise parts are salt buckets and a series belongs to one; series found in several are left
@@ -172,84 +145,4 @@ pub(crate) async fn finish_series(
         merged.append(ended.map_err(task_failure)??);
     }
     Ok(merged)
-}
-
-/// Rejects fill policies that would add more points than memory allows, before any is added.
-pub(crate) fn check_fill(job: &ScanJob, series: usize) -> Result<(), QueryFailure> {
-    let Some(points) = job.pipeline.points_to_fill() else { return Ok(()) };
-    let bytes = points.saturating_mul(BYTES_PER_POINT).saturating_mul(series as u64);
-    job.budget.context().check_available(usize::try_from(bytes).unwrap_or(usize::MAX))
-}
-
-/// Finishes series; they stay in their order.
-pub(crate) async fn finish_chunk(
-    job: &ScanJob,
-    chunk: Vec<(Box<[u8]>, Box<SeriesState>)>,
-) -> Result<MergedSeries, QueryFailure> {
-    let context = job.budget.context();
-    let mut finished = FinishedList::default();
-    let mut series = chunk.into_iter();
-    while series.len() > 0 {
-        context.check_time()?;
-        let slice = context.time_slice().await?;
-        for (tags, state) in series.by_ref() {
-            job.budget.context().check_ended()?;
-            let before = (state.memory_bytes() + finished.memory_bytes()) as isize;
-            finished.add(job, &tags, *state)?;
-            job.budget.adjust_series_memory(finished.memory_bytes() as isize - before)?;
-            if slice.is_expired() {
-                break;
-            }
-        }
-    }
-    Ok(finished.into_merged())
-}
-
-/// Finished series of one task.
-#[derive(Default)]
-pub(crate) struct FinishedList {
-    pub(crate) spans: SpanList,
-    others: MergedSeries,
-    /// Memory of `others`.
-    other_bytes: usize,
-}
-
-impl FinishedList {
-    /// Finishes a series.
-    pub(crate) fn add(
-        &mut self,
-        job: &ScanJob,
-        tags: &[u8],
-        state: SeriesState,
-    ) -> Result<(), QueryError> {
-        let tsuid = Bytes::from([&*job.plan.metric, tags].concat());
-        let finished = state.finish(&job.pipeline, tsuid.clone())?;
-        self.other_bytes += finished.other_bytes();
-        match (finished.values, finished.annotations) {
-            (FinishedValues::Span(span), annotations) => {
-                self.spans.push_span(span);
-                if let Some(annotations) = annotations {
-                    self.others.annotations.insert(tsuid, annotations);
-                }
-            }
-            (FinishedValues::Histograms(series), _) => self.others.histograms.push(series),
-            (FinishedValues::NoPoints, Some(annotations)) => {
-                self.spans.push_absent([&tsuid, &[]]);
-                self.others.annotation_only.push((tsuid, annotations));
-            }
-            (FinishedValues::NoPoints, None) | (FinishedValues::OutOfRange, _) => {
-                self.spans.push_absent([&tsuid, &[]]);
-            }
-        }
-        Ok(())
-    }
-
-    /// Bytes of memory used, for the memory budget.
-    pub(crate) const fn memory_bytes(&self) -> usize {
-        self.spans.memory_bytes() + self.other_bytes
-    }
-
-    pub(crate) fn into_merged(self) -> MergedSeries {
-        MergedSeries { lists: vec![self.spans], ..self.others }
-    }
 }

@@ -9,9 +9,12 @@ use tsd_query::SeriesBuilder;
 use tsd_storage::SeriesBlock;
 
 use super::{
-    row_decoder::{RowDecoder, SeriesState},
-    scan::{BatchSize, FailedRow, ScanJob, add_pieces},
-    series_merge::{FinishedList, MergedSeries, check_fill},
+    block_rows::{BatchSize, FailedRow, add_pieces},
+    finishing::{FinishedList, check_fill},
+    merged_series::MergedSeries,
+    row_decoder::RowDecoder,
+    scan_job::ScanJob,
+    series_state::SeriesState,
 };
 use crate::query::{failure::QueryFailure, stats::ScannerStats};
 

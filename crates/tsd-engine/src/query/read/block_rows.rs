@@ -1,0 +1,105 @@
+//! The rows of a batch: how many they are, and how blocks of them are added to their series.
+
+use tsd_model::{BaseTime, PackedRun, PointColumns, Row};
+use tsd_storage::{BlockPiece, SeriesBlock};
+
+use super::{row_decoder::RowDecoder, scan_job::ScanJob, series_state::SeriesState};
+use crate::query::failure::QueryFailure;
+
+/// Adds columns and rows of a block to its series, in the order in which a scan adds rows. With a failure, the
+/// row that caused it.
+pub(crate) fn add_pieces<'b>(
+    job: &ScanJob,
+    decoder: &mut RowDecoder,
+    block: &'b SeriesBlock,
+    series: &mut SeriesState,
+) -> Result<(), FailedRow<'b>> {
+    if !block.summaries.is_empty() {
+        series.push_summaries(&job.pipeline, &block.columns, &block.summaries);
+        return Ok(());
+    }
+    for piece in block.pieces(job.plan.schema.base_time_start()) {
+        match piece {
+            BlockPiece::Points(range) if range.len() == block.columns.len() => {
+                series.push_points(&job.pipeline, &block.columns);
+            }
+            BlockPiece::Points(range) => {
+                let mut columns = PointColumns::default();
+                columns.extend_range(&block.columns, range.start, range.end);
+                series.push_points(&job.pipeline, &columns);
+            }
+            BlockPiece::Row(row, base) => {
+                let content = (&job.content, job.with_annotations);
+                decoder
+                    .add_row(&job.engine, content, &job.pipeline, (row, base), series)
+                    .map_err(|failure| (failure.into(), Some(row)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Number of cells of a row; a packed run counts its points.
+pub(crate) fn cell_count(row: &Row) -> u64 {
+    (row.cells.len() + row.runs.iter().map(PackedRun::point_count).sum::<usize>()) as u64
+}
+
+/// A failure, and the row that caused it if there is one.
+pub(crate) type FailedRow<'b> = (QueryFailure, Option<&'b Row>);
+
+/// What a batch counts for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BatchSize {
+    pub(crate) rows: u64,
+    pub(crate) cells: u64,
+    /// As read from the store.
+    pub(crate) bytes: usize,
+    pub(crate) memory: usize,
+    pub(crate) summaries: u64,
+}
+
+impl BatchSize {
+    pub(crate) fn of_rows(rows: &[Row]) -> Self {
+        let mut size =
+            Self { rows: rows.len() as u64, memory: size_of_val(rows), ..Self::default() };
+        for row in rows {
+            size.memory += size_of_val(row.cells.as_slice()) + size_of_val(row.runs.as_slice());
+            size.cells += cell_count(row);
+            for cell in &row.cells {
+                size.bytes += row.key.len() + cell.qualifier.len() + cell.value.len();
+            }
+            for run in &row.runs {
+                size.bytes += row.key.len() + run.as_bytes().len();
+            }
+        }
+        size
+    }
+
+    /// A block counts as the rows of its hours; points as cells, and a summary as a row of one.
+    pub(crate) fn of_blocks<'b>(blocks: impl IntoIterator<Item = &'b SeriesBlock>) -> Self {
+        let mut size = Self::default();
+        for block in blocks {
+            let of_rows = Self::of_rows(&block.rows);
+            let summaries = block.summaries.len() as u64;
+            size.rows += of_rows.rows + hour_count(&block.columns.times_ms) + summaries;
+            size.cells += of_rows.cells + block.columns.len() as u64 + summaries;
+            size.summaries += summaries;
+            size.bytes += of_rows.bytes + block.stored_bytes + block.series.len();
+            size.memory += block.memory_bytes();
+        }
+        size
+    }
+}
+
+/// Number of hours that have a point; times are in order.
+fn hour_count(times_ms: &[i64]) -> u64 {
+    let hour_ms = i64::from(BaseTime::SPAN_SECONDS) * 1_000;
+    let (mut rest, mut hours) = (times_ms, 0);
+    while let Some(first) = rest.first() {
+        let end_ms = first - first.rem_euclid(hour_ms) + hour_ms;
+        let passed = rest.partition_point(|time| *time < end_ms);
+        rest = rest.get(passed..).unwrap_or_default();
+        hours += 1;
+    }
+    hours
+}

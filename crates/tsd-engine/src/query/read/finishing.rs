@@ -1,0 +1,91 @@
+//! Finishes series: what the pipeline does once all rows of a series were read.
+
+use bytes::Bytes;
+use tsd_query::{QueryError, SpanList};
+
+use super::{
+    merged_series::MergedSeries,
+    scan_job::ScanJob,
+    series_state::{FinishedValues, SeriesState},
+};
+use crate::query::{failure::QueryFailure, run::memory_budget::BYTES_PER_POINT};
+
+/// Rejects fill policies that would add more points than memory allows, before any is added.
+pub(crate) fn check_fill(job: &ScanJob, series: usize) -> Result<(), QueryFailure> {
+    let Some(points) = job.pipeline.points_to_fill() else { return Ok(()) };
+    let bytes = points.saturating_mul(BYTES_PER_POINT).saturating_mul(series as u64);
+    job.budget.context().check_available(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+/// Finishes series; they stay in their order.
+pub(crate) async fn finish_chunk(
+    job: &ScanJob,
+    chunk: Vec<(Box<[u8]>, Box<SeriesState>)>,
+) -> Result<MergedSeries, QueryFailure> {
+    let context = job.budget.context();
+    let mut finished = FinishedList::default();
+    let mut series = chunk.into_iter();
+    while series.len() > 0 {
+        context.check_time()?;
+        let slice = context.time_slice().await?;
+        for (tags, state) in series.by_ref() {
+            job.budget.context().check_ended()?;
+            let before = (state.memory_bytes() + finished.memory_bytes()) as isize;
+            finished.add(job, &tags, *state)?;
+            job.budget.adjust_series_memory(finished.memory_bytes() as isize - before)?;
+            if slice.is_expired() {
+                break;
+            }
+        }
+    }
+    Ok(finished.into_merged())
+}
+
+/// Finished series of one task.
+#[derive(Default)]
+pub(crate) struct FinishedList {
+    pub(crate) spans: SpanList,
+    others: MergedSeries,
+    /// Memory of `others`.
+    other_bytes: usize,
+}
+
+impl FinishedList {
+    /// Finishes a series.
+    pub(crate) fn add(
+        &mut self,
+        job: &ScanJob,
+        tags: &[u8],
+        state: SeriesState,
+    ) -> Result<(), QueryError> {
+        let tsuid = Bytes::from([&*job.plan.metric, tags].concat());
+        let finished = state.finish(&job.pipeline, tsuid.clone())?;
+        self.other_bytes += finished.other_bytes();
+        match (finished.values, finished.annotations) {
+            (FinishedValues::Span(span), annotations) => {
+                self.spans.push_span(span);
+                if let Some(annotations) = annotations {
+                    self.others.annotations.insert(tsuid, annotations);
+                }
+            }
+            (FinishedValues::Histograms(series), _) => self.others.histograms.push(series),
+            (FinishedValues::NoPoints, Some(annotations)) => {
+                self.spans.push_absent([&tsuid, &[]]);
+                self.others.annotation_only.push((tsuid, annotations));
+            }
+            (FinishedValues::NoPoints, None) | (FinishedValues::OutOfRange, _) => {
+                self.spans.push_absent([&tsuid, &[]]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory used, for the memory budget.
+    pub(crate) const fn memory_bytes(&self) -> usize {
+        self.spans.memory_bytes() + self.other_bytes
+    }
+
+    pub(crate) fn into_merged(self) -> MergedSeries {
+        MergedSeries { lists: vec![self.spans], ..self.others }
+    }
+}
