@@ -37,7 +37,8 @@ const DAEMONS: [(&str, &Settings<'static>); 2] = [
         &[("tsd.storage.ack", "storage"), ("tsd.storage.fix_duplicates", "true"), READ_BACK_DELAY],
     ),
 ];
-const READ_BACK_DELAY: (&str, &str) = ("tsd.storage.hbase.read_back_delay", "6");
+/// Longer than a compaction of OpenTSDB takes while HBase stalls: what is hidden after it stays so.
+const READ_BACK_DELAY: (&str, &str) = ("tsd.storage.hbase.read_back_delay", "12");
 
 /// Start of the hours of all points: long over.
 const FIRST_HOUR: u64 = 1_500_001_200;
@@ -53,7 +54,7 @@ const HOUR_PAUSE: Duration = Duration::from_millis(250);
 /// Pause between two queries of a metric.
 const QUERY_PAUSE: Duration = Duration::from_millis(150);
 /// Time after the last write in which the values must become right.
-const SETTLE: Duration = Duration::from_secs(25);
+const SETTLE: Duration = Duration::from_secs(45);
 
 /// Host and milliseconds since the epoch.
 type PointId = (String, u64);
