@@ -8,11 +8,13 @@
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use cluster::{Cluster, Node};
+use hbase_rs::{Client, Get, Scan, Selection, TableName};
 use serde_json::{Value, json};
 use tokio::{
     task::{JoinSet, spawn_blocking},
     time::{Instant, sleep},
 };
+use tsd_model::to_hex;
 use tsd_testkit::{Daemon, try_http};
 
 use crate::{
@@ -53,6 +55,8 @@ const ROUNDS: u64 = 5;
 const HOUR_PAUSE: Duration = Duration::from_millis(250);
 /// Pause between two queries of a metric.
 const QUERY_PAUSE: Duration = Duration::from_millis(150);
+/// Pause between two flushes of the memory of HBase's regions.
+const FLUSH_PAUSE: Duration = Duration::from_secs(2);
 /// Time after the last write in which the values must become right.
 const SETTLE: Duration = Duration::from_secs(45);
 
@@ -87,6 +91,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
             writers.spawn(write_hour(metric.clone(), hour, daemon.address(), opentsdb));
         }
     }
+    queries.spawn(flush_repeatedly(cluster.client()));
     let mut expected: BTreeMap<String, Points> = BTreeMap::new();
     let mut corrections = 0;
     while let Some(written) = writers.join_next().await {
@@ -100,8 +105,8 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
         ("ack = log", daemons[0].address()),
         ("ack = storage", daemons[1].address()),
     ];
-    let wrong = loop {
-        let mut wrong = Vec::new();
+    let (wrong, first_wrong) = loop {
+        let (mut wrong, mut first_wrong) = (Vec::new(), None);
         for (metric, points) in &expected {
             for (name, reader) in readers {
                 let read = read(reader, metric)?;
@@ -109,6 +114,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
                 let differs: Vec<_> =
                     differs.map(|(id, value)| (id, value, read.get(id))).collect();
                 if let Some(first) = differs.first() {
+                    first_wrong.get_or_insert_with(|| (metric.clone(), first.0.clone()));
                     wrong.push(format!(
                         "{metric} through {name}: {} wrong, {first:?}",
                         differs.len()
@@ -117,7 +123,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
             }
         }
         if wrong.is_empty() || Instant::now() > settled {
-            break wrong;
+            break (wrong, first_wrong);
         }
         sleep(tsd::POLL_INTERVAL).await;
     };
@@ -131,8 +137,43 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
         });
         println!("  {ack}: {}", figures.collect::<Vec<_>>().join(", "));
     }
+    if let Some((metric, point)) = first_wrong {
+        let client = cluster.client();
+        println!("corrections: all cells of the row of {point:?}:");
+        for cell in row_history(&client, &metric, &point).await? {
+            println!("  {cell}");
+        }
+    }
     cluster.kill(Node::OpenTsdb)?;
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
+}
+
+/// Every cell and delete marker that HBase remembers of the row of a point: what a failure needs.
+async fn row_history(
+    client: &Client,
+    metric: &str,
+    (host, at_ms): &PointId,
+) -> ScenarioResult<Vec<String>> {
+    let uids = client.table("tsdb-uid".parse::<TableName>()?);
+    let uid = async |name: &str, kind: &[u8]| -> ScenarioResult<Vec<u8>> {
+        let row = uids.get(&Get::try_new(name.to_owned())?).await?;
+        Ok(row.value(b"id", kind).ok_or("no UID")?.to_vec())
+    };
+    let hour = u32::try_from(at_ms / 1_000 / 3_600 * 3_600)?;
+    let (metric, host) = (uid(metric, b"metrics").await?, uid(host, b"tagv").await?);
+    let key = [metric, hour.to_be_bytes().to_vec(), uid("host", b"tagk").await?, host].concat();
+    let selection = Selection::all().max_versions(1_000)?;
+    let scan = Scan::range(key.clone(), key).inclusive(true, true).select(selection).raw();
+    let mut rows = client.table("tsdb".parse::<TableName>()?).scan(scan);
+    let mut cells = Vec::new();
+    while let Some(row) = rows.next().await {
+        for cell in row?.row.cells() {
+            let (qualifier, value) = (to_hex(cell.qualifier), to_hex(cell.value));
+            cells.push(format!("{} {:?} {qualifier}={value}", cell.timestamp, cell.kind));
+        }
+    }
+    cells.sort();
+    Ok(cells)
 }
 
 /// Writes and corrects the points of an hour, mostly through our daemon. Returns the metric, the last
@@ -194,6 +235,15 @@ async fn query_repeatedly(opentsdb: SocketAddr, metric: String) {
         let uri = Arc::clone(&uri);
         let _ = spawn_blocking(move || try_http(opentsdb, "GET", &uri, None)).await;
         sleep(QUERY_PAUSE).await;
+    }
+}
+
+/// HBase forgets deleted cells when it flushes a region. Failed flushes do not matter.
+async fn flush_repeatedly(client: Client) {
+    let Ok(table) = "tsdb".parse::<TableName>() else { return };
+    loop {
+        sleep(FLUSH_PAUSE).await;
+        let _ = client.admin().flush_table(&table).await;
     }
 }
 

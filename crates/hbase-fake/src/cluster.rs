@@ -24,7 +24,10 @@ use hbase_rs::{Discovery, DiscoveryFuture, ServerName, TableName, TableState};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
-use self::{listener::ServerListener, state::ClusterState};
+use self::{
+    listener::ServerListener,
+    state::{ClusterState, flush_history},
+};
 use crate::{fault::InjectedFault, zookeeper::FakeEnsemble};
 
 /// Header of a znode's data: length and id of the writer, magic of the protobuf message.
@@ -210,6 +213,17 @@ impl FakeCluster {
         let mut state = self.state.lock();
         let region = state.region_name(table, row.as_bytes());
         state.memstores.set_flushes(region, flush_size, per_second);
+    }
+
+    /// Flushes all memstores: deleted and replaced cells that were still in them are forgotten. With
+    /// `compacts`, those of store files too.
+    pub fn flush_memstores(&self, compacts: bool) {
+        for cells in self.state.lock().history.values_mut() {
+            if compacts {
+                cells.iter_mut().for_each(|cell| cell.is_flushed = false);
+            }
+            flush_history(cells);
+        }
     }
 
     /// Start rows of the scanners that were opened on tables so far.

@@ -120,6 +120,9 @@ pub(crate) trait TestStores {
         std::future::ready(false)
     }
 
+    /// Flushes the memory of HBase, and compacts its files if `compacts`.
+    fn flush_regions(&self, _compacts: bool) {}
+
     /// Number of the compactions that OpenTSDB has begun and not ended, of each series.
     fn open_compactions(&self) -> [usize; 2] {
         [0, 0]

@@ -283,10 +283,13 @@ impl RowHistory {
     /// deletes, which have the times of the deleted cells.
     fn is_lost(&self, offset_ms: u32, written_ms: i64) -> bool {
         let is_instant = |at| at == offset_ms;
-        let was_compacted = self.writes.iter().any(|cell| {
-            let kind = ColumnKind::of(&cell.qualifier);
-            kind == ColumnKind::Compacted && has_instant(&cell.qualifier, is_instant)
-        });
+        // HBase may have forgotten the column, but not that it was deleted.
+        let columns = self.writes.iter().map(|cell| &cell.qualifier);
+        let was_compacted =
+            columns.chain(self.deleted.iter().map(|(qualifier, _)| qualifier)).any(|qualifier| {
+                let is_compacted = ColumnKind::of(qualifier) == ColumnKind::Compacted;
+                is_compacted && has_instant(qualifier, is_instant)
+            });
         let is_of_opentsdb = |(qualifier, until): &(Bytes, i64)| {
             let is_deleted =
                 |cell: &Cell| cell.qualifier == qualifier && cell.timestamp_ms == *until;

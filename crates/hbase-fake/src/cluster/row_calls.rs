@@ -190,7 +190,8 @@ fn apply(
         {
             let (column, kind) = (column.clone(), cell.kind);
             let value = Bytes::copy_from_slice(cell.value);
-            history.push(HistoryCell { column, timestamp: time, kind, value });
+            let is_flushed = false;
+            history.push(HistoryCell { column, timestamp: time, kind, value, is_flushed });
         }
         let value = match mutation.mutate_type() {
             MutationType::Put => Some(Bytes::copy_from_slice(cell.value)),
@@ -225,7 +226,8 @@ fn apply(
         let timestamp = mutation.timestamp.unwrap_or(now);
         markers.row = markers.row.max(Some(timestamp));
         let (column, kind) = ((Bytes::from_static(b"t"), Bytes::new()), CellKind::DeleteFamily);
-        history.push(HistoryCell { column, timestamp, kind, value: Bytes::new() });
+        let value = Bytes::new();
+        history.push(HistoryCell { column, timestamp, kind, value, is_flushed: false });
         columns.retain(|column, (timestamp, _)| !markers.hides(column, *timestamp));
     }
     *block = source.slice(source.len() - cells.rest().len()..);

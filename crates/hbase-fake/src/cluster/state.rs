@@ -19,6 +19,32 @@ pub(crate) struct HistoryCell {
     pub(crate) timestamp: u64,
     pub(crate) kind: CellKind,
     pub(crate) value: Bytes,
+    /// In a store file, no longer in the memstore.
+    pub(crate) is_flushed: bool,
+}
+
+/// Removes the cells of a memstore that a flush does not write: those that a delete marker of the memstore hides,
+/// and all versions of a column but its newest. Markers are kept.
+pub(crate) fn flush_history(cells: &mut Vec<HistoryCell>) {
+    let is_put = |cell: &HistoryCell| cell.kind == CellKind::Put;
+    let in_memory: Vec<HistoryCell> =
+        cells.iter().filter(|cell| !cell.is_flushed).cloned().collect();
+    let is_hidden = |cell: &HistoryCell| {
+        in_memory.iter().any(|other| {
+            let is_of_column = other.column == cell.column;
+            match other.kind {
+                CellKind::Put => is_of_column && other.timestamp > cell.timestamp,
+                CellKind::DeleteFamily => {
+                    other.column.0 == cell.column.0 && other.timestamp >= cell.timestamp
+                }
+                _ => is_of_column && other.timestamp >= cell.timestamp,
+            }
+        })
+    };
+    cells.retain(|cell| cell.is_flushed || !is_put(cell) || !is_hidden(cell));
+    for cell in cells {
+        cell.is_flushed = true;
+    }
 }
 
 /// A region and its assignment.
@@ -71,7 +97,7 @@ pub(crate) struct ClusterState {
     pub(crate) moved: HashMap<(usize, Bytes), MovedTo>,
     pub(crate) rows: BTreeMap<(TableName, Bytes), BTreeMap<ColumnKey, (u64, Bytes)>>,
     pub(crate) markers: HashMap<(TableName, Bytes), DeleteMarkers>,
-    /// What raw scans return: every put cell and every delete marker of a column.
+    /// What raw scans return: put cells and delete markers of columns, unless a flush forgot them.
     pub(crate) history: BTreeMap<(TableName, Bytes), Vec<HistoryCell>>,
     pub(crate) scanners: HashMap<u64, FakeScanner>,
     /// Results of increments and appends by nonce group and nonce, returned to a repeated call.

@@ -137,7 +137,8 @@ impl TestDaemon {
 }
 
 /// Two daemons of ours and an OpenTSDB.
-struct HBaseStores {
+struct HBaseStores<'c> {
+    cluster: &'c FakeCluster,
     daemons: Vec<TestDaemon>,
     max_skew_ms: i64,
     has_opentsdb: bool,
@@ -155,9 +156,9 @@ struct OpenTsdbCompaction {
     delete: Vec<ReplacedColumn>,
 }
 
-impl HBaseStores {
+impl<'c> HBaseStores<'c> {
     async fn new(
-        cluster: &FakeCluster,
+        cluster: &'c FakeCluster,
         client: &Client,
         mode: Mode,
         acks: [Ack; 2],
@@ -190,11 +191,11 @@ impl HBaseStores {
         let has_opentsdb = rng.chance(50) && !has_cell_times;
         // The delete markers of an OpenTSDB hide what a clock that is behind stamps after them.
         let max_skew_ms = if has_opentsdb { 0 } else { rng.pick(&[0, 0, 20, 500]) };
-        Self { daemons, max_skew_ms, has_opentsdb, mode, compactions: Vec::new() }
+        Self { cluster, daemons, max_skew_ms, has_opentsdb, mode, compactions: Vec::new() }
     }
 }
 
-impl HBaseStores {
+impl HBaseStores<'_> {
     /// The compaction of a row that OpenTSDB reads; `None` if it does not compact it.
     async fn read_as_opentsdb(&self, row: &Bytes) -> Option<RowCompaction> {
         // With appends it does not compact.
@@ -207,7 +208,7 @@ impl HBaseStores {
     }
 }
 
-impl TestStores for HBaseStores {
+impl TestStores for HBaseStores<'_> {
     fn daemons(&self) -> usize {
         let has_cell_times = matches!(self.mode, Mode::Largest | Mode::Smallest);
         match &self.daemons[0] {
@@ -343,6 +344,10 @@ impl TestStores for HBaseStores {
         // Nothing else happens in the same millisecond: its markers would hide it.
         self.move_clock(1);
         is_rewritten
+    }
+
+    fn flush_regions(&self, compacts: bool) {
+        self.cluster.flush_memstores(compacts);
     }
 
     fn open_compactions(&self) -> [usize; 2] {

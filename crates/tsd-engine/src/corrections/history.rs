@@ -132,6 +132,8 @@ pub(crate) enum HistoryStep {
     BeginCompaction(u8),
     /// OpenTSDB sends what its compactions have buffered.
     SendCompactions,
+    /// HBase flushes its memory, and compacts its files if true: it forgets deleted cells.
+    FlushRegions(bool),
     Restart(usize, Ending),
     MoveClock(i64),
     /// Sets the difference of a daemon's clock from the time.
@@ -194,10 +196,26 @@ impl History {
             if rng.chance(60) {
                 all = Self::with_overlaps(rng, all);
             }
+            if rng.chance(50) {
+                all = Self::with_flushes(rng, all);
+            }
             all.push(HistoryStep::Settle);
         }
         Self(all)
     }
+
+    /// Adds flushes of HBase.
+    fn with_flushes(rng: &mut Rng, steps: Vec<HistoryStep>) -> Vec<HistoryStep> {
+        let mut all = Vec::new();
+        for step in steps {
+            all.push(step);
+            if rng.chance(25) {
+                all.push(HistoryStep::FlushRegions(rng.chance(30)));
+            }
+        }
+        all
+    }
+
     /// Adds compactions of OpenTSDB that are sent later than they read, after or among others.
     fn with_overlaps(rng: &mut Rng, steps: Vec<HistoryStep>) -> Vec<HistoryStep> {
         let mut all = Vec::new();

@@ -14,6 +14,10 @@ use super::{
 /// are a millisecond apart.
 const MAX_LEAD_MS: i64 = 64;
 
+/// How long a point waits to be read back, and how often: what is put again waits again.
+const READ_BACK_MS: i64 = READ_BACK_DELAY.as_millis() as i64;
+const WAITS: i64 = 3;
+
 /// Number of the daemon that is an OpenTSDB.
 pub(crate) const OPENTSDB: usize = 2;
 
@@ -35,6 +39,8 @@ struct Write {
     may_be_deleted: bool,
     /// HBase got it during a compaction of OpenTSDB, which may have superseded or hidden it.
     doubt: Doubt,
+    /// HBase may have forgotten that it is later than those of other daemons before it.
+    is_order_forgotten: bool,
 }
 
 /// Whether an earlier value may be read, or none.
@@ -53,8 +59,7 @@ impl Write {
 
     /// Its daemon has not read it back yet.
     fn is_waiting(&self, now_ms: i64) -> bool {
-        let delay_ms = READ_BACK_DELAY.as_millis() as i64;
-        let is_due = self.arrived_ms.is_none_or(|at_ms| at_ms + delay_ms < now_ms);
+        let is_due = self.arrived_ms.is_none_or(|at_ms| at_ms + READ_BACK_MS < now_ms);
         !is_due && !self.is_of_opentsdb() && self.value.is_some()
     }
 
@@ -110,6 +115,7 @@ impl Model {
             flushed,
             may_be_deleted,
             doubt: doubt(series),
+            is_order_forgotten: false,
         };
         match step {
             ShortStep::Put(points) => points.iter().for_each(|point| self.put(point, write)),
@@ -127,8 +133,8 @@ impl Model {
                     let writes = writes.iter_mut().filter(|w| w.daemon == daemon);
                     for held in writes.filter(|w| w.flushed.is_none()) {
                         held.flushed = Some(acked);
-                        if held.is_logged && held.doubt == Doubt::No {
-                            held.doubt = doubt(*series);
+                        if held.is_logged {
+                            held.doubt = held.doubt.max(doubt(*series));
                             held.arrived_ms = Some(at_ms);
                         }
                     }
@@ -153,6 +159,23 @@ impl Model {
                 } else {
                     Doubt::Forever
                 };
+            }
+        }
+    }
+
+    /// HBase flushes its memory and forgets deleted cells. The column of a compaction does not tell when its
+    /// values were written: a daemon that reads an earlier point back takes them for older ones.
+    pub(crate) fn forget_deleted(&mut self, now_ms: i64) {
+        if !self.has_opentsdb {
+            return;
+        }
+        for writes in self.points.values_mut() {
+            let mut waiting: Vec<usize> = Vec::new();
+            for write in writes {
+                write.is_order_forgotten |= waiting.iter().any(|daemon| *daemon != write.daemon);
+                if write.is_held() || write.is_waiting(now_ms - WAITS * READ_BACK_MS) {
+                    waiting.push(write.daemon);
+                }
             }
         }
     }
@@ -214,6 +237,10 @@ impl Model {
         if last.doubt != Doubt::No {
             allowed.extend(earlier.iter().map(|write| write.value));
             allowed.push(None);
+        }
+        if last.is_order_forgotten {
+            let of_others = earlier.iter().filter(|w| w.daemon != last.daemon);
+            allowed.extend(of_others.map(|w| w.value));
         }
         allowed.extend(earlier.iter().filter(|w| w.is_held_beside(last)).map(|w| w.value));
         if last.value.is_none() {

@@ -78,6 +78,11 @@ impl<S: TestStores> Run<S> {
                 false
             }
             HistoryStep::SendCompactions => self.send_compactions().await,
+            HistoryStep::FlushRegions(compacts) => {
+                self.stores.flush_regions(compacts);
+                self.model.lock().unwrap().forget_deleted(self.stores.now_ms());
+                false
+            }
             HistoryStep::Restart(daemon, how) => {
                 if how == Ending::Clean {
                     self.writer(daemon).step(ShortStep::Flush).await;

@@ -287,6 +287,9 @@ fn instant_that_overlapping_compactions_have_deleted_is_put_again() {
     check_history("0000=07@15", &row, &columns, &["00000010=@14"], &[]);
     check_history("0000=07@15", &row, &columns[1..], &["0000=@21"], &[]);
     check_history("0000=07@15", &row, &columns, &["0010=@21"], &[]);
+    // A flush of the region forgot the columns; their markers are left.
+    check_history("0000=07@15", &row, &[], &["00000010=@21", "0000=@17"], &["0000=07@18"]);
+    check_history("0000=07@15", &row, &[], &["00000010=@14"], &[]);
 }
 
 #[test]
