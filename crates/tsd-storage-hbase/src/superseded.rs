@@ -327,9 +327,12 @@ impl RowHistory {
         }
     }
 
-    /// True if no older cell has one of the values of a column. A value whose cell HBase may have
-    /// forgotten is not new.
+    /// True if no older cell has one of the values of a column. Nothing is known to be new in a row of which
+    /// HBase has forgotten cells.
     fn has_new_value(&self, column: &Cell) -> bool {
+        if self.has_forgotten() {
+            return false;
+        }
         let is_other = |w: &&Cell| w.qualifier != column.qualifier || w.value != column.value;
         let is_older = |w: &&Cell| {
             w.timestamp_ms < column.timestamp_ms
@@ -341,15 +344,16 @@ impl RowHistory {
             let is_same = |(q, v): &(Qualifier, &[u8])| {
                 (q.offset_ms(), q.flags(), *v) == (offset_ms, qualifier.flags(), value)
             };
-            !older.iter().any(is_same) && !self.has_forgotten(offset_ms)
+            !older.iter().any(is_same)
         })
     }
 
-    /// True if a column with an instant was deleted and HBase has forgotten its cells.
-    fn has_forgotten(&self, offset_ms: u32) -> bool {
+    /// True if a column was deleted and HBase has forgotten its cells. Then a flush of the region has also
+    /// removed other cells: deleted ones, and those that were replaced in the same column.
+    fn has_forgotten(&self) -> bool {
         self.deleted.iter().any(|(qualifier, until)| {
             let is_deleted = |w: &Cell| w.qualifier == qualifier && w.timestamp_ms <= *until;
-            has_instant(qualifier, |at| at == offset_ms) && !self.writes.iter().any(is_deleted)
+            is_of_points(qualifier) && !self.writes.iter().any(is_deleted)
         })
     }
 }
