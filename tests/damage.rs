@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tsd_testkit::{Daemon, DaemonBuilder, Xorshift64, http, wait_for};
+use tsd_testkit::{Daemon, DaemonBuilder, Xorshift64, http, metric, wait_for};
 
 use crate::{TSDB, report, tsdb};
 
@@ -104,10 +104,7 @@ pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// A gauge with a whole value; 0 if there is none.
 pub(crate) fn metric_value(address: SocketAddr, name: &str) -> u64 {
-    let metrics = http(address, "GET", "/metrics", None).body;
-    let line = metrics.lines().find(|line| line.starts_with(&format!("{name} ")));
-    let value = line.and_then(|line| line.split(' ').nth(1)?.parse::<f64>().ok());
-    value.unwrap_or_default() as u64
+    metric(address, name).unwrap_or_default() as u64
 }
 
 fn quarantine(data: &Path, arguments: &[&str]) -> Output {

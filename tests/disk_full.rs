@@ -16,7 +16,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tsd_testkit::{DaemonBuilder, Xorshift64, http, try_http, wait_for};
+use tsd_testkit::{DaemonBuilder, Xorshift64, http, metric, try_http, wait_for};
 
 use crate::{report, tsdb};
 
@@ -137,9 +137,7 @@ fn count(address: SocketAddr, metric: &str) -> u64 {
 }
 
 fn held_points(address: SocketAddr) -> f64 {
-    let metrics = http(address, "GET", "/metrics", None).body;
-    let line = metrics.lines().find(|line| line.starts_with("tsd_write_held_points "));
-    line.and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap_or_default()
+    metric(address, "tsd_write_held_points").unwrap_or_default()
 }
 
 #[test]

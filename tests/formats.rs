@@ -25,7 +25,7 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use tsd_testkit::{DaemonBuilder, http};
+use tsd_testkit::{DaemonBuilder, http, metric};
 
 use crate::{hbase_fake::HBase, in_process, tsdb};
 
@@ -69,10 +69,8 @@ fn an_embedded_store_with_summaries_is_read() {
     let expected = fs::read_to_string(recording(EXPECTED_SUMMARIES)).expect("expected results");
     let expected: Value = serde_json::from_str(&expected).expect("JSON");
     assert_eq!(summary_results(daemon.address()), expected);
-    let metrics = http(daemon.address(), "GET", "/metrics", None).body;
-    let read = metrics.lines().find(|line| line.starts_with("tsd_parts_summaries_total{"));
-    let count = read.and_then(|line| line.rsplit(' ').next()?.parse().ok());
-    assert!(count.is_some_and(|count: f64| count > 100.0), "{read:?}");
+    let count = metric(daemon.address(), "tsd_parts_summaries_total");
+    assert!(count.is_some_and(|count| count > 100.0), "{count:?}");
     assert!(daemon.terminate().success());
 }
 

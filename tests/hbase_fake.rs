@@ -156,9 +156,7 @@ fn wait_until_readable(daemon: &Daemon, metric: &str) {
 
 /// The value of a metric without labels.
 fn metric(daemon: &Daemon, name: &str) -> f64 {
-    let text = http(daemon.address(), "GET", "/metrics", None).body;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.and_then(|value| value.parse().ok()).unwrap_or(f64::NAN)
+    tsd_testkit::metric(daemon.address(), name).unwrap_or(f64::NAN)
 }
 
 #[test]

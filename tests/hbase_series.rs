@@ -4,7 +4,7 @@
 use std::{net::SocketAddr, process::Command, time::Duration};
 
 use serde_json::Value;
-use tsd_testkit::{Daemon, DaemonBuilder, http, wait_for};
+use tsd_testkit::{Daemon, DaemonBuilder, http, metric, wait_for};
 
 use crate::{TSDB, hbase_fake::HBase, in_process::directory};
 
@@ -41,9 +41,7 @@ fn found(address: SocketAddr, hosts: &str) -> usize {
 }
 
 fn gauge(daemon: &Daemon, name: &str) -> f64 {
-    let text = http(daemon.address(), "GET", "/metrics", None).body;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.and_then(|value| value.parse().ok()).unwrap_or(f64::NAN)
+    metric(daemon.address(), name).unwrap_or(f64::NAN)
 }
 
 fn await_complete(daemon: &Daemon) {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tsd_testkit::{Daemon, HttpResponse, connect, http, wait_for};
+use tsd_testkit::{Daemon, HttpResponse, connect, http, metric, wait_for};
 
 use crate::{report, tsdb};
 
@@ -36,9 +36,7 @@ fn peak_memory(daemon: &Daemon) -> u64 {
 }
 
 fn gauge(daemon: &Daemon, name: &str) -> Option<u64> {
-    let metrics = http(daemon.address(), "GET", "/metrics", None).body;
-    let line = metrics.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned)?;
-    line.trim().parse::<f64>().ok().map(|value| value as u64)
+    metric(daemon.address(), name).map(|value| value as u64)
 }
 
 fn reserved(daemon: &Daemon, part: &str) -> u64 {

@@ -23,9 +23,7 @@ fn exchange(daemon: &Daemon, lines: &[u8]) -> String {
 }
 
 fn metric(daemon: &Daemon, name: &str) -> f64 {
-    let text = get(daemon, "/metrics");
-    let line = text.lines().find(|line| line.starts_with(name)).expect("a sample");
-    line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
+    tsd_testkit::metric(daemon.address(), name).expect("a sample")
 }
 
 #[test]

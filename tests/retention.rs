@@ -57,10 +57,7 @@ fn times(address: SocketAddr, method: &str, metric: &str) -> Vec<u64> {
 }
 
 fn metric(address: SocketAddr, name: &str) -> f64 {
-    let text = http(address, "GET", "/metrics", None).body;
-    let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
-    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
-    value.unwrap_or_else(|| panic!("no {name} in {text}"))
+    tsd_testkit::metric(address, name).unwrap_or_else(|| panic!("no {name}"))
 }
 
 fn await_metric(daemon: &Daemon, name: &str, least: f64) {

@@ -3,7 +3,7 @@
 use std::{fs, net::SocketAddr, path::Path, time::Duration};
 
 use serde_json::Value;
-use tsd_testkit::{Daemon, DaemonBuilder, http, wait_for};
+use tsd_testkit::{Daemon, DaemonBuilder, http, metric, wait_for};
 
 use crate::tsdb;
 
@@ -52,10 +52,7 @@ fn query(address: SocketAddr, function: &str, tags: &str) -> (Value, u64) {
 }
 
 fn gauge(address: SocketAddr, name: &str) -> f64 {
-    let metrics = http(address, "GET", "/metrics", None).body;
-    let line = metrics.lines().find(|line| line.starts_with(&format!("{name} ")));
-    let value = line.and_then(|line| line.split(' ').nth(1)?.parse().ok());
-    value.unwrap_or_else(|| panic!("no {name} in {metrics}"))
+    metric(address, name).unwrap_or_else(|| panic!("no {name}"))
 }
 
 fn await_index(running: &Daemon) {

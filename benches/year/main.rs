@@ -104,12 +104,7 @@ const WRITTEN: [&str; 3] = [
 
 /// A metric without labels, or the sum of all with this name.
 fn metric(daemon: &Daemon, name: &str) -> f64 {
-    let response = timed_http::get(daemon.address(), "/metrics", BodyUse::Keep);
-    let text = String::from_utf8(response.body).expect("text");
-    let of_name =
-        |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
-    let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok());
-    text.lines().filter(of_name).filter_map(value).sum()
+    tsd_testkit::metric(daemon.address(), name).unwrap_or_default()
 }
 
 /// Bytes that a process has had written to the disk.

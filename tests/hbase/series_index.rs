@@ -12,7 +12,7 @@ use std::{
 use cluster::Cluster;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
-use tsd_testkit::{exchange, http, wait_for};
+use tsd_testkit::{exchange, metric, wait_for};
 
 use crate::{
     regions::{ScenarioResult, TIMEOUT},
@@ -51,9 +51,7 @@ fn load(address: SocketAddr, hosts: std::ops::Range<u64>) {
 }
 
 fn gauge(address: SocketAddr, name: &str) -> f64 {
-    let text = block_in_place(|| http(address, "GET", "/metrics", None).body);
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.and_then(|value| value.parse().ok()).unwrap_or(f64::NAN)
+    block_in_place(|| metric(address, name)).unwrap_or(f64::NAN)
 }
 
 fn await_complete(address: SocketAddr) -> ScenarioResult<()> {

@@ -196,11 +196,7 @@ impl<'a> Conductor<'a> {
     }
 
     fn metric(&self, name: &str) -> f64 {
-        let text =
-            try_http(self.address(), "GET", "/metrics", None).map_or(String::new(), |m| m.body);
-        let line =
-            text.lines().find(|line| line.strip_prefix(name).is_some_and(|l| l.starts_with(' ')));
-        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+        tsd_testkit::metric(self.address(), name).unwrap_or_default()
     }
 
     /// Injects a fault, checks what must hold during it, ends it, and checks everything.

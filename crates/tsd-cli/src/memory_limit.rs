@@ -178,13 +178,14 @@ impl MemoryPlan {
         ];
         let fixed_bytes = fixed.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
         if fixed_bytes.saturating_add(all / SHARED_DIVISOR) > all {
+            let share_of = |name: &str| fixed.iter().find(|(of, _)| *of == name);
             let set = [
-                (MEMTABLES_KEY, parts.memtables, fixed.get(1)),
-                (BLOCK_CACHE_KEY, parts.block_cache, fixed.get(2)),
-                (SERIES_KEY, parts.series, fixed.get(3)),
-                (WRITE_QUEUE_KEY, parts.write_queue, fixed.get(5)),
-                (QUERY_CACHE_KEY, parts.query_cache, fixed.get(8)),
-                (SERIES_INDEX_SIZE_KEY, parts.series_index, fixed.get(9)),
+                (MEMTABLES_KEY, parts.memtables, share_of("memtables")),
+                (BLOCK_CACHE_KEY, parts.block_cache, share_of("block_cache")),
+                (SERIES_KEY, parts.series, share_of("series_cache")),
+                (WRITE_QUEUE_KEY, parts.write_queue, share_of("write_queues")),
+                (QUERY_CACHE_KEY, parts.query_cache, share_of("query_cache")),
+                (SERIES_INDEX_SIZE_KEY, parts.series_index, share_of("series_index")),
             ];
             return Err(too_large(limit, fixed_bytes, &set));
         }

@@ -33,6 +33,7 @@ mod stats;
 #[cfg(test)]
 mod testing;
 mod uid;
+mod usable_index;
 mod verification;
 mod write_hold;
 mod writer;

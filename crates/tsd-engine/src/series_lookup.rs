@@ -13,16 +13,17 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tsd_model::{Family, RowKey, SaltBucket, Tsuid, Uid, UidKind};
 use tsd_query::{ErrorDetails, QueryError, QueryErrorClass};
-use tsd_series_index::{SeriesIndex, SeriesSet, TagCondition};
+use tsd_series_index::{SeriesSet, TagCondition};
 use tsd_storage::{Scan, Table};
 
 use crate::{
-    EngineHandle, SeriesIndexUse,
+    EngineHandle,
     handle::EngineShared,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard, RunningStage},
     series_names::reserved_names,
     series_scan::{TagUids, prefix_range, tags_filter},
     uid::UidError,
+    usable_index::usable_index,
 };
 
 /// Memory of a series beside its TSUID and the texts of its names.
@@ -216,16 +217,8 @@ async fn indexed(
 ) -> Result<Option<Vec<Bytes>>, QueryFailure> {
     let (schema, query) = (&shared.config.schema, &shared.config.query);
     let data = &shared.config.tables.data;
-    if let Err(error) = shared.storage.refresh_series_index(data).await {
-        tracing::debug!(%error, "the series index cannot be refreshed: reading all rows");
-        return Ok(None);
-    }
-    let index = shared.storage.series_index(data);
-    let usable = |index: &Arc<SeriesIndex>| index.is_complete() && index.schema() == schema;
-    let Some(index) = index.filter(usable) else { return Ok(None) };
-    if query.series_index == SeriesIndexUse::Never {
-        return Ok(None);
-    }
+    let usable = usable_index(&*shared.storage, data, schema, query.series_index);
+    let Some(index) = usable.await else { return Ok(None) };
     let metrics = match &resolved.metric {
         Some(metric) => vec![metric.as_bytes().into()],
         None => index.metrics(),

@@ -5,6 +5,7 @@
 
 mod annotation;
 mod base_time;
+mod calendar_units;
 mod cell;
 mod column_kind;
 mod columns;
@@ -45,6 +46,7 @@ mod value_text;
 
 pub use annotation::{Annotation, AnnotationPlace};
 pub use base_time::BaseTime;
+pub use calendar_units::{DAY_MS, DAY_SECS, HOUR_MS};
 pub use cell::{Cell, Family, Row};
 pub use column_kind::ColumnKind;
 pub use columns::{PointColumns, Value, ValueKinds};

@@ -154,10 +154,16 @@ impl Uid {
         Self::try_new(bytes.get(8 - width..).unwrap_or_default())
     }
 
+    /// The big-endian number of the bytes of a UID, at most eight.
+    #[must_use]
+    pub fn number_of(bytes: &[u8]) -> u64 {
+        bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b))
+    }
+
     /// The big-endian number of the bytes.
     #[must_use]
     pub fn to_number(self) -> u64 {
-        self.as_bytes().iter().fold(0, |n, b| n << 8 | u64::from(*b))
+        Self::number_of(self.as_bytes())
     }
 
     /// The bytes.

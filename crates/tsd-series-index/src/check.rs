@@ -3,11 +3,11 @@
 use std::sync::PoisonError;
 
 use roaring::RoaringBitmap;
-use tsd_model::RowKey;
+use tsd_model::{DAY_SECS, RowKey};
 
 use crate::{
     SeriesIndex,
-    metric_series::{DAY_SECS, MetricSeries, ROW_SECS},
+    metric_series::{MetricSeries, ROW_SECS},
 };
 
 /// Series that are looked at under one lock of their metric.

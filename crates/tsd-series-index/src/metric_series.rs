@@ -5,12 +5,10 @@ use std::{collections::BTreeMap, hash::BuildHasher};
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable, hash_map::Entry};
 use roaring::RoaringBitmap;
-use tsd_model::TableSchema;
+use tsd_model::{DAY_SECS, TableSchema, Uid};
 
 use crate::{posting::Posting, reclaim::NotedRows};
 
-/// Seconds of a day.
-pub(crate) const DAY_SECS: u32 = 86_400;
 /// Seconds of a row.
 pub(crate) const ROW_SECS: u32 = 3_600;
 
@@ -156,7 +154,7 @@ impl MetricSeries {
                 None => self.keys.entry(tagk.into()).or_default(),
             };
             key.series.insert(id);
-            match key.values.entry(value_uid(tagv)) {
+            match key.values.entry(Uid::number_of(tagv)) {
                 Entry::Occupied(mut posting) => self.posting_bytes += posting.get_mut().push(id),
                 Entry::Vacant(entry) => {
                     entry.insert(Posting::One(id));
@@ -170,7 +168,7 @@ impl MetricSeries {
         tags.chunks_exact(self.pair_width.max(1)).all(|pair| {
             let (tagk, tagv) = pair.split_at(self.tagk_width);
             self.keys.get(tagk).is_some_and(|key| {
-                let posting = key.values.get(&value_uid(tagv));
+                let posting = key.values.get(&Uid::number_of(tagv));
                 key.series.contains(id) && posting.is_some_and(|posting| posting.contains(id))
             })
         })
@@ -207,7 +205,7 @@ impl MetricSeries {
         let mut series = RoaringBitmap::new();
         let Some(key) = self.keys.get(tagk) else { return series };
         for value in values {
-            if let Some(posting) = key.values.get(&value_uid(value)) {
+            if let Some(posting) = key.values.get(&Uid::number_of(value)) {
                 posting.add_to(&mut series);
             }
         }
@@ -233,7 +231,7 @@ impl MetricSeries {
                 .filter_map(|id| {
                     let pairs = self.tags_of(id).chunks_exact(self.pair_width.max(1));
                     let mut pairs = pairs.map(|pair| pair.split_at(self.tagk_width));
-                    pairs.find(|(other, _)| *other == tagk).map(|(_, value)| value_uid(value))
+                    pairs.find(|(other, _)| *other == tagk).map(|(_, value)| Uid::number_of(value))
                 })
                 .collect();
             values.sort_unstable();
@@ -282,8 +280,4 @@ fn slice_of<'a>(tags: &'a [u8], ends: &[u32], pair_width: usize, id: u32) -> &'a
     let start = at.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
     let Some(end) = ends.get(at) else { return &[] };
     tags.get(start as usize * pair_width..*end as usize * pair_width).unwrap_or_default()
-}
-
-fn value_uid(bytes: &[u8]) -> ValueUid {
-    bytes.iter().fold(0, |uid, byte| uid << 8 | u64::from(*byte))
 }

@@ -9,10 +9,11 @@ use std::{ops::Range, sync::PoisonError};
 
 use hashbrown::hash_map::Entry;
 use roaring::RoaringBitmap;
+use tsd_model::DAY_SECS;
 
 use crate::{
     SeriesIndex,
-    metric_series::{DAY_SECS, Day, MetricSeries},
+    metric_series::{Day, MetricSeries},
     series_index::SharedMetric,
 };
 

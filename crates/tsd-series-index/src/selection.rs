@@ -4,10 +4,10 @@ use std::sync::{PoisonError, RwLockReadGuard};
 
 use bytes::Bytes;
 use roaring::RoaringBitmap;
-use tsd_model::BaseTime;
+use tsd_model::{BaseTime, DAY_SECS};
 
 use crate::{
-    metric_series::{DAY_SECS, Day, MetricSeries, ROW_SECS},
+    metric_series::{Day, MetricSeries, ROW_SECS},
     series_index::SharedMetric,
 };
 

@@ -8,6 +8,7 @@ mod pattern;
 
 use bytes::Bytes;
 use hbase_rs::{Comparator, CompareOp, Filter, FuzzyKey, REGEX_DOTALL};
+use tsd_model::Uid;
 use tsd_storage::{RowFilter, Scan, TagCondition, TagPattern};
 
 /// Limit on fuzzy keys in one filter: the server tests them one after the other.
@@ -154,7 +155,7 @@ fn uid_number(uid: &[u8]) -> u64 {
     if uid.len() > size_of::<u64>() {
         return u64::MAX;
     }
-    uid.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    Uid::number_of(uid)
 }
 
 /// Fuzzy keys of the rows whose tags begin with these. Values are enumerated up to [`MAX_FUZZY_KEYS`]

@@ -53,11 +53,44 @@ enum Wanted {
 
 /// Resolves ascending ordinals to series.
 #[derive(Debug, Default)]
-struct Names {
+pub(crate) struct Names {
     block: usize,
     walk: Option<SeriesWalk>,
     /// Ordinal after the one at the walk.
     next: u32,
+}
+
+impl Names {
+    /// The series of an ordinal greater than any before.
+    pub(crate) fn find(
+        &mut self,
+        part: &Part,
+        how: BlockUse,
+        head: &SectionHead,
+        ordinal: u32,
+    ) -> Result<&[u8], PartError> {
+        let blocks = &head.series_blocks;
+        let index = blocks.partition_point(|b| b.first_ordinal <= ordinal).saturating_sub(1);
+        let Some(place) = blocks.get(index) else {
+            return Err(part.malformed(0)(Malformed("a series without a block")));
+        };
+        let malformed = || part.malformed(place.block.offset);
+        if self.walk.is_none() || self.block != index {
+            self.walk = Some(part.read_series(&place.block, how)?.walk());
+            self.block = index;
+            self.next = place.first_ordinal;
+        }
+        let Some(walk) = &mut self.walk else { return Ok(&[]) };
+        while self.next <= ordinal {
+            match walk.next().map_err(malformed())? {
+                Some(_) => self.next += 1,
+                None => {
+                    return Err(malformed()(Malformed("fewer series than ordinals")));
+                }
+            }
+        }
+        Ok(walk.current())
+    }
 }
 
 impl SectionCursor {
@@ -297,28 +330,9 @@ impl SectionCursor {
 
     /// Sets `series` to that of an ordinal greater than any before.
     fn name(&mut self, ordinal: u32) -> Result<(), PartError> {
-        let blocks = &self.head.series_blocks;
-        let index = blocks.partition_point(|b| b.first_ordinal <= ordinal).saturating_sub(1);
-        let Some(place) = blocks.get(index) else {
-            return Err(self.part.malformed(0)(Malformed("a series without a block")));
-        };
-        let malformed = || self.part.malformed(place.block.offset);
-        if self.names.walk.is_none() || self.names.block != index {
-            self.names.walk = Some(self.part.read_series(&place.block, self.how)?.walk());
-            self.names.block = index;
-            self.names.next = place.first_ordinal;
-        }
-        let Some(walk) = &mut self.names.walk else { return Ok(()) };
-        while self.names.next <= ordinal {
-            match walk.next().map_err(malformed())? {
-                Some(_) => self.names.next += 1,
-                None => {
-                    return Err(malformed()(Malformed("fewer series than ordinals")));
-                }
-            }
-        }
+        let series = self.names.find(&self.part, self.how, &self.head, ordinal)?;
         self.series.clear();
-        self.series.extend_from_slice(walk.current());
+        self.series.extend_from_slice(series);
         Ok(())
     }
 }

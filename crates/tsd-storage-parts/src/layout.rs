@@ -19,7 +19,7 @@ const ESCAPED_ZERO: u8 = 0xFF;
 
 impl PartLayout {
     /// Seconds of a span in the data table: a UTC day.
-    pub const DAY_SECS: u32 = 86_400;
+    pub const DAY_SECS: u32 = tsd_model::DAY_SECS;
 
     /// Layout of a table with keys of this schema. `span_secs` must be a multiple of an hour.
     pub const fn try_new(schema: &TableSchema, span_secs: u32) -> Result<Self, PartError> {

@@ -3,9 +3,11 @@
 //! Only heads of sections and a few of their series blocks are read. The largest section decides: the
 //! others of a span have the same series, or few.
 
+use std::sync::Arc;
+
 use crate::{
-    cursor::lower_bound,
-    error::{Malformed, PartError},
+    cursor::{Names, lower_bound},
+    error::PartError,
     part::BlockUse,
     section::SectionHead,
     snapshot::{Snapshot, SnapshotSection},
@@ -55,7 +57,7 @@ pub(crate) fn split_points(
 /// A section, and the ordinals that a read wants from the first to the last, exclusive.
 struct Section<'a> {
     place: &'a SnapshotSection,
-    head: std::sync::Arc<SectionHead>,
+    head: Arc<SectionHead>,
     from: u32,
     to: u32,
 }
@@ -104,19 +106,8 @@ impl<'a> Section<'a> {
 
     /// The series of an ordinal.
     fn name(&self, ordinal: u32) -> Result<Vec<u8>, PartError> {
-        let part = &self.place.part;
-        let blocks = &self.head.series_blocks;
-        let index = blocks.partition_point(|b| b.first_ordinal <= ordinal).saturating_sub(1);
-        let Some(place) = blocks.get(index) else {
-            return Err(part.malformed(0)(Malformed("a series without a block")));
-        };
-        let malformed = || part.malformed(place.block.offset);
-        let mut walk = part.read_series(&place.block, BlockUse::Cached)?.walk();
-        for _ in place.first_ordinal..=ordinal {
-            if walk.next().map_err(malformed())?.is_none() {
-                return Err(malformed()(Malformed("fewer series than ordinals")));
-            }
-        }
-        Ok(walk.current().to_vec())
+        let mut names = Names::default();
+        let series = names.find(&self.place.part, BlockUse::Cached, &self.head, ordinal)?;
+        Ok(series.to_vec())
     }
 }

@@ -4,7 +4,7 @@
 //! hours. A series has summaries if all of its chunks are points of different instants. So whoever finds
 //! summaries knows all points of the series in the section.
 
-use tsd_model::{PackedChunk, PointColumns, SummaryEncoder};
+use tsd_model::{BaseTime, PackedChunk, PointColumns, SummaryEncoder};
 
 use crate::{chunk::ChunkKind, writer::EncodedChunk};
 
@@ -16,8 +16,6 @@ const MIN_HOUR_POINTS: u64 = 45;
 const MIN_HOURS: u64 = 6;
 /// First and last values are kept if they take at most this part of the chunks.
 const ENDS_SHARE: usize = 48;
-
-const HOUR_SECS: u32 = 3_600;
 
 /// Makes summaries; reuses its buffers.
 #[derive(Debug, Default)]
@@ -37,7 +35,7 @@ impl Summarizer {
     ) -> Option<((u32, u32), &[u8])> {
         let first = chunks.iter().map(|chunk| chunk.first_base).min()?;
         let last = chunks.iter().map(|chunk| chunk.last_base).max()?;
-        let hours = u64::from((last - first) / HOUR_SECS) + 1;
+        let hours = u64::from((last - first) / BaseTime::SPAN_SECONDS) + 1;
         let points = chunks.iter().map(|chunk| chunk.points).sum::<u64>();
         if hours < MIN_HOURS
             || points < MIN_HOUR_POINTS * hours

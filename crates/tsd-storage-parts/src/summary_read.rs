@@ -1,9 +1,8 @@
 //! Which summaries of a series a read gets instead of points.
 
-use tsd_model::{DaySummaries, SumBucket, Summary, SummaryFold, SummaryUse};
-
-const HOUR_SECS: u32 = 3_600;
-const DAY_SECS: u32 = 86_400;
+use tsd_model::{
+    BaseTime, DAY_MS, DAY_SECS, DaySummaries, SumBucket, Summary, SummaryFold, SummaryUse,
+};
 
 /// Summaries of a UTC day.
 #[derive(Debug)]
@@ -28,12 +27,12 @@ pub(crate) fn choose(
 ) -> Option<ChosenSummaries> {
     let (start_ms, end_ms) = read.range_ms;
     let day_ms = i64::from(span) * 1_000;
-    let day_end_ms = day_ms + i64::from(DAY_SECS) * 1_000;
+    let day_end_ms = day_ms + DAY_MS;
     let has_day = read.has_days
         && (start_ms..=end_ms).contains(&day_ms)
         && day_end_ms <= end_ms
         && bases.0 <= span
-        && bases.1 >= span.saturating_add(DAY_SECS - HOUR_SECS);
+        && bases.1 >= span.saturating_add(DAY_SECS - BaseTime::SPAN_SECONDS);
     match read.fold {
         SummaryFold::Sums(SumBucket::Day) if !has_day => return None,
         // Not all of them may be exact, but those of a day that is are, one by one.

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use tsd_model::Family;
+use tsd_model::{DAY_SECS, Family};
 use tsd_storage::{
     FlushTarget, Get, SeriesBlock, SeriesRead, SeriesScanner, StorageError, StorageFuture, Table,
 };
@@ -25,8 +25,6 @@ const BATCH_BYTES: usize = 1 << 20;
 const BATCH_BLOCKS: usize = 4_096;
 /// Rows that are read from the backend by key for a batch.
 const BATCH_ROWS: usize = 512;
-/// Seconds of a UTC day, of which a backend returns blocks in the order of their series.
-const DAY_SECS: u32 = 86_400;
 
 /// Merges the rows of the memtables with the blocks of the backend, day by day.
 ///

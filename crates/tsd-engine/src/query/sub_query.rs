@@ -125,7 +125,7 @@ impl SubQueryRead<'_> {
             time_range_ms: if is_data { engine.cell_time_range(&plan.window) } else { None },
             with_annotations: self.options.annotations,
             with_keys: self.options.query.delete,
-            is_repeated: OnceLock::new(),
+            kept_identity: OnceLock::new(),
             budget: Arc::clone(&self.budget),
             table,
             content,

@@ -18,6 +18,7 @@ use super::{
     varint::{self, Reader, zigzag},
 };
 use crate::{
+    calendar_units::{DAY_MS, HOUR_MS},
     columns::{PointColumns, Value},
     summary::{Summary, SummaryFold, fold_extreme, fold_sum},
 };
@@ -32,8 +33,6 @@ const VERSION_BITS: u8 = 0xE0;
 
 /// Hours of a UTC day.
 const HOURS: usize = 24;
-const HOUR_MS: i64 = 3_600_000;
-const DAY_MS: i64 = 86_400_000;
 
 /// Encodes the summaries of series; reuses its buffers.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Time span of a rollup row.
 
-use crate::base_time::BaseTime;
+use crate::{base_time::BaseTime, calendar_units::DAY_SECS};
 
 /// Span of a rollup row, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,8 +14,6 @@ pub enum RowSpan {
     /// A year.
     Year,
 }
-
-const DAY: u32 = 86_400;
 
 impl RowSpan {
     /// Parses `1h`, `6h`, `1d`, `1n` or `1y`.
@@ -39,9 +37,9 @@ impl RowSpan {
     pub const fn seconds(self) -> u64 {
         match self {
             Self::Hours(hours) => 3_600 * hours as u64,
-            Self::Day => DAY as u64,
-            Self::Month => 32 * DAY as u64,
-            Self::Year => 366 * DAY as u64,
+            Self::Day => DAY_SECS as u64,
+            Self::Month => 32 * DAY_SECS as u64,
+            Self::Year => 366 * DAY_SECS as u64,
         }
     }
 
@@ -53,12 +51,12 @@ impl RowSpan {
                 let span = 3_600 * if hours == 0 { 1 } else { hours as u32 };
                 epoch_secs - epoch_secs % span
             }
-            Self::Day => epoch_secs - epoch_secs % DAY,
+            Self::Day => epoch_secs - epoch_secs % DAY_SECS,
             Self::Month | Self::Year => {
-                let days = epoch_secs / DAY;
+                let days = epoch_secs / DAY_SECS;
                 let (day_of_month, day_of_year) = calendar(days);
                 let back = if matches!(self, Self::Month) { day_of_month } else { day_of_year };
-                (days - back) * DAY
+                (days - back) * DAY_SECS
             }
         };
         BaseTime::from_stored(secs.to_be_bytes())

@@ -6,7 +6,7 @@
 
 use jiff::{Span, Timestamp, Zoned, civil, tz::TimeZone};
 
-use tsd_model::SumBucket;
+use tsd_model::{DAY_MS, SumBucket};
 
 use super::summary_use::HourlyBuckets;
 use crate::time::TimeUnit;
@@ -18,8 +18,6 @@ pub(super) struct Calendar {
     unit: TimeUnit,
     zone: TimeZone,
 }
-
-const DAY_MS: i64 = 86_400_000;
 
 impl Calendar {
     pub(super) const fn new(count: i64, unit: TimeUnit, zone: TimeZone) -> Self {

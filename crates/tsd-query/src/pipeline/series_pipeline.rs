@@ -1,7 +1,7 @@
 //! The operators on each series of a sub query, and the downsampling buckets.
 
 use jiff::tz::TimeZone;
-use tsd_model::{PointColumns, SumBucket, SummaryFold, SummaryUse, Value};
+use tsd_model::{DAY_MS, PointColumns, SumBucket, SummaryFold, SummaryUse, Value};
 
 use super::{
     calendar::Calendar,
@@ -47,9 +47,6 @@ pub struct DayBuckets {
     /// Equal texts: the same points of a day become the same buckets.
     pub identity: String,
 }
-
-/// Milliseconds of a UTC day.
-const DAY_MS: i64 = 86_400_000;
 
 /// Default limit of the points that a fill policy may produce for one series.
 const MAX_FILL_POINTS: usize = 10_000_000;

@@ -3,13 +3,10 @@
 //! The boundaries of the buckets must be full hours: then each hour is in one bucket. Time zones whose
 //! offset is not a number of hours, and most that had such an offset once, are excluded by that.
 
-use tsd_model::{SumBucket, SummaryFold, SummaryUse};
+use tsd_model::{DAY_MS, HOUR_MS, SumBucket, SummaryFold, SummaryUse};
 
 use super::series_pipeline::Bucketing;
 use crate::{aggregator::Aggregator, plan::ScanWindow};
-
-const HOUR_MS: i64 = 3_600_000;
-const DAY_MS: i64 = 86_400_000;
 
 /// Buckets whose boundaries are full hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -171,11 +171,6 @@ impl SubQueryPlan {
         self.selection.admits(tags, self.schema.tagk_width(), self.schema.tagv_width())
     }
 
-    /// UIDs of the tag values of a series whose names [`Self::accepts`] needs.
-    pub fn values_to_name<'a>(&'a self, tags: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        self.post_filters.iter().filter_map(|post| self.value_of(tags, &post.tagk))
-    }
-
     /// True if the post-scan filters accept a series. `name_of` returns the name of a tag value's
     /// UID.
     pub fn accepts<'n>(
@@ -442,7 +437,6 @@ mod tests {
     fn post_filters_check_names() {
         let plan = plan("sum:m{h=web*}");
         let tags = [0, 0, 1, 0, 0, 5];
-        assert_eq!(plan.values_to_name(&tags).collect::<Vec<_>>(), [&[0, 0, 5]]);
         assert!(plan.accepts(&tags, |_| Some("web01")));
         assert!(!plan.accepts(&tags, |_| Some("db01")));
         assert!(!plan.accepts(&tags, |_| None));

@@ -22,6 +22,7 @@ use crate::{
         failure::QueryFailure,
         run::{context::QueryContext, scheduler::TimeSlice},
     },
+    usable_index::usable_index,
 };
 
 /// Rows that a scan walks past in the time of one get.
@@ -71,18 +72,8 @@ impl QueryEngine {
         by_series: bool,
         context: Option<&QueryContext>,
     ) -> Result<Option<IndexedRead>, QueryFailure> {
-        if self.config.series_index == SeriesIndexUse::Never {
-            return Ok(None);
-        }
-        if let Err(error) = self.storage.refresh_series_index(table).await {
-            tracing::debug!(%error, "the series index cannot be refreshed: reading all rows");
-            return Ok(None);
-        }
-        let index = self.storage.series_index(table);
-        let Some(index) = index.filter(|index| index.is_complete()) else { return Ok(None) };
-        let Some((from, to)) = hours(plan).filter(|_| *index.schema() == plan.schema) else {
-            return Ok(None);
-        };
+        let usable = usable_index(&*self.storage, table, &plan.schema, self.config.series_index);
+        let (Some(index), Some((from, to))) = (usable.await, hours(plan)) else { return Ok(None) };
         let Some(metric) = index.metric(&plan.metric) else {
             let by_key = Some(SeriesRows::default());
             return Ok(Some(IndexedRead { by_key, ..IndexedRead::default() }));

@@ -1,11 +1,12 @@
 //! Reads of parts that take ended days from the cache.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use tsd_storage::{ReadSelection, SeriesRead, SeriesVersion};
 
 use super::{
-    day_cache::{CachedDays, DayCache, DayKey, divide_ended_days},
+    day_cache::{CachedDays, DayCache, DayKey},
+    ended_days::divide_ended_days,
     scan_job::{ENTRY_OVERHEAD_BYTES, PartSeries, ScanJob},
     scan_part::{PartRows, ScanPart},
     series_merge::merge_parts,
@@ -44,8 +45,9 @@ impl ScanJob {
             let id = part.id.clone();
             // Other pieces may have rows of the same series.
             let rows = PartRows::Points(read);
+            // Buckets begin with a day, so that neither whole days nor what is after them continues one.
+            is_continuation &= version.is_none();
             let piece = ScanPart { rows, is_continuation, is_whole: false, id };
-            // Buckets begin with a day, so that no later piece continues one.
             is_continuation = false;
             parts.push(match version {
                 None => Arc::clone(&self).read(piece).await?,
@@ -74,8 +76,7 @@ impl ScanJob {
             return None;
         }
         let buckets = self.pipeline.day_buckets()?;
-        let from_secs = buckets.from_ms.div_euclid(1_000) + 1;
-        let from_secs = if buckets.from_ms % 1_000 == 0 { from_secs - 1 } else { from_secs };
+        let from_secs = buckets.from_ms.saturating_add(999).div_euclid(1_000);
         let from_secs = u32::try_from(from_secs.max(0)).unwrap_or(u32::MAX);
         let now_secs = u32::try_from(self.engine.clock.now_secs()).unwrap_or_default();
         let ranges = divide_ended_days(&(read.bases.0..=read.bases.1), from_secs, now_secs);
@@ -83,22 +84,22 @@ impl ScanJob {
             return None;
         }
         let plan = &self.plan;
-        // The epoch before names are resolved: filters on names depend on them.
-        let epoch = self.engine.uids.epoch();
-        let mut identity = format!(
-            "{} {epoch} {:?} {} {:?} {:?} {}",
-            self.table,
-            plan.metric,
-            self.with_annotations,
-            plan.selection,
-            plan.post_filters,
-            buckets.identity
-        );
-        // Asked once for all parts.
-        if !*self.is_repeated.get_or_init(|| cache.is_repeated(&identity)) {
-            return None;
-        }
-        write!(identity, " {} {:?}", read.prefix_len, read.selection).ok()?;
+        let identity = self.kept_identity.get_or_init(|| {
+            // The epoch before names are resolved: filters on names depend on them.
+            let epoch = self.engine.uids.epoch();
+            let identity = format!(
+                "{} {epoch} {:?} {} {:?} {:?} {}",
+                self.table,
+                plan.metric,
+                self.with_annotations,
+                plan.selection,
+                plan.post_filters,
+                buckets.identity
+            );
+            cache.is_repeated(&identity).then_some(identity)
+        });
+        let identity = identity.as_ref()?;
+        let identity = format!("{identity} {} {:?}", read.prefix_len, read.selection);
         let mut pieces: Vec<Piece> = Vec::new();
         for (bases, is_days) in ranges {
             let read = SeriesRead { bases: (*bases.start(), *bases.end()), ..read.clone() };

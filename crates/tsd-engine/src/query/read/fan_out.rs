@@ -51,7 +51,7 @@ pub(crate) async fn read_all(job: &Arc<ScanJob>) -> Result<ReadSeries, QueryFail
     let has_many_series = access.counts.is_some_and(|counts| counts.series > MAX_KEPT_SERIES);
     if has_many_series {
         // To keep so many costs more than to read them.
-        let _ = job.is_repeated.set(false);
+        let _ = job.kept_identity.set(None);
     }
     let (parts, in_time_order) = parts_of(job, access, has_many_series).await?;
     let mut results = read_parts(job, parts).await?;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
-use tsd_model::{Family, Row, RowKey, SeriesKey, SummaryUse, Uid, UidKind};
+use tsd_model::{DAY_SECS, Family, Row, RowKey, SeriesKey, SummaryUse};
 use tsd_query::KeyRange;
 use tsd_storage::{RowFilter, RowScanner, Scan, SeriesBlock, SeriesRead, StorageError};
 
@@ -12,6 +12,7 @@ use super::{
     block_rows::{BatchSize, FailedRow, add_pieces, cell_count},
     finishing::{check_fill, finish_chunk},
     merged_series::MergedSeries,
+    name_filters::apply_name_filters,
     row_decoder::RowDecoder,
     row_source::{Batch, MergedBuckets, RowSource, RowsByKey},
     scan_job::{ENTRY_OVERHEAD_BYTES, PartSeries, ScanJob, SeriesMap},
@@ -35,8 +36,6 @@ const FIRST_BATCH_BYTES: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
 /// beside its own.
 const POINTS_PER_CHECK: usize = 512;
 const POINTS_PER_SERIES: usize = 32;
-
-const DAY_SECS: u32 = 86_400;
 
 /// Memory overhead of a retained row key beyond its bytes.
 const KEY_OVERHEAD_BYTES: usize = size_of::<Bytes>() + 16;
@@ -284,25 +283,11 @@ impl PartReader<'_> {
         if unresolved.is_empty() {
             return Ok(());
         }
-        let mut uids: Vec<Uid> = unresolved
-            .iter()
-            .flat_map(|tags| plan.values_to_name(tags))
-            .filter_map(|uid| Uid::try_new(uid).ok())
-            .collect();
-        uids.sort_unstable();
-        uids.dedup();
-        let requested = Instant::now();
-        let names = self.job.engine.uids.names_of(UidKind::Tagv, &uids).await?;
-        self.stats.uid_to_string += requested.elapsed();
-        self.stats.uid_pairs_resolved += uids.len() as u64;
-        let name_of = |uid: &[u8]| {
-            let at = uids.binary_search_by(|other| other.as_bytes().cmp(uid)).ok()?;
-            names.get(at)?.as_deref()
-        };
-        for tags in unresolved {
-            if !plan.accepts(&tags, name_of)
-                && let Some(series) = self.series.remove(&tags)
-            {
+        let mut admitted = vec![true; unresolved.len()];
+        let tags_of = |index: usize| unresolved.get(index).map(|tags| &**tags);
+        apply_name_filters(self.job, &mut self.stats, &mut admitted, tags_of).await?;
+        for (tags, admitted) in unresolved.into_iter().zip(admitted) {
+            if !admitted && let Some(series) = self.series.remove(&tags) {
                 self.series_change -= series.memory_bytes() as isize;
                 self.rejected.insert(tags);
             }

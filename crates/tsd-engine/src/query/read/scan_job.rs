@@ -27,8 +27,8 @@ pub(crate) struct ScanJob {
     pub(crate) time_range_ms: Option<(i64, i64)>,
     /// Return the annotations of the series.
     pub(crate) with_annotations: bool,
-    /// True if this read, or one of other days, was executed lately.
-    pub(crate) is_repeated: OnceLock<bool>,
+    /// What the days of another read have in common with those of this one; `None` if they are not kept.
+    pub(crate) kept_identity: OnceLock<Option<String>>,
     /// Return the keys of the rows, to delete them.
     pub(crate) with_keys: bool,
     pub(crate) budget: Arc<ReadBudget>,

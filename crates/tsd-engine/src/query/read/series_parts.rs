@@ -7,6 +7,7 @@
 use std::{iter, ops::RangeInclusive, sync::Arc};
 
 use bytes::Bytes;
+use tsd_model::DAY_SECS;
 use tsd_query::{KeyRange, SubQueryPlan};
 use tsd_storage::{ReadSelection, RowFilter, SeriesRange, SeriesRead, SplitGoal};
 
@@ -20,7 +21,6 @@ const MIN_PART_ROWS: u64 = 1_024;
 const PARTS_PER_THREAD: usize = 2;
 /// Ranges of series that it is divided into, for each thread.
 const RANGES_PER_THREAD: usize = 4;
-const DAY_SECS: u32 = 86_400;
 /// A part that continues no other one, and that no other one continues.
 const WHOLE: (bool, bool) = (false, true);
 

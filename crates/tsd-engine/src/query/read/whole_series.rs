@@ -3,8 +3,6 @@
 //! Where a block has a whole series, nothing of it is kept but its points after the pipeline. So a read of
 //! a million series never has their raw points, or a map of their tags, in memory.
 
-use std::time::Instant;
-
 use tsd_query::SeriesBuilder;
 use tsd_storage::SeriesBlock;
 
@@ -12,6 +10,7 @@ use super::{
     block_rows::{BatchSize, FailedRow, add_pieces},
     finishing::{FinishedList, check_fill},
     merged_series::MergedSeries,
+    name_filters::apply_name_filters,
     row_decoder::RowDecoder,
     scan_job::ScanJob,
     series_state::SeriesState,
@@ -56,30 +55,8 @@ impl WholeSeriesReader {
             tags.is_some_and(|tags| !tags.is_empty() && plan.admits(tags))
         }));
         stats.compaction += slice.finish();
-        for filter in &plan.post_filters {
-            let value = |block: &SeriesBlock| {
-                let value = plan.value_of(job.tags_of(block)?, &filter.tagk)?;
-                Some(value.iter().fold(0, |uid, byte| uid << 8 | u64::from(*byte)))
-            };
-            let admitted = blocks.iter().zip(&self.admitted).filter(|(_, admitted)| **admitted);
-            let mut values: Vec<u64> = admitted.filter_map(|(block, _)| value(block)).collect();
-            values.sort_unstable();
-            values.dedup();
-            let requested = Instant::now();
-            let (mut accepted, _) =
-                job.engine.divide_values(&filter.filter, &values, Some(context)).await?;
-            stats.uid_to_string += requested.elapsed();
-            stats.uid_pairs_resolved += values.len() as u64;
-            accepted.sort_unstable();
-            for (block, admitted) in blocks.iter().zip(&mut self.admitted) {
-                *admitted = *admitted
-                    && match value(block) {
-                        Some(value) => accepted.binary_search(&value).is_ok(),
-                        // Only series that are named by TSUID may lack the key of a filter.
-                        None => filter.filter.accepts_absence(),
-                    };
-            }
-        }
+        let tags_of = |index: usize| blocks.get(index).and_then(|block| job.tags_of(block));
+        apply_name_filters(job, stats, &mut self.admitted, tags_of).await?;
         let accepts_all = self.admitted.iter().all(|admitted| *admitted);
         let size = if accepts_all {
             size
