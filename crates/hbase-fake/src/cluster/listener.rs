@@ -1,6 +1,9 @@
 //! Listening socket and connections of a fake server.
 
-use std::time::Duration;
+use std::{
+    io::ErrorKind,
+    time::{Duration, Instant},
+};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hbase_rs::{
@@ -22,6 +25,8 @@ use super::{
     call::{self, SocketAction},
 };
 
+/// Longest wait for the port of a server that is started again.
+const MAX_BIND_WAIT: Duration = Duration::from_secs(30);
 /// Maximum length of a request frame.
 const MAX_REQUEST: usize = 64 << 20;
 
@@ -44,7 +49,7 @@ impl ServerListener {
 
     /// Starts a server and enters it into the state with a new start code.
     pub(crate) async fn start(index: usize, port: u16, state: &SharedState) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let listener = bind(port).await;
         let port = listener.local_addr().unwrap().port();
         {
             let mut state = state.lock();
@@ -57,6 +62,20 @@ impl ServerListener {
             }
         }
         Self(tokio::spawn(accept(listener, index, state.clone())))
+    }
+}
+
+/// Binds a port, or any with 0. While a server is stopped, a connection of somebody else may get its port:
+/// that is waited for.
+async fn bind(port: u16) -> TcpListener {
+    let deadline = Instant::now() + MAX_BIND_WAIT;
+    loop {
+        match TcpListener::bind(("127.0.0.1", port)).await {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
+                sleep(Duration::from_millis(20)).await;
+            }
+            bound => return bound.unwrap(),
+        }
     }
 }
 
