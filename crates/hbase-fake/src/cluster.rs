@@ -220,7 +220,9 @@ impl FakeCluster {
     pub fn flush_memstores(&self, compacts: bool) {
         for cells in self.state.lock().history.values_mut() {
             if compacts {
-                cells.iter_mut().for_each(|cell| cell.is_flushed = false);
+                for cell in cells.iter_mut() {
+                    cell.is_flushed = false;
+                }
             }
             flush_history(cells);
         }
