@@ -2,8 +2,8 @@
 
 use std::{fs, net::SocketAddr, path::Path, time::Duration};
 
-use serde_json::Value;
-use tsd_testkit::{Daemon, DaemonBuilder, http, metric, wait_for};
+use serde_json::{Value, json};
+use tsd_testkit::{Daemon, DaemonBuilder, exchange, http, metric, wait_for};
 
 use crate::tsdb;
 
@@ -137,4 +137,53 @@ fn index_survives_kills_and_damage_and_answers_as_scans_do() {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+#[test]
+fn series_are_counted_by_metric_and_tags() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let running = tsdb(directory.path()).start();
+    let address = running.address();
+    let day = 1_600_041_600;
+    let line = |metric: &str, at: u64, tags: &str| format!("put {metric} {at} 1 {tags}\n");
+    let mut lines = String::new();
+    for host in 0..5 {
+        lines += &line("m.a", day, &format!("host=h{host} dc=d{}", host % 2));
+    }
+    lines += &line("m.a", day + 86_400, "host=h0 dc=d0");
+    lines += &line("m.b", day, "host=h0");
+    assert_eq!(exchange(address, lines.as_bytes()), b"");
+    let get = |parameters: &str| {
+        let uri = format!("/api/stats/cardinality{parameters}");
+        let response = http(address, "GET", &uri, None);
+        let body: Value = serde_json::from_str(&response.body).expect("JSON");
+        (response.status, body)
+    };
+    let expected = json!({
+        "complete": true,
+        "metrics": 2,
+        "series": 6,
+        "topMetrics": [{ "metric": "m.a", "series": 5 }, { "metric": "m.b", "series": 1 }],
+        "topTagKeys": [
+            { "tagk": "host", "series": 6, "values": 5 },
+            { "tagk": "dc", "series": 5, "values": 2 },
+        ],
+        "topTagPairs": [
+            { "tagk": "dc", "tagv": "d0", "series": 3 },
+            { "tagk": "host", "tagv": "h0", "series": 2 },
+        ],
+        "activeSeries": [
+            { "start": day + 86_400, "series": 1 },
+            { "start": day, "series": 6 },
+        ],
+    });
+    assert_eq!(get("?limit=2"), (200, expected));
+    let (status, one) = get("?metric=m.b");
+    assert_eq!((status, &one["metrics"], &one["series"]), (200, &json!(1), &json!(1)));
+    assert_eq!(one["topTagPairs"], json!([{ "tagk": "host", "tagv": "h0", "series": 1 }]));
+    assert_eq!(get("?metric=no").0, 404);
+    let (status, error) = get("?limit=0");
+    assert_eq!(status, 400);
+    assert_eq!(error["error"]["message"], "'limit' must be a number from 1 to 1000: '0'");
+    assert!(running.terminate().success());
 }

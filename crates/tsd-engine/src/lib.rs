@@ -7,6 +7,7 @@
 mod actor;
 mod annotations;
 mod byte_budget;
+mod cardinality;
 mod clock;
 mod compaction;
 mod config;
@@ -39,6 +40,7 @@ mod write_hold;
 mod writer;
 
 pub use annotations::{AnnotationEdit, AnnotationEditOutcome, AnnotationError, Annotations};
+pub use cardinality::{Cardinality, CardinalityRequest};
 pub use clock::{Clock, SystemClock};
 pub use config::{
     CompactionConfig, EngineConfig, IngestConfig, QueryConfig, Rollups, RowConfig, SeriesIndexUse,

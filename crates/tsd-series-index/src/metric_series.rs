@@ -246,6 +246,17 @@ impl MetricSeries {
             .collect()
     }
 
+    /// Number of series with each tag key.
+    pub(crate) fn key_counts(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        self.keys.iter().map(|(tagk, key)| (&**tagk, key.series.len()))
+    }
+
+    /// The values of a tag key, with their numbers of series.
+    pub(crate) fn values_of(&self, tagk: &[u8]) -> impl Iterator<Item = (ValueUid, u64)> {
+        let values = self.keys.get(tagk).into_iter().flat_map(|key| &key.values);
+        values.map(|(value, posting)| (*value, posting.len()))
+    }
+
     /// Number of values of each tag key.
     pub(crate) fn value_counts(&self) -> impl Iterator<Item = (&[u8], usize)> {
         self.keys.iter().map(|(tagk, key)| (&**tagk, key.values.len()))

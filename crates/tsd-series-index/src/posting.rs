@@ -44,6 +44,15 @@ impl Posting {
         }
     }
 
+    /// Number of members.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::One(_) => 1,
+            Self::Few(few) => few.len() as u64,
+            Self::Many(many) => many.len(),
+        }
+    }
+
     /// True if the number is a member.
     pub(crate) fn contains(&self, id: u32) -> bool {
         match self {

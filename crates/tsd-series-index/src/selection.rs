@@ -125,6 +125,27 @@ impl MetricIndex {
         self.read().value_counts().map(|(tagk, count)| (tagk.into(), count)).collect()
     }
 
+    /// Number of series with each tag key, in no order.
+    #[must_use]
+    pub fn key_counts(&self) -> Vec<(Box<[u8]>, u64)> {
+        self.read().key_counts().map(|(tagk, count)| (tagk.into(), count)).collect()
+    }
+
+    /// UIDs of the values of a tag key, as numbers, with their numbers of series, in no order.
+    #[must_use]
+    pub fn counts_of_values(&self, tagk: &[u8]) -> Vec<(u64, u64)> {
+        self.read().values_of(tagk).collect()
+    }
+
+    /// The last days with rows, the newest first: start, in seconds since the epoch, and number of series
+    /// that are active. Empty if the index does not know the days.
+    #[must_use]
+    pub fn last_days(&self, count: usize) -> Vec<(u32, u64)> {
+        let series = self.read();
+        let days = series.days.iter().rev().take(count);
+        days.map(|(number, day)| (number * DAY_SECS, day.series.len())).collect()
+    }
+
     /// The series that match all conditions; `explicit` admits no other tag keys.
     #[must_use]
     pub fn matching(&self, conditions: &[TagCondition<'_>], explicit: bool) -> SeriesSet {

@@ -2,6 +2,7 @@
 
 mod admin;
 mod annotation;
+mod cardinality;
 mod home;
 mod process_stats;
 mod put;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tsd_engine::{HealthImpact, RetentionStatus};
 use tsd_protocol::{ApiError, BuildInfo};
 
-use super::{process_stats, query_list};
+use super::{cardinality, process_stats, query_list};
 use crate::{
     health::HealthReport,
     http::{
@@ -69,6 +69,7 @@ pub(super) async fn stats(request: &HttpRequest<'_>) -> Result<HttpResponse, Htt
     request.allow(&[Method::GET, Method::POST])?;
     let state = request.state;
     Ok(json_response(&match request.path.sub_path.to_ascii_lowercase().as_str() {
+        "cardinality" => cardinality::cardinality(request).await?,
         "jvm" => process_stats::jvm(state),
         "threads" => process_stats::threads(),
         "region_clients" => process_stats::region_clients(&state.engine.region_clients()),
