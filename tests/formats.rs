@@ -8,6 +8,7 @@
 //! | recording | contents |
 //! |---|---|
 //! | `parts-log` | embedded store after SIGKILL: everything in the log, the tables empty |
+//! | `parts-log-deltas` | the same with segments of version 3: puts as differences between their rows |
 //! | `parts-appends` | as `parts-log`, with `tsd.storage.enable_appends`: append records |
 //! | `parts-tables` | embedded store after two clean shutdowns: points in parts, small tables in trees |
 //! | `parts-summaries` | the same after one shutdown: a day of points every minute, whose sections have summaries |
@@ -48,6 +49,11 @@ const DAY_SECOND: u64 = 1_600_041_600;
 #[test]
 fn an_embedded_store_with_everything_in_its_log_is_read() {
     check_embedded("parts-log");
+}
+
+#[test]
+fn an_embedded_store_with_puts_as_differences_in_its_log_is_read() {
+    check_embedded("parts-log-deltas");
 }
 
 #[test]
@@ -145,7 +151,7 @@ fn record_if_requested() {
     static RECORDED: Once = Once::new();
     if std::env::var(RECORD).is_ok_and(|value| value == "1") {
         RECORDED.call_once(|| {
-            record_log("parts-log", "false");
+            record_log("parts-log-deltas", "false");
             record_log("parts-appends", "true");
             record_tables();
             record_summaries();

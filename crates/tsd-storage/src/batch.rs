@@ -1,8 +1,8 @@
 //! A batch of cells to write, encoded in one buffer.
 //!
-//! The producer of the cells encodes them once: no allocation per cell, and the write-ahead log
-//! writes the buffer unchanged. Most batches are rows of one point each, and the size of the log is
-//! the size of its batches, so a point costs its key, its qualifier, its value and two bytes.
+//! The producer of the cells encodes them once: no allocation per cell. Most batches are rows of one point
+//! each, so a point costs its key, its qualifier, its value and two bytes; the write-ahead log stores
+//! what differs between them ([`CellBatch::encode_delta`]).
 //!
 //! ```text
 //! batch  = row *
@@ -14,6 +14,8 @@
 //! ```
 //!
 //! `m` is set in the header of a row or cell that is followed by another cell of that row.
+
+mod delta;
 
 use tsd_model::Family;
 

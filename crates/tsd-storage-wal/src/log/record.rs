@@ -131,19 +131,24 @@ pub(crate) struct RecordGroup {
 impl RecordGroup {
     /// Adds a change. [`Self::stamp`] fills in its position in the log.
     pub(crate) fn push(&mut self, table: &str, change: &Change, commit_ms: i64) {
-        self.add(change.kind(), table.as_bytes(), |body| change.encode(body), commit_ms);
+        self.add(table.as_bytes(), |body| change.encode(body), commit_ms);
     }
 
     /// Adds an append.
     pub(crate) fn push_append(&mut self, table: &str, record: &AppendRecord, commit_ms: i64) {
-        self.add(APPEND, table.as_bytes(), |body| record.encode(body), commit_ms);
+        let body = |body: &mut Vec<u8>| {
+            record.encode(body);
+            APPEND
+        };
+        self.add(table.as_bytes(), body, commit_ms);
     }
 
-    fn add(&mut self, kind: u8, table: &[u8], body: impl FnOnce(&mut Vec<u8>), commit_ms: i64) {
+    /// Adds a record; `body` appends its body and returns its kind.
+    fn add(&mut self, table: &[u8], body: impl FnOnce(&mut Vec<u8>) -> u8, commit_ms: i64) {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&[0; HEADER]);
         self.bytes.extend_from_slice(table);
-        body(&mut self.bytes);
+        let kind = body(&mut self.bytes);
         let padding = (ALIGN - 1) - (self.bytes.len() - at) % ALIGN;
         self.bytes.extend(std::iter::repeat_n(0, padding));
         self.bytes.push(END ^ padding as u8);
@@ -164,7 +169,7 @@ impl RecordGroup {
     /// A group of one mark: `durable_to` bytes of the segment are synced.
     pub(crate) fn mark(sequence: u64, durable_to: u64, segment: u64) -> Self {
         let mut group = Self::default();
-        group.add(SYNC_MARK, &[], |_| (), 0);
+        group.add(&[], |_| SYNC_MARK, 0);
         group.stamp(sequence, durable_to, segment);
         group
     }
@@ -172,7 +177,11 @@ impl RecordGroup {
     /// As [`Self::mark`], with [`PROBE_BYTES`] that fill space.
     pub(crate) fn probe(sequence: u64, durable_to: u64, segment: u64) -> Self {
         let mut group = Self::default();
-        group.add(SYNC_MARK, &[], |body| body.resize(body.len() + PROBE_BYTES, END), 0);
+        let fill = |body: &mut Vec<u8>| {
+            body.resize(body.len() + PROBE_BYTES, END);
+            SYNC_MARK
+        };
+        group.add(&[], fill, 0);
         group.stamp(sequence, durable_to, segment);
         group
     }

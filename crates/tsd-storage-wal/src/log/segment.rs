@@ -2,18 +2,21 @@
 //!
 //! ```text
 //!  0  magic "SALTWAL1"      32  previous segment u64 (0: none)
-//!  8  version u32 = 2       40  valid bytes of the previous segment u64
+//!  8  version u32 = 3       40  valid bytes of the previous segment u64
 //! 12  0 u32                 48  created i64, epoch milliseconds
 //! 16  segment u64           56  0 u32
 //! 24  first sequence u64    60  CRC32C of bytes 0..60                       (big-endian)
 //! ```
+//!
+//! Segments of version 2 are read too: they have no records of batches as differences.
 //!
 //! Each header states where the previous segment ends. So the end of every segment but the last is
 //! known, even after a failed write, and a missing segment is detected.
 
 pub(crate) const SEGMENT_HEADER: usize = 64;
 const MAGIC: [u8; 8] = *b"SALTWAL1";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+const OLDEST_VERSION: u32 = 2;
 const SUFFIX: &str = ".wal";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +52,10 @@ impl SegmentHeader {
         if crc32c::crc32c(sealed) != u32::from_be_bytes(*crc) {
             return None;
         }
-        let rest = sealed.strip_prefix(&MAGIC)?.strip_prefix(&VERSION.to_be_bytes())?;
+        let (version, rest) = sealed.strip_prefix(&MAGIC)?.split_first_chunk::<4>()?;
+        if !(OLDEST_VERSION..=VERSION).contains(&u32::from_be_bytes(*version)) {
+            return None;
+        }
         let mut numbers = rest
             .get(4..)?
             .chunks_exact(8)

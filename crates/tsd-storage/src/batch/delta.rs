@@ -1,0 +1,313 @@
+//! A batch as differences between its keys and cells: what a log stores.
+//!
+//! The rows of a batch are much alike: the same metric or the same tags, the same second. So each key is
+//! stored as what differs from the key before, and each cell as what differs from the cell before. Nothing
+//! outside of the batch is needed to decode it.
+//!
+//! ```text
+//! delta   = part *                           the parts of the batch, in order: a key or a cell, each with its header
+//! part    = token *                          up to the first with e; what follows is as in the part before
+//! token   = e cccc lll | copied u8 (c = 15) | literals u8 (l = 7) | bytes
+//! ```
+//!
+//! A token copies `c` bytes of the part of the same kind before, at the same position, and then has `l` bytes
+//! of its own; counts of 15 and 7 or more have a byte with what is above. The header of a part tells its
+//! length.
+
+use super::{BatchError, CellBatch, GENERAL_CELL, LONG_KEY, LONG_QUALIFIER, MORE, WITH_TIMESTAMP};
+
+/// In a token: the last one of its part.
+const LAST: u8 = 0x80;
+const MAX_COPIED: usize = 15;
+const MAX_LITERALS: usize = 7;
+/// Most bytes of a token, copied or its own.
+const MAX_RUN: usize = u8::MAX as usize;
+/// Equal bytes that end literals: fewer cost as much in a token of their own.
+const MIN_COPIED: usize = 2;
+
+/// A header of a row or a cell, and what follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PartKind {
+    Key,
+    Cell,
+}
+
+impl PartKind {
+    /// Length of a part whose first bytes `byte` returns, and its first byte.
+    fn measure(self, byte: impl Fn(usize) -> Option<u8>) -> Option<(usize, u8)> {
+        let header = byte(0)?;
+        let number = |at: usize, bytes: usize| {
+            (at..at + bytes).try_fold(0_usize, |n, at| Some(n << 8 | usize::from(byte(at)?)))
+        };
+        let len = match self {
+            Self::Key if header & LONG_KEY == 0 => 1 + usize::from(header & !MORE),
+            Self::Key => 3 + number(1, 2)?,
+            Self::Cell => {
+                let time = if header & WITH_TIMESTAMP == 0 { 0 } else { 8 };
+                if header & GENERAL_CELL == 0 {
+                    let qualifier = if header & LONG_QUALIFIER == 0 { 2 } else { 4 };
+                    2 + time + qualifier + usize::from(header >> 2 & 7)
+                } else {
+                    7 + time + number(1, 2)? + number(3, 4)?
+                }
+            }
+        };
+        Some((len, header))
+    }
+}
+
+impl CellBatch {
+    /// Appends the batch as differences between its rows and cells, in the format of the log.
+    pub fn encode_delta(&self, out: &mut Vec<u8>) {
+        let (mut rest, mut kind) = (self.as_bytes(), PartKind::Key);
+        let (mut key, mut cell): (&[u8], &[u8]) = (&[], &[]);
+        // Only the methods of this type encode a batch, so all parts are whole.
+        while let Some((len, header)) = kind.measure(|at| rest.get(at).copied())
+            && let Some((part, after)) = rest.split_at_checked(len)
+        {
+            let before = match kind {
+                PartKind::Key => std::mem::replace(&mut key, part),
+                PartKind::Cell => std::mem::replace(&mut cell, part),
+            };
+            encode_part(part, before, out);
+            kind = if header & MORE == 0 { PartKind::Key } else { PartKind::Cell };
+            rest = after;
+        }
+    }
+
+    /// Decodes what [`Self::encode_delta`] has encoded, and validates all of it.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are not an encoded batch.
+    pub fn from_delta(bytes: &[u8]) -> Result<Self, BatchError> {
+        let (mut buf, mut rest, mut kind) = (Vec::new(), bytes, PartKind::Key);
+        // Start and end of the last key and the last cell.
+        let (mut key, mut cell) = ((0, 0), (0, 0));
+        while !rest.is_empty() {
+            let before = match kind {
+                PartKind::Key => &mut key,
+                PartKind::Cell => &mut cell,
+            };
+            let start = buf.len();
+            let Some((header, after)) = decode_part(kind, *before, &mut buf, rest) else {
+                return Err(BatchError::Damaged(bytes.len() - rest.len()));
+            };
+            *before = (start, buf.len());
+            kind = if header & MORE == 0 { PartKind::Key } else { PartKind::Cell };
+            rest = after;
+        }
+        Self::from_bytes(buf)
+    }
+}
+
+/// Number of equal bytes at the start of both.
+fn equal_len(a: &[u8], b: &[u8]) -> usize {
+    let (a_words, a_rest) = a.as_chunks::<8>();
+    let (b_words, _) = b.as_chunks::<8>();
+    for (at, (a, b)) in a_words.iter().zip(b_words).enumerate() {
+        let different = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if different != 0 {
+            return at * 8 + different.trailing_zeros() as usize / 8;
+        }
+    }
+    let words = a_words.len().min(b_words.len()) * 8;
+    let (a, b) = (a.get(words..).unwrap_or(a_rest), b.get(words..).unwrap_or_default());
+    words + a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+fn encode_part(part: &[u8], before: &[u8], out: &mut Vec<u8>) {
+    let (mut rest, mut before) = (part, before);
+    let mut last_token = None;
+    loop {
+        let equal = equal_len(rest, before);
+        if equal == rest.len() {
+            break;
+        }
+        let copied = equal.min(MAX_RUN);
+        rest = rest.get(copied..).unwrap_or_default();
+        before = before.get(copied..).unwrap_or_default();
+        let literals = if equal > copied { 0 } else { literals_len(rest, before) };
+        last_token = Some(out.len());
+        push_token(copied, rest.get(..literals).unwrap_or_default(), out);
+        rest = rest.get(literals..).unwrap_or_default();
+        before = before.get(literals..).unwrap_or_default();
+    }
+    match last_token.and_then(|at| out.get_mut(at)) {
+        Some(token) => *token |= LAST,
+        None => out.push(LAST),
+    }
+}
+
+/// Number of bytes up to the next that are worth copying.
+fn literals_len(part: &[u8], before: &[u8]) -> usize {
+    let mut len = 0;
+    let mut equal = 0;
+    for (at, byte) in part.iter().enumerate().take(MAX_RUN) {
+        if before.get(at) == Some(byte) {
+            equal += 1;
+            if equal == MIN_COPIED {
+                return len;
+            }
+        } else {
+            equal = 0;
+            len = at + 1;
+        }
+    }
+    len
+}
+
+fn push_token(copied: usize, literals: &[u8], out: &mut Vec<u8>) {
+    let (c, l) = (copied.min(MAX_COPIED), literals.len().min(MAX_LITERALS));
+    out.push((c << 3 | l) as u8);
+    if c == MAX_COPIED {
+        out.push((copied - c) as u8);
+    }
+    if l == MAX_LITERALS {
+        out.push((literals.len() - l) as u8);
+    }
+    out.extend_from_slice(literals);
+}
+
+/// Appends a part to `out`, which has the one before at `before`. Returns its first byte and the rest of
+/// `bytes`; `None` if they are no part.
+fn decode_part<'b>(
+    kind: PartKind,
+    before: (usize, usize),
+    out: &mut Vec<u8>,
+    bytes: &'b [u8],
+) -> Option<(u8, &'b [u8])> {
+    let (start, mut rest) = (out.len(), bytes);
+    let copy = |out: &mut Vec<u8>, count: usize| {
+        let from = before.0 + (out.len() - start);
+        if count > 0 {
+            let to = from.checked_add(count).filter(|to| *to <= before.1)?;
+            out.extend_from_within(from..to);
+        }
+        Some(())
+    };
+    loop {
+        let token = *rest.split_off_first()?;
+        let mut count = |count: usize, most: usize| {
+            let more = if count == most { usize::from(*rest.split_off_first()?) } else { 0 };
+            Some(count + more)
+        };
+        let copied = count(usize::from(token >> 3 & 15), MAX_COPIED)?;
+        let literals = count(usize::from(token & 7), MAX_LITERALS)?;
+        copy(out, copied)?;
+        out.extend_from_slice(rest.split_off(..literals)?);
+        if token & LAST != 0 {
+            break;
+        }
+    }
+    let done = out.len() - start;
+    let (len, header) = kind.measure(|at| {
+        let at = if at < done { start + at } else { before.0 + at };
+        out.get(at).copied()
+    })?;
+    copy(out, len.checked_sub(done)?)?;
+    Some((header, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use proptest::prelude::*;
+    use tsd_model::Family;
+
+    use super::*;
+    use crate::CellRef;
+
+    fn encoded(batch: &CellBatch) -> Vec<u8> {
+        let mut out = Vec::new();
+        batch.encode_delta(&mut out);
+        out
+    }
+
+    fn family() -> impl Strategy<Value = Family> {
+        prop::sample::select(vec![Family::T, Family::T, Family::T, Family::Id, Family::Name])
+    }
+
+    type TestCell = (Family, Vec<u8>, Vec<u8>, Option<i64>);
+
+    fn rows() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<TestCell>)>> {
+        // Few different bytes, so that parts are alike; some lengths need the longest headers and runs.
+        let bytes = |most: usize| {
+            let byte = prop_oneof![6 => 0..3_u8, 1 => any::<u8>()];
+            let short = prop::collection::vec(byte, 0..most).boxed();
+            let long = (0..3_u8, 0..700_usize).prop_map(|(byte, len)| vec![byte; len]);
+            prop_oneof![9 => short, 1 => long]
+        };
+        let key = bytes(70).prop_filter("a key", |key| !key.is_empty());
+        let qualifier = prop_oneof![4 => prop::collection::vec(0..3_u8, 2), 1 => bytes(6)];
+        let value = prop_oneof![4 => prop::collection::vec(any::<u8>(), 1..9), 1 => bytes(40)];
+        let time = prop::option::weighted(0.1, any::<i64>());
+        let cells = prop::collection::vec((family(), qualifier, value, time), 0..5);
+        prop::collection::vec((key, cells), 0..12)
+    }
+
+    fn batch(rows: &[(Vec<u8>, Vec<TestCell>)]) -> CellBatch {
+        let mut batch = CellBatch::new();
+        for (key, cells) in rows {
+            batch.begin_row(key).unwrap();
+            for (family, qualifier, value, timestamp_ms) in cells {
+                let timestamp_ms = *timestamp_ms;
+                batch.push(CellRef { family: *family, qualifier, value, timestamp_ms }).unwrap();
+            }
+        }
+        batch
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_undoes_encoding(rows in rows()) {
+            let batch = batch(&rows);
+            let read = CellBatch::from_delta(&encoded(&batch)).unwrap();
+            prop_assert_eq!(read.as_bytes(), batch.as_bytes());
+            prop_assert_eq!(read.cell_count(), batch.cell_count());
+            prop_assert_eq!(read.row_count(), batch.row_count());
+        }
+
+        #[test]
+        fn decoding_any_bytes_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(batch) = CellBatch::from_delta(&bytes) {
+                let again = CellBatch::from_delta(&encoded(&batch)).unwrap();
+                prop_assert_eq!(again.as_bytes(), batch.as_bytes());
+            }
+        }
+
+        #[test]
+        fn damaged_batch_does_not_panic(rows in rows(), at: prop::sample::Index, bit in 0..8_u8) {
+            let mut bytes = encoded(&batch(&rows));
+            if !bytes.is_empty() {
+                let at = at.index(bytes.len());
+                bytes[at] ^= 1 << bit;
+                let _ = CellBatch::from_delta(&bytes);
+                bytes.truncate(at);
+                let _ = CellBatch::from_delta(&bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn points_of_one_second_cost_what_differs() {
+        let mut batch = CellBatch::new();
+        for series in 0..100_u8 {
+            // Metric, hour, two tags.
+            let key =
+                [&[0, 0, 7, 80, 226, 39, 0][..], &[0, 0, 1, 0, 0, series], &[0, 0, 2, 0, 0, 9]];
+            batch.begin_row(&key.concat()).unwrap();
+            let cell = CellRef {
+                family: Family::T,
+                qualifier: &[0x12, 0x30],
+                value: &[series ^ 0x55],
+                timestamp_ms: None,
+            };
+            batch.push(cell).unwrap();
+        }
+        assert_eq!(batch.byte_len(), 100 * 24);
+        // A token and a byte of the key, a token and the value.
+        assert_eq!(encoded(&batch).len(), 24 + 2 + 99 * 4 + 1);
+    }
+}
