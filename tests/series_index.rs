@@ -56,10 +56,14 @@ fn gauge(address: SocketAddr, name: &str) -> f64 {
 }
 
 fn await_index(running: &Daemon) {
+    await_index_of(running, HOSTS);
+}
+
+fn await_index_of(running: &Daemon, series: u64) {
     let address = running.address();
     let is_complete = || (gauge(address, "tsd_parts_series_index_complete") > 0.0).then_some(());
     wait_for(PATIENCE, is_complete).expect("a complete index");
-    assert_eq!(gauge(address, "tsd_parts_series_index_series") as u64, HOSTS);
+    assert_eq!(gauge(address, "tsd_parts_series_index_series") as u64, series);
 }
 
 /// The answers to some queries after `rounds`, each checked in one value.
@@ -185,5 +189,50 @@ fn series_are_counted_by_metric_and_tags() {
     let (status, error) = get("?limit=0");
     assert_eq!(status, 400);
     assert_eq!(error["error"]["message"], "'limit' must be a number from 1 to 1000: '0'");
+    assert!(running.terminate().success());
+}
+
+#[test]
+fn points_of_series_beyond_the_limit_are_refused_told_and_counted() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let start = || tsdb(directory.path()).env("TSD_LIMITS_SERIES_PER_METRIC", "3").start();
+    let running = start();
+    let put = |running: &Daemon, metric: &str, host: &str| {
+        let line = format!("put {metric} {FIRST_SECOND} 1 host={host}\n");
+        let reply = exchange(running.address(), line.as_bytes());
+        String::from_utf8(reply).expect("UTF-8")
+    };
+    for host in ["a", "b", "c"] {
+        assert_eq!(put(&running, "limited", host), "");
+    }
+    assert_eq!(put(&running, "other", "x"), "");
+    let refusal = "metric 'limited' has 3 series, the most it may have \
+                   (tsd.limits.series_per_metric): a new series is refused";
+    // A new name, and names that all have UIDs.
+    for host in ["d", "x"] {
+        let reply = put(&running, "limited", host);
+        assert!(reply.contains(refusal), "{reply}");
+    }
+    let body = format!(
+        r#"[{{"metric":"limited","timestamp":{FIRST_SECOND},"value":2,"tags":{{"host":"b"}}}},
+            {{"metric":"limited","timestamp":{FIRST_SECOND},"value":2,"tags":{{"host":"e"}}}}]"#
+    );
+    let response = http(running.address(), "POST", "/api/put?details", Some(&body));
+    let answer: Value = serde_json::from_str(&response.body).expect("JSON");
+    assert_eq!(
+        (response.status, &answer["success"], &answer["failed"]),
+        (400, &json!(1), &json!(1))
+    );
+    assert_eq!(answer["errors"][0]["datapoint"]["tags"]["host"], "e");
+    let refused = || metric(running.address(), "tsd_limits_refused_series_points_total");
+    assert_eq!(refused(), Some(3.0));
+    let names = http(running.address(), "GET", "/api/suggest?type=tagv&max=100", None).body;
+    assert_eq!(names, r#"["a","b","c","x"]"#, "a refused name gets no UID");
+    assert!(running.terminate().success());
+
+    let running = start();
+    await_index_of(&running, 4);
+    assert_eq!(put(&running, "limited", "a"), "");
+    assert!(put(&running, "limited", "d").contains(refusal));
     assert!(running.terminate().success());
 }

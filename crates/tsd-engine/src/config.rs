@@ -128,6 +128,9 @@ settings! {
         pub realtime_meta: bool = false,
         /// White list of new names.
         pub filter: Option<WhiteList> = None,
+        /// Most series of a metric, if the store has a complete series index; 0: no limit. Points of further
+        /// series are refused.
+        pub max_series_per_metric: u64 = 0,
         /// Most names that may wait for a UID; further ones are throttled.
         pub max_pending: usize = 200_000,
         /// Most cached names of each kind; a full cache is cleared.

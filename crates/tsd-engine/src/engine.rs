@@ -35,7 +35,7 @@ use crate::{
     snapshot::SnapshotSlot,
     uid::{
         AssignerSettings, AssignerStats, FilterError, LossCheck, NameFilter, PerKind, Resolver,
-        UidAdmin, UidAssigner, UidCaches, UidTable,
+        SeriesLimit, UidAdmin, UidAssigner, UidCaches, UidTable,
     },
     write_hold::WriteHold,
     writer::{DirectWrites, WriteShard, Writer, WriterSettings},
@@ -311,7 +311,14 @@ impl Builder<'_> {
         };
         let stats = Arc::clone(stats);
         let schema = self.config.schema;
-        let resolver = Resolver { schema, caches, assigner, filter, stats, auto_create, shards };
+        let limit = (config.max_series_per_metric > 0).then(|| SeriesLimit {
+            storage: Arc::clone(self.storage),
+            table: self.config.tables.data.clone(),
+            most: config.max_series_per_metric,
+            refused: metrics::counter!("tsd_limits_refused_series_points_total"),
+        });
+        let resolver =
+            Resolver { schema, caches, assigner, filter, stats, auto_create, shards, limit };
         let rules = NameRules {
             rule: NameRule::with_special_characters(&config.allow_specialchars),
             fold_unmappable_letters: config.fold_unmappable_letters,

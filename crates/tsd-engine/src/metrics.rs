@@ -56,6 +56,10 @@ pub fn describe_metrics() {
         ),
         ("tsd_query_cancelled_total", "Queries cancelled, by their client or by an operator."),
         ("tsd_query_rejected_total", "Queries ended by a limit, by limit."),
+        (
+            "tsd_limits_refused_series_points_total",
+            "Points of new series that were refused because of tsd.limits.series_per_metric.",
+        ),
         ("tsd_series_cache_evictions_total", "Series evicted from the series cache."),
         ("tsd_series_cache_misses_total", "Points whose series was not in the series cache."),
         ("tsd_uid_assigned_total", "UIDs assigned."),

@@ -13,6 +13,7 @@ mod filter;
 mod loss_check;
 mod per_kind;
 mod resolver;
+mod series_limit;
 mod table;
 
 pub use self::{admin::UidAdmin, error::UidError, filter::FilterError};
@@ -23,6 +24,7 @@ pub(crate) use self::{
     loss_check::LossCheck,
     per_kind::PerKind,
     resolver::Resolver,
+    series_limit::SeriesLimit,
     table::UidTable,
 };
 

@@ -198,6 +198,8 @@ pub static KEYS: &[Key] = &[
     without_effect("tsd.http.rpc.plugins", None),
     bool("tsd.http.show_stack_trace", "true"),
     without_effect("tsd.http.staticroot", None),
+    // Most series of a metric, by the series index; points of further series are refused. 0: no limit.
+    int("tsd.limits.series_per_metric", "0", 0, i64::MAX),
     one_of("tsd.log.format", "text", &["text", "json"]),
     text("tsd.log.level", Some("info")),
     // Memory of the process, bytes; 0 is 60 % of the machine's, or of the control group's limit. Sizes

@@ -164,6 +164,20 @@ fn a_log_needs_cells_with_the_times_of_their_writes() {
 }
 
 #[test]
+fn a_limit_of_series_needs_an_index_that_counts_them() {
+    check_error(
+        "tsd.limits.series_per_metric = 5\ntsd.storage.engine = hbase",
+        "tsd.limits.series_per_metric = \"5\" (opentsdb.conf line 1): expected 0 unless \
+         tsd.storage.hbase.series_index is complete: nothing else counts series",
+    );
+    for other in ["", "tsd.storage.engine = hbase\ntsd.storage.hbase.series_index = complete\n"] {
+        let config = from_file(&format!("tsd.limits.series_per_metric = 5\n{other}"));
+        let settings = Settings::from_config(&config).unwrap();
+        assert_eq!(settings.engine.uids.max_series_per_metric, 5, "{other}");
+    }
+}
+
+#[test]
 fn unknown_keys_and_keys_without_effect_have_different_warnings() {
     let mut config = from_file(
         "tsd.network.prot = 1\ntsd.http.staticroot = /usr/share/opentsdb\nhbase.rpc.timeout=1\n\

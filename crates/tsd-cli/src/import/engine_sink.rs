@@ -107,6 +107,7 @@ pub(super) fn is_about_the_point(error: &PutError) -> bool {
             UidError::NoSuchName { .. }
                 | UidError::IllegalName { .. }
                 | UidError::BlockedByFilter { .. }
+                | UidError::SeriesLimit { .. }
         ),
         _ => false,
     }

@@ -51,6 +51,17 @@ pub enum UidError {
         /// The name.
         name: String,
     },
+    /// The series is new, and its metric has as many series as it may.
+    #[error(
+        "metric '{metric}' has {limit} series, the most it may have (tsd.limits.series_per_metric): \
+         a new series is refused"
+    )]
+    SeriesLimit {
+        /// The metric.
+        metric: String,
+        /// Most series of a metric.
+        limit: u64,
+    },
     /// Every UID of the kind's width is assigned.
     #[error("All Unique IDs for {kind} on {width} bytes are already assigned!")]
     AllAssigned {

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tsd_model::{BaseTime, SeriesKey, TableSchema, Uid, UidKind, decode_latin1};
 
 use super::{
-    NameFilter, PerKind, UidCaches, UidError, UidMessage,
+    NameFilter, PerKind, SeriesLimit, UidCaches, UidError, UidMessage,
     assigner::{AssignerStats, UidAssignment, UidLookup},
 };
 use crate::{
@@ -32,6 +32,7 @@ pub(crate) struct Resolver {
     /// Which kinds points may create.
     pub(crate) auto_create: PerKind<bool>,
     pub(crate) shards: usize,
+    pub(crate) limit: Option<SeriesLimit>,
 }
 
 type ResolvedNames = HashMap<(UidKind, Bytes), ResolvedName, foldhash::fast::RandomState>;
@@ -74,7 +75,7 @@ impl Resolver {
                 .map(|(i, name)| self.caches.uid(kind_at(i), name))
                 .collect();
             results.push(if let Some(uids) = uids {
-                self.series(&uids)
+                self.admitted_series(names, &uids)
             } else {
                 open.push(OpenPoint { names, index });
                 Err(UidError::Lost)
@@ -84,6 +85,12 @@ impl Resolver {
             return results;
         }
         let mut resolved = self.look_up_all(&open).await;
+        let refused = self.refuse_new(&mut open, &resolved);
+        for (index, error) in refused {
+            if let Some(result) = results.get_mut(index) {
+                *result = Err(error);
+            }
+        }
         self.create_missing(&open, &mut resolved).await;
         for point in open {
             let uids: Result<SmallVec<[Uid; 9]>, UidError> = point
@@ -95,10 +102,46 @@ impl Resolver {
                 })
                 .collect();
             if let Some(result) = results.get_mut(point.index) {
-                *result = uids.and_then(|uids| self.series(&uids));
+                *result = uids.and_then(|uids| self.admitted_series(point.names, &uids));
             }
         }
         results
+    }
+
+    /// Takes the points out that have a new name, and so a new series, and whose metric has as many series as it
+    /// may: no UID is assigned for them.
+    fn refuse_new(
+        &self,
+        open: &mut Vec<OpenPoint<'_>>,
+        resolved: &ResolvedNames,
+    ) -> Vec<(usize, UidError)> {
+        let mut refused = Vec::new();
+        let Some(limit) = &self.limit else { return refused };
+        open.retain(|point| {
+            let mut names = point.keys().map(|key| resolved.get(&key));
+            let Some(Some(ResolvedName::Uid(metric))) = names.next() else { return true };
+            let is_new = names.any(|name| matches!(name, Some(ResolvedName::Absent)));
+            if is_new && limit.full_metric(*metric).is_some() {
+                refused.push((point.index, limit.error(point.names)));
+                return false;
+            }
+            true
+        });
+        refused
+    }
+
+    /// The series, unless it is new and its metric has as many as it may.
+    fn admitted_series(&self, names: &NameList, uids: &[Uid]) -> Result<ResolvedSeries, UidError> {
+        let resolved = self.series(uids)?;
+        if let (Some(limit), Some(metric)) = (&self.limit, uids.first())
+            && let Some(series) = limit.full_metric(*metric)
+        {
+            let tags = resolved.template.get(self.schema.tags_start()..).unwrap_or_default();
+            if series.of_tags([tags]).is_empty() {
+                return Err(limit.error(names));
+            }
+        }
+        Ok(resolved)
     }
 
     fn series(&self, uids: &[Uid]) -> Result<ResolvedSeries, UidError> {

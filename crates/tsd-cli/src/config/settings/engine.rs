@@ -8,6 +8,7 @@ use tsd_engine::{
 };
 use tsd_model::TableSchema;
 use tsd_storage::Table;
+use tsd_storage_hbase::SeriesIndexMode;
 
 use super::{extra_data, queries, text};
 use crate::config::{Config, ConfigError};
@@ -95,8 +96,22 @@ fn uids(config: &Config) -> Result<UidConfig, ConfigError> {
         realtime_meta: config.bool("tsd.core.meta.enable_realtime_uid"),
         allow_specialchars: text(config, "tsd.core.tag.allow_specialchars"),
         filter,
+        max_series_per_metric: series_limit(config)?,
         ..UidConfig::default()
     })
+}
+
+/// The limit on the series of a metric, which the series index counts.
+fn series_limit(config: &Config) -> Result<u64, ConfigError> {
+    const KEY: &str = "tsd.limits.series_per_metric";
+    let limit = config.int(KEY);
+    let is_counted = super::hbase::series_index(config) == Some(SeriesIndexMode::Complete);
+    if limit > 0 && config.is_on_hbase() && !is_counted {
+        let expected = "expected 0 unless tsd.storage.hbase.series_index is complete: \
+                        nothing else counts series";
+        return Err(config.bad_value(KEY, expected.to_owned()));
+    }
+    Ok(limit)
 }
 
 /// A list of regular expressions, split at the delimiter.
