@@ -193,7 +193,7 @@ fn series_are_counted_by_metric_and_tags() {
 }
 
 #[test]
-fn points_of_series_beyond_the_limit_are_refused_told_and_counted() {
+fn points_of_series_beyond_the_limit_are_refused_and_counted() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let start = || tsdb(directory.path()).env("TSD_LIMITS_SERIES_PER_METRIC", "3").start();
     let running = start();

@@ -1,19 +1,21 @@
 //! The storage traits, implemented with the HBase client.
 
+mod row_compaction;
+
 use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hbase_rs::{
-    BatchError, Client, Condition, Delete as HBaseDelete, Get as HBaseGet, MutationBatch,
-    OperationError, Put, RequestError, Selection,
+    BatchError, Client, Delete as HBaseDelete, Get as HBaseGet, MutationBatch, OperationError,
+    RequestError, Selection,
 };
 use tokio::{runtime::Handle, time::sleep};
-use tsd_model::{Cell, ColumnKind, Family, Row};
+use tsd_model::{ColumnKind, Family, Row};
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact,
-    HealthProblem, PinnedFiles, ReplacedColumn, RowRewrite, RowScanner, Scan, Storage,
-    StorageError, StorePart, Table,
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact, HealthProblem,
+    PinnedFiles, ReplacedColumn, RowRewrite, RowScanner, Scan, Storage, StorageError, StorePart,
+    Table,
 };
 
 use crate::{
@@ -27,7 +29,7 @@ use crate::{
     request::{family_name, timestamp},
     scanner::HBaseScanner,
     series_registry::build,
-    superseded::{ColumnOrigin, Evidence, RowHistory, WrittenPoint, cells_to_restore},
+    superseded::WrittenPoint,
 };
 
 /// Pause after a delete: a put of another daemon in the same millisecond would be hidden by its marker.
@@ -80,141 +82,6 @@ impl HBaseStorage {
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.context.client
-    }
-
-    /// Rejects a row compaction while a log may hold points that are older than the compacted column: it
-    /// would supersede them. Points that wait to be read back may be superseded in the columns that were
-    /// read; after they were put again they wait once more.
-    fn check_settled(
-        &self,
-        table: &Table,
-        row: &Bytes,
-        compacted: &Cell,
-    ) -> Result<(), StorageError> {
-        let StoreContext { clock, config, .. } = &*self.context;
-        if self.context.table(table)?.read_backs.is_waiting(row) {
-            return Err(StorageError::Throttled("points of the row wait to be read back"));
-        }
-        let unsettled = config.max_hold.max(config.read_back_delay * 2);
-        let unsettled_since = clock.now_ms().saturating_sub(unsettled.as_millis() as i64);
-        if compacted.timestamp_ms > unsettled_since && !unsettled.is_zero() {
-            return Err(StorageError::Throttled(
-                "the row was written within the hold time of logs",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Puts the column of a row compaction with its timestamp. Before the replaced columns are
-    /// deleted it must be visible, and points written since the row was read must be read before it.
-    ///
-    /// The first put is as old as the newest replaced column: a delete of the row since the read hides
-    /// it. Every later put is newer than that, and is executed only while what it depends on is visible:
-    /// otherwise a deleted point would come back.
-    async fn put_compacted(
-        &self,
-        table: &Table,
-        row: &Bytes,
-        compacted: &Cell,
-        replaced: &[ReplacedColumn],
-    ) -> Result<(), StorageError> {
-        let read = async || {
-            let get = Get { row: row.clone(), family: Some(Family::T), qualifiers: Vec::new() };
-            Ok::<_, StorageError>(self.get(table, get).await?.map_or_else(Vec::new, |r| r.cells))
-        };
-        let Cell { family, qualifier, value, timestamp_ms } = compacted;
-        let timestamp_ms = Some(*timestamp_ms);
-        let cell = CellRef { family: *family, qualifier, value, timestamp_ms };
-        self.put(table, CellBatch::single(row, cell)?).await?;
-        let Some(newest) = replaced.iter().max_by_key(|old| old.timestamp_ms) else {
-            return Ok(());
-        };
-        let is_compacted =
-            |cell: &Cell| cell.qualifier == compacted.qualifier && cell.value == compacted.value;
-        let is_same = |cell: &Cell, old: &ReplacedColumn| {
-            old.qualifier == cell.qualifier && old.timestamp_ms == cell.timestamp_ms
-        };
-        let mut cells = read().await?;
-        if !cells.iter().any(is_compacted) {
-            let Some(source) = cells.iter().find(|cell| is_same(cell, newest)) else {
-                return Err(StorageError::Changed);
-            };
-            let timestamp_ms = self.after_markers(table, row, compacted).await?;
-            let later = Cell { timestamp_ms, ..compacted.clone() };
-            self.put_while(table, row, &later, source).await?;
-            cells = read().await?;
-        }
-        if !cells.iter().any(is_compacted) {
-            return Err(StorageError::Unavailable(
-                "a delete marker with a later time hides the compacted column".into(),
-            ));
-        }
-        if self.context.table(table)?.compactible.is_none() {
-            return Ok(());
-        }
-        let is_replaced =
-            |cell: &Cell| is_compacted(cell) || replaced.iter().any(|old| is_same(cell, old));
-        let written_since: Vec<_> = cells
-            .iter()
-            .filter(|cell| !is_replaced(cell))
-            .filter_map(WrittenPoint::of_cell)
-            .collect();
-        let evidence = Evidence {
-            origin: &|_| ColumnOrigin::Compaction,
-            written_ms: &|cell| cell.timestamp_ms,
-            history: &RowHistory::default(),
-        };
-        for restored in cells_to_restore(&written_since, &cells, &evidence).points {
-            ::metrics::counter!(metrics::RESTORED_POINTS).increment(1);
-            self.put_while(table, row, &restored.cell, compacted).await?;
-        }
-        Ok(())
-    }
-
-    /// The first time of a cell that no delete marker of the row hides. Later writes of this process are
-    /// not before it.
-    async fn after_markers(
-        &self,
-        table: &Table,
-        row: &Bytes,
-        cell: &Cell,
-    ) -> Result<i64, StorageError> {
-        let (row, qualifier, cell_ms) = (row.clone(), cell.qualifier.clone(), cell.timestamp_ms);
-        self.write(table, move |of, table, _| async move {
-            let newest = read_back::history(&of, &table, &row).await?;
-            let newest = newest.newest_marker_ms(&qualifier);
-            let newest = newest.map_or(cell_ms, |newest| newest.max(cell_ms));
-            of.clock.pass(newest);
-            Ok(newest.saturating_add(1))
-        })
-        .await
-    }
-
-    /// Puts a cell if the row has another one, in one step.
-    async fn put_while(
-        &self,
-        table: &Table,
-        row: &Bytes,
-        cell: &Cell,
-        other: &Cell,
-    ) -> Result<(), StorageError> {
-        let (row, cell, other) = (row.clone(), cell.clone(), other.clone());
-        self.write(table, move |to, table, _| async move {
-            let at = timestamp(cell.timestamp_ms)?;
-            let put = Put::try_new(row)
-                .and_then(|put| {
-                    put.cell(cell.family.as_str().as_bytes(), &cell.qualifier, at, &cell.value)
-                })
-                .map_err(|error| request_error(&error))?;
-            let condition =
-                Condition::equals(family_name(other.family), other.qualifier, other.value);
-            match to.rows.check_and_mutate(&condition, put).await {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(StorageError::Changed),
-                Err(error) => Err(storage_error(&table, &error)),
-            }
-        })
-        .await
     }
 
     /// Starts a task that calls [`Self::read_back`] several times per [`HBaseConfig::read_back_delay`]. It

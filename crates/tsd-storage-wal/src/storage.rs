@@ -1,12 +1,11 @@
 //! The log and its memtables as a [`Storage`].
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-        mpsc,
-    },
-    thread,
+mod threads;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
+    mpsc,
 };
 
 use bytes::Bytes;
@@ -17,9 +16,9 @@ use tsd_storage::{
     BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, PinnedFiles,
     Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner,
     SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
-    spawn_critical,
 };
 
+use self::threads::{in_thread, spawn_worker};
 use crate::{
     OpenError, ReplayReport, WalConfig,
     active_memtable::ActiveMemtable,
@@ -267,46 +266,6 @@ impl<B: FlushTarget> WalStorage<B> {
             failure = failure => failure,
         }
     }
-}
-
-/// Starts a thread that the store cannot work without: its panic ends the process. The receiver
-/// resolves when the thread ends.
-fn spawn_worker(
-    name: &'static str,
-    work: impl FnOnce() + Send + 'static,
-) -> Result<oneshot::Receiver<()>, OpenError> {
-    let (sender, ended) = oneshot::channel();
-    let work = move || {
-        work();
-        let _ = sender.send(());
-    };
-    spawn_critical(name, work).map_err(|_| OpenError::Thread(name))?;
-    Ok(ended)
-}
-
-/// Starts a thread. The receiver resolves when the thread ends.
-fn spawn<T: Send + 'static>(
-    name: &'static str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<oneshot::Receiver<T>, OpenError> {
-    let (sender, ended) = oneshot::channel();
-    // A panic drops the sender.
-    let work = move || {
-        let _ = sender.send(work());
-    };
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(work)
-        .map_err(|_| OpenError::Thread(name))?;
-    Ok(ended)
-}
-
-/// Runs blocking work in a thread of its own.
-async fn in_thread<T: Send + 'static>(
-    name: &'static str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, OpenError> {
-    spawn(name, work)?.await.map_err(|_| OpenError::Thread(name))
 }
 
 /// The error for an outcome that a command cannot have.

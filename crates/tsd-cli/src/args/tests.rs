@@ -1,0 +1,92 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use clap::CommandFactory;
+
+use super::*;
+
+#[test]
+fn the_command_line_is_well_formed() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn help_reads_well() {
+    insta::assert_snapshot!("help", Cli::command().term_width(100).render_help());
+}
+
+#[test]
+fn help_of_each_command_reads_well() {
+    let mut cli = Cli::command();
+    cli.build();
+    for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
+        let name = format!("help-{}", command.get_name());
+        // Otherwise the terminal that runs the tests decides.
+        let mut command = command.clone().term_width(100);
+        insta::assert_snapshot!(name, command.render_long_help());
+    }
+}
+
+#[test]
+fn a_lone_dash_is_a_path() {
+    let cli = Cli::try_parse_from(["tsdb", "import", "--skip-errors", "-"]).unwrap();
+    assert!(matches!(cli.command, Command::Import(args) if args.paths == [PathBuf::from("-")]));
+    let cli = Cli::try_parse_from(["tsdb", "import", "--", "-"]).unwrap();
+    assert!(matches!(cli.command, Command::Import(args) if args.paths == [PathBuf::from("-")]));
+}
+
+#[test]
+fn options_and_words_of_a_query_may_be_mixed() {
+    let cli =
+        Cli::try_parse_from(["tsdb", "query", "1h-ago", "--verbose", "sum", "m", "+o=1"]).unwrap();
+    assert!(matches!(cli.command, Command::Query(args) if args.words.len() == 4));
+}
+
+#[test]
+fn every_flag_sets_a_key_that_exists() {
+    let cli = Cli::try_parse_from([
+        "tsdb",
+        "tsd",
+        "--port",
+        "1",
+        "--bind",
+        "::1",
+        "--backlog",
+        "2",
+        "--worker-threads",
+        "3",
+        "--max-connections",
+        "4",
+        "--mode",
+        "ro",
+        "--auto-metric",
+        "--accept-damage",
+        "--staticroot",
+        "s",
+        "--cachedir",
+        "c",
+        "--flush-interval",
+        "5",
+        "--async-io",
+        "true",
+        "--data",
+        "d",
+        "--log-level",
+        "debug",
+        "--log-format",
+        "json",
+        "--table",
+        "t",
+        "--uidtable",
+        "u",
+        "--zkquorum",
+        "q",
+        "--zkbasedir",
+        "/z",
+        "--ack",
+        "log",
+    ])
+    .unwrap();
+    let Command::Tsd(args) = cli.command else { unreachable!() };
+    let warnings = args.config().unwrap().warnings();
+    assert!(warnings.iter().all(|w| !w.contains("unknown")), "{warnings:?}");
+}
