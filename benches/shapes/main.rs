@@ -9,7 +9,7 @@
 //! *loaded* (at once) and *settled* (restarted, so that all points are in files, and when the server uses no
 //! CPU any more). Servers alternate query by
 //! query, with their caches of results off. Of each set the sum of all points is compared with the one
-//! that is known, and of each response the number of series and points. Left out: queries while points
+//! that is known, of each query the number of points that it is about, and of each response the number of series and points. Left out: queries while points
 //! are written.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may panic")]
@@ -56,6 +56,9 @@ fn main() {
         let saltern = Saltern::start(&data);
         set.write(saltern.address());
         saltern.check_sum(&set);
+        for shape in &set.shapes {
+            saltern.check_input(shape);
+        }
         let mut report = Report::new(&set, vm_binary.is_some());
         measure(&mut report, "loaded", &options, &set, &saltern, None);
         // Rows of minutes are in memory in a daemon that runs, not of all days.

@@ -11,6 +11,8 @@ pub(crate) struct Shape {
     pub(crate) interval: u64,
     /// Value of `m`.
     pub(crate) opentsdb: String,
+    /// The same, for the number of points that the query is about.
+    pub(crate) opentsdb_count: String,
     /// MetricsQL.
     pub(crate) metricsql: String,
     /// Series of the answer.
@@ -177,10 +179,10 @@ fn hosts(_: &DataSet, hosts: &[usize]) -> Selection {
     Selection { braces, matchers, by: None, series, groups: series }
 }
 
-/// Two hosts of a thousand.
+/// Two hosts of a thousand. OpenTSDB looks for a match anywhere in a name, `MetricsQL` matches all of it.
 fn by_regexp(set: &DataSet) -> Selection {
     let (braces, matchers) =
-        ("{}{host=regexp(.*[05]03)}".to_owned(), "{host=~\".*[05]03\"}".to_owned());
+        ("{}{host=regexp(.*[05]03$)}".to_owned(), "{host=~\".*[05]03\"}".to_owned());
     let matches = |host: &usize| matches!(host % 1_000, 3 | 503);
     let series = (0..set.hosts).filter(matches).count() * CPUS;
     Selection { braces, matchers, by: Some(""), series, groups: 1 }
@@ -189,7 +191,7 @@ fn by_regexp(set: &DataSet) -> Selection {
 /// Hosts whose number ends in one of some digits.
 fn last_digits(set: &DataSet, digits: &str) -> Selection {
     let (braces, matchers) =
-        (format!("{{}}{{host=regexp(.*[{digits}])}}"), format!("{{host=~\".*[{digits}]\"}}"));
+        (format!("{{}}{{host=regexp(.*[{digits}]$)}}"), format!("{{host=~\".*[{digits}]\"}}"));
     let matches = |host: &usize| host_name(*host).ends_with(|digit| digits.contains(digit));
     let series = (0..set.hosts).filter(matches).count() * CPUS;
     Selection { braces, matchers, by: Some(""), series, groups: 1 }
@@ -228,6 +230,7 @@ impl Shape {
             range,
             interval: secs,
             opentsdb: format!("{aggregate}:{interval}-{downsample}:{METRIC}{braces}"),
+            opentsdb_count: format!("sum:{interval}-count:{METRIC}{braces}"),
             metricsql,
             groups,
             points: groups * intervals,
