@@ -7,10 +7,11 @@ use crate::{
     chunk::ChunkView,
     error::{Malformed, PartError},
     layout::PartLayout,
+    listed::{ListedSeries, gallop},
     part::{BlockUse, Part},
     read::SeriesSelection,
     section::{DataBlockRef, SectionHead},
-    series_block::{SeriesBlock, SeriesWalk},
+    series_block::SeriesWalk,
     snapshot::Snapshot,
 };
 
@@ -27,7 +28,7 @@ pub(crate) struct SectionCursor {
     /// Data block that is loaded, or the number of blocks.
     block: DataBlock,
     loaded: Option<usize>,
-    /// Next entry of the loaded block, for walks over all series.
+    /// Next entry of the loaded block: those before are of series before the next one.
     entry: usize,
     /// Where such a walk begins, until it does.
     start: Option<u32>,
@@ -47,8 +48,8 @@ pub(crate) struct SectionCursor {
 enum Wanted {
     /// Ordinals from the first to the last, exclusive.
     Range(u32, u32),
-    /// Ascending ordinals that are still to be read and their series, last one first.
-    Some(Vec<(u32, Vec<u8>)>),
+    /// Those of a list.
+    Listed(ListedSeries),
 }
 
 /// Resolves ascending ordinals to series.
@@ -97,14 +98,14 @@ impl SectionCursor {
     pub(crate) fn open(
         part: Arc<Part>,
         section: usize,
-        selection: &SeriesSelection,
+        selection: &Arc<SeriesSelection>,
         bases: (u32, u32),
         how: BlockUse,
     ) -> Result<Self, PartError> {
         let head = part.head(section, how)?;
         let span = part.span(section)?;
         let overlaps = |b: &DataBlockRef| overlaps(bases, b.range.first_base, b.range.last_base);
-        let wanted = match selection {
+        let wanted = match &**selection {
             _ if !head.data_blocks.iter().any(overlaps) => Wanted::Range(0, 0),
             SeriesSelection::All => Wanted::Range(0, head.series),
             SeriesSelection::Prefix(prefix) => {
@@ -123,15 +124,11 @@ impl SectionCursor {
                 };
                 Wanted::Range(from, to)
             }
-            SeriesSelection::Some(series) => {
-                let mut found = find_all(&part, how, &head, series)?;
-                found.reverse();
-                Wanted::Some(found)
-            }
+            SeriesSelection::Some(_) => Wanted::Listed(ListedSeries::new(Arc::clone(selection))),
         };
         let start = match wanted {
             Wanted::Range(from, to) if from < to => Some(from),
-            Wanted::Range(..) | Wanted::Some(_) => None,
+            Wanted::Range(..) | Wanted::Listed(_) => None,
         };
         Ok(Self {
             part,
@@ -196,10 +193,12 @@ impl SectionCursor {
                         return Ok(true);
                     }
                 }
-                Wanted::Some(rest) => {
-                    let Some((ordinal, series)) = rest.pop() else { return Ok(false) };
+                Wanted::Listed(listed) => {
+                    let found = listed.next(&self.part, self.how, &self.head)?;
+                    let Some((ordinal, series)) = found else { return Ok(false) };
+                    self.series.clear();
+                    self.series.extend_from_slice(series);
                     if self.read_summaries(ordinal)? {
-                        self.series = series;
                         return Ok(true);
                     }
                 }
@@ -300,7 +299,8 @@ impl SectionCursor {
 
     /// Collects the chunks of one ordinal, not less than any before.
     fn read_one(&mut self, ordinal: u32) -> Result<(), PartError> {
-        let mut index = self.head.data_blocks.partition_point(|b| b.range.last_ordinal < ordinal);
+        let loaded = self.loaded.unwrap_or(0);
+        let mut index = gallop(&self.head.data_blocks, loaded, |b| b.range.last_ordinal < ordinal);
         while let Some(place) = self.head.data_blocks.get(index) {
             let range = place.range;
             if range.first_ordinal > ordinal {
@@ -309,8 +309,8 @@ impl SectionCursor {
             if overlaps(self.bases, range.first_base, range.last_base) {
                 self.load(index)?;
                 let directory = self.block.directory();
-                let from = directory.partition_point(|e| e.ordinal < ordinal);
-                for entry in directory.get(from..).unwrap_or_default() {
+                self.entry = gallop(directory, self.entry, |e| e.ordinal < ordinal);
+                for entry in directory.get(self.entry..).unwrap_or_default() {
                     if entry.ordinal != ordinal {
                         break;
                     }
@@ -401,31 +401,4 @@ pub(crate) fn lower_bound(
     let (index, equal) =
         block.search(series, &mut Vec::new()).map_err(part.malformed(place.block.offset))?;
     Ok((place.first_ordinal + index as u32, equal))
-}
-
-/// The series of a sorted list that the section has, with their ordinals.
-fn find_all(
-    part: &Part,
-    how: BlockUse,
-    head: &SectionHead,
-    series: &[impl AsRef<[u8]>],
-) -> Result<Vec<(u32, Vec<u8>)>, PartError> {
-    let mut found = Vec::new();
-    let mut scratch = Vec::new();
-    let mut open: Option<(usize, SeriesBlock)> = None;
-    for series in series {
-        let series = series.as_ref();
-        let Some(index) = block_of(head, series) else { continue };
-        let Some(place) = head.series_blocks.get(index) else { continue };
-        let block = match &open {
-            Some((at, block)) if *at == index => block,
-            _ => &open.insert((index, part.read_series(&place.block, how)?)).1,
-        };
-        let (at, equal) =
-            block.search(series, &mut scratch).map_err(part.malformed(place.block.offset))?;
-        if equal {
-            found.push((place.first_ordinal + at as u32, series.to_vec()));
-        }
-    }
-    Ok(found)
 }

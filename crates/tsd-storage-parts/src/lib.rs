@@ -37,6 +37,7 @@ mod chunk;
 mod cursor;
 mod error;
 mod layout;
+mod listed;
 mod manifest;
 mod merge;
 mod merger;

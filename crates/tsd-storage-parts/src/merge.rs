@@ -100,7 +100,7 @@ impl Merger {
             let mut cursor = SectionCursor::open(
                 Arc::clone(part),
                 *section,
-                &SeriesSelection::All,
+                &Arc::new(SeriesSelection::All),
                 all,
                 BlockUse::Once,
             )?;

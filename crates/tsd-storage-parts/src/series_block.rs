@@ -134,7 +134,7 @@ impl SeriesBlock {
 
     /// Calls `each` for all series in order.
     pub(crate) fn walk(&self) -> SeriesWalk {
-        SeriesWalk { block: self.clone(), at: 0, current: Vec::new() }
+        SeriesWalk { block: self.clone(), at: 0, passed: 0, current: Vec::new() }
     }
 }
 
@@ -143,6 +143,8 @@ impl SeriesBlock {
 pub(crate) struct SeriesWalk {
     block: SeriesBlock,
     at: usize,
+    /// Series before the next one.
+    passed: usize,
     current: Vec<u8>,
 }
 
@@ -156,7 +158,49 @@ impl SeriesWalk {
         let mut cursor = Cursor::new(rest);
         next_entry(&mut cursor, &mut self.current)?;
         self.at += rest.len() - cursor.remaining();
+        self.passed += 1;
         Ok(Some(&self.current))
+    }
+
+    /// Moves forward to the first series, from the current one on, that is not less than `series`. Returns its
+    /// index in the block and whether it is equal; `None` if there is none.
+    pub(crate) fn seek(&mut self, series: &[u8]) -> Result<Option<(usize, bool)>, Malformed> {
+        if self.passed > 0 && self.current.as_slice() >= series {
+            return Ok(Some((self.passed - 1, self.current == series)));
+        }
+        self.jump(series)?;
+        while let Some(current) = self.next()? {
+            let order = current.cmp(series);
+            if order.is_ge() {
+                return Ok(Some((self.passed - 1, order.is_eq())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Jumps to the last series that is stored whole and not greater than `series`, if it is ahead.
+    fn jump(&mut self, series: &[u8]) -> Result<(), Malformed> {
+        let mut high = self.passed.div_ceil(RESTART);
+        let (mut low, mut step) = (None, 1);
+        while high < self.block.restarts && self.block.whole(high)? <= series {
+            low = Some(high);
+            high += step;
+            step *= 2;
+        }
+        let Some(mut low) = low else { return Ok(()) };
+        high = high.min(self.block.restarts);
+        while high - low > 1 {
+            let middle = usize::midpoint(low, high);
+            if self.block.whole(middle)? <= series {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        self.at = self.block.entries - self.block.restart(low)?.remaining();
+        self.passed = low * RESTART;
+        self.current.clear();
+        Ok(())
     }
 
     pub(crate) fn current(&self) -> &[u8] {
@@ -213,12 +257,35 @@ mod tests {
         }
 
         #[test]
+        fn seek_finds_ascending_series(
+            all in prop::collection::btree_set(series(), 1..300),
+            wanted in prop::collection::btree_set(series(), 0..300),
+        ) {
+            let mut builder = SeriesBlockBuilder::default();
+            for series in &all {
+                builder.push(series);
+            }
+            let mut bytes = Vec::new();
+            builder.finish(&mut bytes);
+            let mut walk = SeriesBlock::open(bytes.into()).unwrap().walk();
+            for series in &wanted {
+                let index = all.range(..series.clone()).count();
+                let expected = (index < all.len()).then(|| (index, all.contains(series)));
+                prop_assert_eq!(walk.seek(series).unwrap(), expected);
+                if let Some((index, _)) = expected {
+                    prop_assert_eq!(walk.current(), all.iter().nth(index).unwrap().as_slice());
+                }
+            }
+        }
+
+        #[test]
         fn arbitrary_bytes_do_not_panic(
             bytes in prop::collection::vec(prop_oneof![0_u8..5, any::<u8>()], 0..80),
             wanted in series(),
         ) {
             let Ok(block) = SeriesBlock::open(bytes.into()) else { return Ok(()) };
             let _ = block.search(&wanted, &mut Vec::new());
+            let _ = block.walk().seek(&wanted);
             let mut walk = block.walk();
             while let Ok(Some(_)) = walk.next() {}
         }

@@ -6,6 +6,7 @@ mod bounds;
 mod compaction;
 mod crash;
 mod damage;
+mod listed;
 mod model;
 mod retention;
 mod salvage;

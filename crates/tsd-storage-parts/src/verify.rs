@@ -192,7 +192,7 @@ impl TableCheck<'_> {
         let checkpoint = |bytes| self.run.read(bytes).map_err(|_| PartError::Stopped);
         part.verify_section(index, &mut |bytes| checkpoint(bytes))?;
         let Some((series, _)) = &self.index else { return Ok(0) };
-        let (all, bases) = (SeriesSelection::All, (0, u32::MAX));
+        let (all, bases) = (Arc::new(SeriesSelection::All), (0, u32::MAX));
         let mut cursor = SectionCursor::open(Arc::clone(part), index, &all, bases, BlockUse::Once)?;
         let (mut missing, mut keys) = (0, Vec::new());
         while cursor.advance()? {

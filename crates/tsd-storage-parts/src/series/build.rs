@@ -118,7 +118,7 @@ fn read_all(table: &PartStore, series: &TableSeries, stop: &AtomicBool) -> Resul
         let Some((&span, sections)) = snapshot.spans().range(first..).next() else { break };
         next_span = span.checked_add(1);
         for section in sections {
-            let (part, all) = (Arc::clone(&section.part), SeriesSelection::All);
+            let (part, all) = (Arc::clone(&section.part), Arc::new(SeriesSelection::All));
             let bases = (0, u32::MAX);
             let cursor = SectionCursor::open(part, section.section, &all, bases, BlockUse::Once);
             let mut cursor = match cursor {

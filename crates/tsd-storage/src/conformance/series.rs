@@ -212,6 +212,20 @@ fn assert_equal(contents: &Contents, expected: &Contents, read: &SeriesRead) {
     }
 }
 
+/// Lists of series: none, one, neighbours, every second or third, all, some, and some that no row has.
+fn lists(numbers: &mut Numbers) -> Vec<Vec<u32>> {
+    let (one, step) = (numbers.below(9), 2 + numbers.below(2) as usize);
+    vec![
+        Vec::new(),
+        vec![one],
+        (one..one + 3).collect(),
+        (numbers.below(2)..9).step_by(step).collect(),
+        (0..9).collect(),
+        (0..12).filter(|_| numbers.below(2) == 0).collect(),
+        (9..40).collect(),
+    ]
+}
+
 pub(super) async fn reads_of_series_return_what_scans_return(store: Arc<dyn Storage>) {
     let mut numbers = Numbers(7);
     for step in 0..24 {
@@ -241,16 +255,18 @@ pub(super) async fn reads_of_series_return_what_scans_return(store: Arc<dyn Stor
             }],
             explicit: false,
         }));
-        let list: Vec<u32> = (0..12).filter(|_| numbers.below(2) == 0).collect();
+        let lists = lists(&mut numbers);
         for bases in bases {
             let of_series = |series: u32| Bytes::from([&METRIC[..], &tags(series)].concat());
-            let keys = ReadSelection::Keys(list.iter().map(|s| of_series(*s)).collect());
-            let reads: [(ReadSelection, Vec<u32>); 4] = [
+            let mut reads: Vec<(ReadSelection, Vec<u32>)> = vec![
                 (range(0, None, None), (0..12).collect()),
                 (range(2, Some(6), None), (2..6).collect()),
                 (range(0, None, Some(filter.clone())), vec![4]),
-                (keys, list.clone()),
             ];
+            for list in &lists {
+                let keys = list.iter().map(|series| of_series(*series)).collect();
+                reads.push((ReadSelection::Keys(keys), list.clone()));
+            }
             for (selection, wanted) in reads {
                 let request = SeriesRead { prefix_len: 3, selection, bases, summaries: None };
                 let Some(found) = read(&*store, &request).await else { return };
