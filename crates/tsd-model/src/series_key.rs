@@ -12,7 +12,7 @@ use crate::{
     java_hash::{continue_bytes_hash, java_bytes_hash},
     row_key::{RowKey, RowKeyError},
     table_schema::TableSchema,
-    tsuid::Tsuid,
+    tsuid::{Tsuid, TsuidError},
     uid::{Uid, UidKind},
 };
 
@@ -122,6 +122,15 @@ impl SeriesKey {
         let bytes = tsuid.as_bytes();
         let (metric, tags) = bytes.split_at_checked(schema.metric_width()).unwrap_or((bytes, &[]));
         Self::from_parts(*schema, metric, tags)
+    }
+
+    /// The series of a metric with these tag pairs, which are sorted.
+    pub fn from_tags(schema: &TableSchema, metric: &[u8], tags: &[u8]) -> Result<Self, TsuidError> {
+        let is_whole = tags.len().is_multiple_of(schema.tag_pair_width());
+        if metric.len() != schema.metric_width() || tags.is_empty() || !is_whole {
+            return Err(TsuidError::Length(metric.len() + tags.len()));
+        }
+        Ok(Self::from_parts(*schema, metric, tags))
     }
 
     /// The series of a stored row key. The salt is recomputed.

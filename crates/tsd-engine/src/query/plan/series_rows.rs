@@ -11,6 +11,8 @@ use tsd_series_index::DayRows;
 const MIN_PART_SERIES: usize = 16;
 /// Rows that are read by one part.
 const MIN_PART_ROWS: u64 = 128;
+/// Keys of series in one allocation: few are allocated, and copies of keys seldom meet at one counter.
+const SHARED_KEYS: usize = 256;
 
 /// A selected series.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,8 +84,26 @@ impl SeriesRows {
     /// The keys of the series without base times, sorted.
     pub(crate) fn series_keys(&self, base_time_at: usize) -> Vec<Bytes> {
         let series = self.all.get(self.series.clone()).unwrap_or_default();
-        let base = BaseTime::containing(0);
-        series.iter().map(|s| without_base(&s.key.row_key(base), base_time_at)).collect()
+        let mut keys = Vec::with_capacity(series.len());
+        let (mut row_key, mut ends) = (Vec::new(), Vec::with_capacity(SHARED_KEYS));
+        for series in series.chunks(SHARED_KEYS) {
+            let mut bytes = Vec::new();
+            ends.clear();
+            for series in series {
+                row_key.clear();
+                series.key.write_row_key(BaseTime::containing(0), &mut row_key);
+                let (prefix, rest) = row_key.split_at(base_time_at.min(row_key.len()));
+                bytes.extend_from_slice(prefix);
+                bytes.extend_from_slice(rest.get(size_of::<BaseTime>()..).unwrap_or_default());
+                ends.push(bytes.len());
+            }
+            let (bytes, mut start) = (Bytes::from(bytes), 0);
+            for end in &ends {
+                keys.push(bytes.slice(start..*end));
+                start = *end;
+            }
+        }
+        keys
     }
 
     /// The keys of the rows; those of a series are in time order, those of a salt bucket are sorted.

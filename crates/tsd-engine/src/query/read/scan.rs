@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 use tsd_model::{DAY_SECS, Family, Row, RowKey, SeriesKey, SummaryUse};
 use tsd_query::KeyRange;
-use tsd_storage::{RowFilter, RowScanner, Scan, SeriesBlock, SeriesRead, StorageError};
+use tsd_storage::{RowFilter, RowScanner, Scan, SeriesBlock, StorageError};
 
 use super::{
     block_rows::{BatchSize, FailedRow, add_pieces, cell_count},
@@ -156,7 +156,8 @@ impl ScanJob {
                 RowSource::Keys(RowsByKey::new(storage, table, keys, batch_rows))
             }
             PartRows::Points(read) => {
-                let read = SeriesRead { summaries: self.summary_use(), ..(*read).clone() };
+                let mut read = Arc::unwrap_or_clone(read);
+                read.summaries = self.summary_use();
                 match self.engine.storage.read_series(&self.table, &read) {
                     Some(series) => RowSource::Series(series),
                     None => RowSource::Failed(StorageError::Backend(

@@ -131,7 +131,7 @@ fn series_of_range(
 /// if these are few.
 pub(crate) fn parts_of_keys(
     plan: &SubQueryPlan,
-    keys: &[Bytes],
+    mut keys: Vec<Bytes>,
     rows: u64,
     threads: usize,
 ) -> Vec<ScanPart> {
@@ -139,19 +139,22 @@ pub(crate) fn parts_of_keys(
     let bases = plan.ranges.first().and_then(|range| bases_of(plan, range));
     let Some(bases) = bases.filter(|_| !keys.is_empty()) else { return Vec::new() };
     let count = threads.min((rows / MIN_PART_ROWS) as usize).max(1);
-    let part = |index: usize, keys: &[Bytes], bases: &Bases, place| {
-        let selection = ReadSelection::Keys(keys.to_vec());
-        scan_part(plan, selection, bases, place, format!("series {index}"))
+    let part = |index: usize, keys: Vec<Bytes>, bases: &Bases, place| {
+        scan_part(plan, ReadSelection::Keys(keys), bases, place, format!("series {index}"))
     };
     if keys.len() >= count * MIN_PART_SERIES {
         let size = keys.len().div_ceil(count);
-        let chunks = keys.chunks(size).enumerate();
-        return chunks.map(|(index, keys)| part(index, keys, &bases, WHOLE)).collect();
+        let mut parts = Vec::with_capacity(count);
+        while !keys.is_empty() {
+            let rest = keys.split_off(size.min(keys.len()));
+            parts.push(part(parts.len(), std::mem::replace(&mut keys, rest), &bases, WHOLE));
+        }
+        return parts;
     }
     let divided = divide_days(&bases, count);
     let is_whole = divided.len() == 1;
     let divided = divided.into_iter().enumerate();
-    divided.map(|(index, bases)| part(index, keys, &bases, (index > 0, is_whole))).collect()
+    divided.map(|(index, bases)| part(index, keys.clone(), &bases, (index > 0, is_whole))).collect()
 }
 
 fn scan_part(
