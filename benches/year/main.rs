@@ -17,17 +17,15 @@
 
 mod load;
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use load::{YearLoad, day_start};
 use serde_json::Value;
 use tsd_testkit::{
     Arguments, Daemon, DaemonBuilder, ProcessClock,
-    process::{cpu_seconds, directory_bytes, resident_bytes, wait_until_idle},
+    process::{
+        count_files, cpu_seconds, directory_bytes, resident_bytes, wait_until_idle, written_bytes,
+    },
     timed_http::{self, BodyUse},
     wait_for,
 };
@@ -105,22 +103,6 @@ const WRITTEN: [&str; 3] = [
 /// A metric without labels, or the sum of all with this name.
 fn metric(daemon: &Daemon, name: &str) -> f64 {
     tsd_testkit::metric(daemon.address(), name).unwrap_or_default()
-}
-
-/// Bytes that a process has had written to the disk.
-fn written_bytes(pid: u32) -> u64 {
-    let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("/proc/PID/io");
-    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
-    line.expect("write_bytes").parse().expect("a number")
-}
-
-fn count_files(directory: &Path) -> usize {
-    let mut files = 0;
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        files += if is_directory { count_files(&entry.path()) } else { 1 };
-    }
-    files
 }
 
 /// The value of a query over all series and a range, which must be one.

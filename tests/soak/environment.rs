@@ -8,7 +8,10 @@ use std::{
     process::Command,
 };
 
-use tsd_testkit::{Daemon, DaemonBuilder, ProcessClock, SplitMix64};
+use tsd_testkit::{
+    Daemon, DaemonBuilder, ProcessClock, SplitMix64,
+    process::{count_files, directory_bytes},
+};
 
 const RESERVE_BYTES: u64 = 8 << 20;
 
@@ -148,11 +151,7 @@ impl Environment {
 
     /// Number of files of the daemon, and their size.
     pub(crate) fn files(&self) -> (u64, u64) {
-        fn count(directory: &Path) -> u64 {
-            let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-            entries.map(|e| if e.path().is_dir() { count(&e.path()) } else { 1 }).sum()
-        }
-        (count(&self.data()), tsd_testkit::process::directory_bytes(&self.data()))
+        (count_files(&self.data()), directory_bytes(&self.data()))
     }
 
     /// Leaves disk and data for an investigation; returns the directory.

@@ -82,6 +82,25 @@ fn status_bytes(pid: u32, field: &str) -> u64 {
     kib << 10
 }
 
+/// Bytes that a process has had written to the disk.
+#[must_use]
+pub fn written_bytes(pid: u32) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("/proc/PID/io");
+    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+    line.expect("write_bytes").parse().expect("a number")
+}
+
+/// Number of all files below a directory.
+#[must_use]
+pub fn count_files(directory: &Path) -> u64 {
+    let mut files = 0;
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        files += if is_directory { count_files(&entry.path()) } else { 1 };
+    }
+    files
+}
+
 /// Total length of all files below a directory. Files that vanish meanwhile are not counted.
 #[must_use]
 pub fn directory_bytes(directory: &Path) -> u64 {
