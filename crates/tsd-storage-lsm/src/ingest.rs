@@ -14,10 +14,12 @@ use std::{
 use lsm_tree::{AnyIngestion, UserKey};
 use tsd_storage::{BatchError, FlushRow, FlushRows, StorageError};
 
-use crate::{entry, key_encoding, read, table::TableStore};
+use crate::{entry, key_encoding, read, reclaim::FILE_OVERHEAD, table::TableStore};
 
-/// Bytes written between two checks of the free disk space.
-const SPACE_CHECK_BYTES: u64 = 4 << 20;
+/// Bytes of the first step of an ingestion; the free disk space is checked before each.
+const MIN_SPACE_STEP: u64 = 64 << 10;
+/// Bytes of the largest step.
+const MAX_SPACE_STEP: u64 = 4 << 20;
 /// Longest key of a tree, in bytes.
 const MAX_TREE_KEY: usize = u16::MAX as usize;
 
@@ -60,19 +62,25 @@ impl TableStore {
         result.map(|_| ())
     }
 
-    /// Fails if the next bytes of an ingestion would use the reserve; one that frees space may use a
-    /// part of it.
-    fn check_space(&self, frees_space: bool) -> Result<(), StorageError> {
+    /// Checks the space for the next step of an ingestion that has written `written` bytes, the last
+    /// `entry` of them not yet; one that frees space may use a part of the reserve. The step has as many
+    /// bytes again, so that it asks for about what it writes, and looks at the disk a few times only.
+    /// Returns up to which byte there is space.
+    fn check_step(&self, written: u64, entry: u64, frees_space: bool) -> Result<u64, StorageError> {
         let space = self.space();
-        space.check(SPACE_CHECK_BYTES).or_else(|error| {
-            let bytes = SPACE_CHECK_BYTES.min(space.reserve_bytes() / 8);
-            if frees_space { space.check_reserve(bytes) } else { Err(error) }
-        })
+        let max_step = MAX_SPACE_STEP.min(space.reserve_bytes() / 8);
+        let step = written.min(max_step).max(MIN_SPACE_STEP);
+        // Index and filter are written at the end.
+        let needed = step + entry + written / 32 + FILE_OVERHEAD;
+        space
+            .check(needed)
+            .or_else(|error| if frees_space { space.check_reserve(needed) } else { Err(error) })?;
+        Ok(written + step)
     }
 
     fn ingest_rows(&self, rows: &mut dyn FlushRows) -> Result<IngestedCounts, StorageError> {
         let frees_space = rows.frees_space();
-        self.check_space(frees_space)?;
+        let checked_bytes = self.check_step(0, 0, frees_space)?;
         let tree = self.tree();
         let ingestion = tree.ingestion().map_err(self.failed("writing"))?;
         let mut row_writer = RowWriter {
@@ -80,7 +88,7 @@ impl TableStore {
             ingestion,
             last_key: UserKey::default(),
             written: IngestedCounts::default(),
-            unchecked_bytes: 0,
+            checked_bytes,
             frees_space,
         };
         let mut encoded = Vec::new();
@@ -108,7 +116,8 @@ struct RowWriter<'a> {
     ingestion: AnyIngestion<'a>,
     last_key: UserKey,
     written: IngestedCounts,
-    unchecked_bytes: u64,
+    /// Bytes for which the disk had space, at most one step more than what is written.
+    checked_bytes: u64,
     frees_space: bool,
 }
 
@@ -116,20 +125,25 @@ impl RowWriter<'_> {
     fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<(), StorageError> {
         let bytes = (key.len() + value.len()) as u64;
         let key = self.next_key(key)?;
-        self.written.bytes += bytes;
-        self.unchecked_bytes += bytes;
-        let check_bytes =
-            SPACE_CHECK_BYTES.min(self.table.space().reserve_bytes() / 8).max(1 << 16);
-        if self.unchecked_bytes > check_bytes {
-            self.unchecked_bytes = 0;
-            self.table.check_space(self.frees_space)?;
-        }
+        self.count(bytes)?;
         self.ingestion.write(key, value).map_err(self.table.failed("writing"))
     }
 
     fn remove(&mut self, key: Vec<u8>) -> Result<(), StorageError> {
+        let bytes = key.len() as u64;
         let key = self.next_key(key)?;
+        self.count(bytes)?;
         self.ingestion.write_tombstone(key).map_err(self.table.failed("writing"))
+    }
+
+    /// Counts an entry that is written next.
+    fn count(&mut self, bytes: u64) -> Result<(), StorageError> {
+        let written = self.written.bytes + bytes;
+        self.written.bytes = written;
+        if written > self.checked_bytes {
+            self.checked_bytes = self.table.check_step(written, bytes, self.frees_space)?;
+        }
+        Ok(())
     }
 
     /// Checks what the tree would panic about.

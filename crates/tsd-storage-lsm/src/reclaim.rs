@@ -31,7 +31,7 @@ const MIN_HIDDEN_PART: u64 = 4;
 /// Bytes of copies before the tree is replaced once.
 const MAX_COPIED_BYTES: u64 = 64 << 20;
 /// Size of a file beyond its entries.
-const FILE_OVERHEAD: u64 = 64 << 10;
+pub(crate) const FILE_OVERHEAD: u64 = 64 << 10;
 
 /// Files without much to free, by id: the files with deletes that were known then.
 #[derive(Debug, Default)]

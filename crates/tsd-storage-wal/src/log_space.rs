@@ -5,7 +5,7 @@
 //! the disk, and no flush could empty it. Deletes are admitted as long as the disk takes them: they
 //! are small, use the reserve, and free space.
 
-use tsd_storage::{HealthImpact, HealthProblem, StorePart};
+use tsd_storage::{HealthImpact, HealthProblem, SpacePermit, StorageError, StorePart};
 
 use crate::{BackendSharing, change::Change, request::WriteCommand, state::WalState};
 
@@ -28,6 +28,29 @@ impl WalState {
                 available.saturating_sub(self.log_bytes()).saturating_sub(FLUSH_MARGIN) / 2
             }
             BackendSharing::MultiWriter => available.saturating_sub(FLUSH_MARGIN),
+        }
+    }
+
+    /// Promises space for rows that are copied out of the log, so that `freed` bytes of segments can be
+    /// removed. A copy that is smaller than that may use the reserve. `None`: nothing is watched.
+    ///
+    /// # Errors
+    ///
+    /// The state of the disk, if it lacks the space.
+    pub(crate) fn promise_copy(
+        &self,
+        bytes: u64,
+        freed: u64,
+    ) -> Result<Option<SpacePermit>, String> {
+        let Some(space) = &self.config.space else { return Ok(None) };
+        let promised = match space.promise(bytes) {
+            Err(StorageError::DiskFull) if bytes < freed => space.promise_from_reserve(bytes),
+            promised => promised,
+        };
+        match promised {
+            Err(StorageError::DiskFull) => Err(space.describe()),
+            // If the system does not tell, the write itself shows whether the disk is full.
+            promised => Ok(promised.ok()),
         }
     }
 

@@ -52,7 +52,7 @@ pub(crate) enum CellPrecedence {
 /// Bound of rows visited under one lock.
 const MAX_VISITED_ROWS: usize = 1024;
 /// Bound of bytes copied under one lock, exceeded by less than a row.
-const MAX_COPIED_BYTES: usize = 1024 * 1024;
+pub(crate) const MAX_COPIED_BYTES: usize = 1024 * 1024;
 
 /// Rows of all tables.
 #[derive(Debug)]
@@ -92,6 +92,14 @@ pub(crate) struct RowRange<'a> {
     pub(crate) filter: Option<&'a RowFilter>,
     /// Bound of rows per call.
     pub(crate) max_rows: usize,
+}
+
+/// What a range of a table has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RangeSize {
+    pub(crate) rows: u64,
+    /// Bytes of keys and operations.
+    pub(crate) bytes: u64,
 }
 
 impl Memtable {
@@ -309,6 +317,21 @@ impl Memtable {
             }
         }
         copied.next = last.map(successor);
+    }
+
+    /// Rows of a range, and bytes of their keys and operations. Nothing is copied.
+    pub(crate) fn range_size(&self, table: TableId, start: &[u8], stop: &[u8]) -> RangeSize {
+        let tables = self.read();
+        let Some(rows) = tables.get(table.0) else { return RangeSize::default() };
+        let is_within = |key: &[u8]| {
+            if stop.is_empty() || key < stop { RangeStep::Take } else { RangeStep::End }
+        };
+        let within = rows.range(start, is_within);
+        let sizes = within.iter().map(|row| {
+            let (key, ops) = rows.row(*row);
+            (key.len() + ops.len()) as u64
+        });
+        RangeSize { bytes: sizes.sum(), rows: within.len() as u64 }
     }
 
     /// Sorts the rows for the flush of an immutable memtable.

@@ -60,6 +60,9 @@ handles! {
         relocated_rows:
             "tsd_wal_relocated_rows_total",
             "Rows of tables that cannot be flushed, copied from the log to files of their own.";
+        relocation_failures:
+            "tsd_wal_relocation_failures_total",
+            "Times that such rows were not copied, mostly for lack of disk space; each is retried.";
         rejected_rows:
             "tsd_wal_rejected_rows_total", "Rows rejected by the backend; each is retried.";
         dead_letter_rows:

@@ -57,6 +57,8 @@ pub(crate) struct FlushProgress {
     pub(crate) rejected_rows: AtomicU64,
     /// Tables whose rows cannot be flushed while others can.
     stuck: RwLock<BTreeSet<TableId>>,
+    /// Why their rows are not relocated; `None` if they are, or there is nothing to relocate.
+    relocation_problem: RwLock<Option<String>>,
 }
 
 /// What stuck tables hold, and may hold: a part of the log and of the memory.
@@ -75,6 +77,15 @@ impl FlushProgress {
 
     fn set_stuck(&self, tables: BTreeSet<TableId>) {
         *self.stuck.write().unwrap_or_else(PoisonError::into_inner) = tables;
+    }
+
+    fn set_relocation_problem(&self, problem: Option<String>) {
+        *self.relocation_problem.write().unwrap_or_else(PoisonError::into_inner) = problem;
+    }
+
+    /// Why the rows of stuck tables are not relocated.
+    pub(crate) fn relocation_problem(&self) -> Option<String> {
+        self.relocation_problem.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn stuck(&self) -> BTreeSet<TableId> {

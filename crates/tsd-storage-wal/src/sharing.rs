@@ -138,7 +138,10 @@ impl SharingPolicy {
         let reason = format!("the backend rejects {rows} rows; they stay in the log");
         let rejected = (rows > 0)
             .then(|| HealthProblem::new(StorePart::Flush, HealthImpact::Degraded, reason));
-        stuck.chain(rejected).collect()
+        let relocation = progress
+            .relocation_problem()
+            .map(|text| HealthProblem::new(StorePart::Disk, HealthImpact::Degraded, text));
+        stuck.chain(rejected).chain(relocation).collect()
     }
 
     /// Gauges of this policy.

@@ -24,7 +24,7 @@ pub(crate) use self::found::Survivors;
 
 use crate::{
     files::{LogDir, LogFile},
-    memtable::{CopiedRows, Memtable, RowRange, TableId},
+    memtable::{CopiedRows, MAX_COPIED_BYTES, Memtable, RowRange, TableId},
 };
 
 const PREFIX: &str = "survivors-";
@@ -32,6 +32,12 @@ const NEW_FILE: &str = "survivors.new";
 const MAGIC: [u8; 4] = *b"SVR1";
 const HEADER: usize = 16;
 const BLOCK_HEADER: usize = 8;
+/// Bytes of a payload beside the name of the table and the rows.
+const BLOCK_FIELDS: usize = 10;
+/// Bytes of a row beside its key and operations.
+const ROW_FIELDS: u64 = 6;
+/// Bytes of the payload of the end.
+const END: usize = 10;
 /// Rows copied under one lock.
 const MAX_COPIED_ROWS: usize = 256;
 
@@ -68,6 +74,18 @@ pub(crate) fn survivors_in(dir: &dyn LogDir) -> io::Result<Vec<u64>> {
         dir.list()?.iter().filter_map(|name| survivor_of_name(name)).collect();
     numbers.sort_unstable();
     Ok(numbers)
+}
+
+/// Bytes that [`write`] writes at most.
+pub(crate) fn size_bound(memtable: &Memtable, ranges: &[RelocatedRange]) -> u64 {
+    let of_range = |range: &RelocatedRange| {
+        let size = memtable.range_size(range.id, &range.start, &range.stop);
+        // A block is closed by the number of its rows or by their bytes.
+        let blocks = size.rows / MAX_COPIED_ROWS as u64 + size.bytes / MAX_COPIED_BYTES as u64 + 1;
+        let block_header = (BLOCK_HEADER + BLOCK_FIELDS + range.table.as_str().len()) as u64;
+        size.bytes + size.rows * ROW_FIELDS + blocks * block_header
+    };
+    HEADER as u64 + ranges.iter().map(of_range).sum::<u64>() + (BLOCK_HEADER + END) as u64
 }
 
 /// Calls `visit` with the rows of a range of a memtable, in parts.
@@ -110,6 +128,19 @@ fn write_with(
     write_rows: impl FnOnce(&mut dyn LogFile, &mut SurvivorSize) -> io::Result<()>,
 ) -> io::Result<SurvivorSize> {
     remove_if_present(dir, NEW_FILE)?;
+    let written = write_new(dir, number, write_rows);
+    if written.is_err() {
+        // A full disk needs the space. If this fails, the next write or start removes it.
+        let _ = remove_if_present(dir, NEW_FILE);
+    }
+    written
+}
+
+fn write_new(
+    dir: &dyn LogDir,
+    number: u64,
+    write_rows: impl FnOnce(&mut dyn LogFile, &mut SurvivorSize) -> io::Result<()>,
+) -> io::Result<SurvivorSize> {
     let mut header = [&MAGIC[..], &number.to_be_bytes()].concat();
     header.extend_from_slice(&crc32c::crc32c(&header).to_be_bytes());
     let mut file = dir.create(NEW_FILE)?;
@@ -308,6 +339,8 @@ mod tests {
         let (disk, memtable) = (FaultyDisk::new(1), memtable());
         assert!(rows(&disk).is_none(), "missing");
         let size = write(&disk, 4, &memtable, &ranges()).unwrap();
+        let bound = size_bound(&memtable, &ranges());
+        assert!((size.bytes..=size.bytes + 100).contains(&bound), "{bound} for {size:?}");
         let found = rows(&disk.after_power_cut()).unwrap();
         assert_eq!((found.len(), size.rows), (550, 550));
         for (table, key, ops) in &found {

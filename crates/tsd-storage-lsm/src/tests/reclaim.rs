@@ -18,7 +18,7 @@ use super::fixture::{self, Dir, data, new_dir};
 use crate::{LsmConfig, LsmStorage};
 
 const RESERVE: u64 = 8 << 20;
-const FULL: u64 = RESERVE + (1 << 20);
+const FULL: u64 = RESERVE + (32 << 10);
 
 fn uid() -> Table {
     Table::new("tsdb-uid")

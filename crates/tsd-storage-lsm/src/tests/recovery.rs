@@ -162,6 +162,29 @@ async fn full_disk_rejects_writes_and_serves_reads() {
 }
 
 #[tokio::test]
+async fn an_ingestion_asks_the_disk_for_what_it_writes() {
+    const RESERVE: u64 = 64 << 20;
+    let dir = new_dir();
+    let mut config = LsmConfig::new(dir.path(), vec![data()]);
+    let probe = || Ok(RESERVE + (1 << 20));
+    config.space = Arc::new(DiskSpace::with_probe(dir.path(), RESERVE, probe));
+    let store = LsmStorage::open(&config).unwrap();
+    let rows = |count: u32| {
+        let row = |key: u32| OwnedFlushRow {
+            key: key.to_be_bytes().to_vec(),
+            cells: vec![(tsd_model::Family::T, vec![0, 0], vec![7; 1_000], 1)],
+            ..OwnedFlushRow::default()
+        };
+        OwnedFlushRow::flush_rows((0..count).map(row))
+    };
+    store.flush_rows(&data(), rows(100)).await.unwrap();
+    store.flush_rows(&data(), rows(400)).await.unwrap();
+    let error = store.flush_rows(&data(), rows(4_000)).await.unwrap_err();
+    assert!(matches!(error, StorageError::DiskFull), "{error}");
+    assert_eq!(all_cells(&store, &data()).await.len(), 400);
+}
+
+#[tokio::test]
 async fn rows_out_of_order_are_rejected_completely() {
     let dir = new_dir();
     let store = open_data(&dir);

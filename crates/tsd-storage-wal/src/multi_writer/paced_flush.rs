@@ -66,7 +66,7 @@ pub(crate) struct PacedFlusher<B> {
     pub(super) state: Arc<WalState>,
     backend: Arc<B>,
     executor: Executor,
-    progress: Arc<FlushProgress>,
+    pub(super) progress: Arc<FlushProgress>,
     /// Oldest first; that of the survivors is the first.
     pub(super) flushes: VecDeque<MemtableFlush>,
     pub(super) flushed_segments: FlushedSegments,
@@ -132,7 +132,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
             flushed_segments: FlushedSegments::default(),
             dead_letters: DeadLetters::default(),
             failing,
-            survivor_files: SurvivorFiles::default(),
+            survivor_files: SurvivorFiles::new(),
         }
     }
 

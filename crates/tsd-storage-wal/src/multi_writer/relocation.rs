@@ -2,12 +2,12 @@
 
 use std::{
     collections::VecDeque,
-    io,
+    fmt, io,
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use tsd_storage::FlushTarget;
+use tsd_storage::{FlushTarget, LogLimit};
 
 use super::paced_flush::{MemtableFlush, PacedFlusher};
 use crate::{
@@ -16,8 +16,13 @@ use crate::{
     survivors::{self, RelocatedRange, SurvivorSize, survivor_name, survivors_in, visit_rows},
 };
 
+/// Space beside the file: blocks of the file system, the state of the log.
+const SPACE_MARGIN: u64 = 64 << 10;
+/// Minimum interval between two log messages about rows that are not relocated.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
 /// The survivor files of a store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SurvivorFiles {
     /// Number of the next file; 0: not known yet.
     next_number: u64,
@@ -25,11 +30,55 @@ pub(super) struct SurvivorFiles {
     are_adopted: bool,
     /// True if all rows are flushed, but the files could not be removed yet.
     are_flushed: bool,
+    log: LogLimit,
+}
+
+/// Why rows were not relocated. They stay in the log.
+#[derive(Debug)]
+enum RelocationError {
+    /// The disk lacks space for them.
+    DiskFull {
+        /// Bytes of the file.
+        needed: u64,
+        /// The state of the disk.
+        disk: String,
+    },
+    Io(io::Error),
+}
+
+impl From<io::Error> for RelocationError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl fmt::Display for RelocationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("rows of tables that cannot be flushed stay in the log, ")?;
+        match self {
+            Self::DiskFull { needed, disk } => {
+                write!(f, "a file of their own needs {needed} bytes: {disk}")
+            }
+            Self::Io(error) => write!(f, "a file of their own cannot be written: {error}"),
+        }
+    }
+}
+
+impl SurvivorFiles {
+    pub(super) const fn new() -> Self {
+        Self {
+            next_number: 0,
+            are_adopted: false,
+            are_flushed: false,
+            log: LogLimit::new(LOG_INTERVAL),
+        }
+    }
 }
 
 impl<B: FlushTarget> PacedFlusher<B> {
     /// Relocates the oldest memtables as far as only rows of stuck tables are left of them.
     pub(super) fn relocate_stuck(&mut self) {
+        let mut problem = None;
         while let Some(at) = self.flushes.iter().position(|flush| !flush.memtable.is_survivor())
             && at <= 1
             && let Some(flush) = self.flushes.get(at)
@@ -38,23 +87,29 @@ impl<B: FlushTarget> PacedFlusher<B> {
             && (at == 1 || !flush.pending.is_empty())
         {
             let Some(flush) = self.flushes.remove(at) else { return };
-            match self.relocate(&flush) {
-                Ok(()) => {}
-                Err(error) => {
-                    let dir = self.state.dir.path().display();
-                    tracing::warn!(%dir, %error, "rows of a table that cannot be flushed stay in the log");
-                    self.flushes.insert(at, flush);
-                    return;
-                }
+            if let Err(error) = self.relocate(&flush) {
+                self.flushes.insert(at, flush);
+                self.relocation_failed(&error);
+                problem = Some(error.to_string());
+                break;
             }
+        }
+        self.progress.set_relocation_problem(problem);
+    }
+
+    fn relocation_failed(&self, error: &RelocationError) {
+        self.state.metrics.relocation_failures.increment(1);
+        if let Some(suppressed) = self.survivor_files.log.admit() {
+            let dir = self.state.dir.path().display();
+            tracing::warn!(%dir, suppressed, "{error}");
         }
     }
 
     /// Copies the pending rows of a memtable to the survivors, and removes it with its segments.
-    fn relocate(&mut self, flush: &MemtableFlush) -> io::Result<()> {
+    fn relocate(&mut self, flush: &MemtableFlush) -> Result<(), RelocationError> {
         let state = Arc::clone(&self.state);
         let ranges = self.relocated_ranges(flush);
-        let size = self.write_survivors(&flush.memtable, &ranges)?;
+        let size = self.write_survivors(flush, &ranges)?;
         let front = self.flushes.front().filter(|front| front.memtable.is_survivor());
         let survivor = front.map_or_else(
             || {
@@ -110,16 +165,18 @@ impl<B: FlushTarget> PacedFlusher<B> {
     /// Writes the rows durably and records the file, before segments are removed.
     fn write_survivors(
         &mut self,
-        memtable: &Memtable,
+        flush: &MemtableFlush,
         ranges: &[RelocatedRange],
-    ) -> io::Result<SurvivorSize> {
+    ) -> Result<SurvivorSize, RelocationError> {
         if ranges.is_empty() {
             return Ok(SurvivorSize::default());
         }
-        let state = &self.state;
-        if state.log_room() < memtable.bytes() as u64 {
-            return Err(io::Error::from(io::ErrorKind::StorageFull));
-        }
+        let (state, memtable) = (&self.state, &flush.memtable);
+        let needed = survivors::size_bound(memtable, ranges) + SPACE_MARGIN;
+        // Held until the file is written. The segments are removed then.
+        let _permit = state
+            .promise_copy(needed, flush.bytes)
+            .map_err(|disk| RelocationError::DiskFull { needed, disk })?;
         let files = &mut self.survivor_files;
         if files.next_number == 0 {
             files.next_number = survivors_in(&*state.dir)?.last().map_or(1, |last| last + 1);

@@ -1,6 +1,11 @@
 //! One table cannot be flushed while another can.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::AtomicU64},
+};
+
+use tsd_storage::{DiskSpace, HealthImpact, HealthProblem, StorePart};
 
 use super::*;
 use crate::Damage;
@@ -196,6 +201,110 @@ async fn a_missing_or_damaged_survivor_file_stops_the_start_without_consent() {
         flush_and_stop(store).await;
         assert_eq!(keys(&*backend, &data()).await, left);
     }
+}
+
+const RESERVE: u64 = 10 << 20;
+/// What writes to the log leave free beyond the reserve.
+const LOG_MARGIN: u64 = 6 << 20;
+
+/// A store on a disk with so many free bytes. Its memtable has 400 rows of 2000 bytes of a table that
+/// can be flushed, and 10 of one that cannot. A flush of it has been requested.
+async fn on_disk(free: &Arc<AtomicU64>) -> (Arc<Store>, Arc<RowFaultBackend>, FaultyDisk) {
+    let probe = Arc::clone(free);
+    let probe = move || Ok(probe.load(Ordering::Relaxed));
+    let space = Some(Arc::new(DiskSpace::with_probe("/data", RESERVE, probe)));
+    let config = WalConfig { stuck_after: Duration::ZERO, space, ..config() };
+    free.store(1 << 30, Ordering::Relaxed);
+    let (store, backend, disk) = open_new(config).await;
+    let store = Arc::new(store);
+    for key in 0..400 {
+        put_to(&store, &other(), key).await.unwrap();
+    }
+    for key in 0..10 {
+        put_to(&store, &data(), key).await.unwrap();
+    }
+    let [error, _] = errors();
+    fail(&backend, &error);
+    (store, backend, disk)
+}
+
+fn request_flush(store: &Arc<Store>) {
+    let store = Arc::clone(store);
+    tokio::spawn(async move { store.flush().await });
+}
+
+fn relocation_problem(store: &Store) -> Option<HealthProblem> {
+    store.health().into_iter().find(|p| p.reason.contains("a file of their own needs"))
+}
+
+async fn within_a_minute<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(Duration::from_mins(1), future).await;
+    waited.unwrap_or_else(|_| panic!("{what}"))
+}
+
+#[tokio::test]
+async fn relocation_needs_space_for_the_stuck_rows_not_for_their_memtable() {
+    let free = Arc::new(AtomicU64::new(0));
+    let (store, backend, disk) = on_disk(&free).await;
+    let memtable_bytes = gauge(&store, "tsd_wal_memtable_bytes");
+    let usable = 200_000;
+    assert!(memtable_bytes > usable, "{memtable_bytes}");
+    free.store(RESERVE + LOG_MARGIN + usable, Ordering::Relaxed);
+    request_flush(&store);
+    within_a_minute("no relocation", wait_for_survivors(&disk)).await;
+    let segments = async {
+        while gauge(&store, "tsd_wal_closed_segments") > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within_a_minute("segments stay", segments).await;
+    let written = gauge(&store, "tsd_wal_survivor_bytes");
+    assert!((20_000..usable / 2).contains(&written), "{written}");
+    assert_eq!(relocation_problem(&store), None);
+    assert_eq!(keys(&*store, &data()).await, (0..10).collect::<Vec<_>>());
+    assert_eq!(keys(&*backend, &other()).await, (0..400).collect::<Vec<_>>());
+    store.stop().await;
+}
+
+#[tokio::test]
+async fn relocation_may_use_the_reserve_and_tells_what_it_lacks() {
+    let free = Arc::new(AtomicU64::new(0));
+    let (store, _, disk) = on_disk(&free).await;
+    // Of the reserve a quarter stays free.
+    free.store(RESERVE / 4 + 50_000, Ordering::Relaxed);
+    request_flush(&store);
+    let problem = async {
+        loop {
+            if let Some(problem) = relocation_problem(&store) {
+                return problem;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let problem = within_a_minute("no problem is told", problem).await;
+    assert_eq!((problem.part, problem.impact), (StorePart::Disk, HealthImpact::Degraded));
+    let text = &problem.reason;
+    assert!(
+        text.contains("tsd.storage.reserve") && text.contains("2671440 bytes are free"),
+        "{text}"
+    );
+    let needed = text.split("needs ").nth(1).and_then(|rest| rest.split(' ').next());
+    let needed: u64 = needed.unwrap().parse().unwrap();
+    assert!((20_000 + 65_536..120_000).contains(&needed), "{text}");
+    assert!(survivors(&disk).is_empty());
+    assert_eq!(keys(&*store, &data()).await, (0..10).collect::<Vec<_>>());
+
+    // Segments of more bytes are removed in return, so that the reserve may be used.
+    free.store(RESERVE / 4 + needed, Ordering::Relaxed);
+    request_flush(&store);
+    within_a_minute("no relocation", wait_for_survivors(&disk)).await;
+    let told = async {
+        while relocation_problem(&store).is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within_a_minute("the problem stays", told).await;
+    store.stop().await;
 }
 
 /// Runs with random power cuts while a table is stuck, healed and stuck again. Returns the number of
