@@ -298,12 +298,12 @@ async fn relocation_may_use_the_reserve_and_tells_what_it_lacks() {
     free.store(RESERVE / 4 + needed, Ordering::Relaxed);
     request_flush(&store);
     within_a_minute("no relocation", wait_for_survivors(&disk)).await;
-    let told = async {
+    let cleared = async {
         while relocation_problem(&store).is_some() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    within_a_minute("the problem stays", told).await;
+    within_a_minute("the problem stays", cleared).await;
     store.stop().await;
 }
 
