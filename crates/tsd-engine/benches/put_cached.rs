@@ -8,7 +8,7 @@
 
 use std::{error::Error, hint::black_box, sync::Arc, time::Instant};
 
-use tsd_engine::{Engine, EngineConfig, IngestSession, NameText, PointInput, PutError};
+use tsd_engine::{Engine, EngineConfig, IngestSession, NameText, PutError, Sample, SampleContent};
 use tsd_model::{PointValue, TableSchema};
 use tsd_storage::{MemoryStorage, Storage};
 
@@ -68,11 +68,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 group.clear();
                 for (i, &(metric_end, end)) in cuts.iter().enumerate() {
                     let i = at * IngestSession::GROUP + i;
-                    group.push(PointInput {
+                    group.push(Sample {
                         metric: lines.get(start..metric_end).unwrap_or_default().as_bytes(),
                         tags_raw: lines.get(metric_end..end).unwrap_or_default().as_bytes(),
                         timestamp: 1_356_998_401 + (chunk * CHUNK + i) as i64 / count as i64,
-                        value: PointValue::Integer(i as i64),
+                        content: SampleContent::Point(PointValue::Integer(i as i64)),
                         tag: i as u32,
                     });
                     start = end;
@@ -126,11 +126,11 @@ impl From<PutError> for Rejected {
 fn put_new(session: &mut IngestSession, series: &[Series]) -> Result<(), Box<dyn Error>> {
     let rejected = session.put(
         series,
-        |one| PointInput {
+        |one| Sample {
             metric: one.metric.as_bytes(),
             tags_raw: one.tags.as_bytes(),
             timestamp: 1_356_998_400,
-            value: PointValue::Integer(0),
+            content: SampleContent::Point(PointValue::Integer(0)),
             tag: 0,
         },
         |one| {

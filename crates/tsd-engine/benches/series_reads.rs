@@ -16,7 +16,7 @@ use std::{
 
 use rustix::time::{ClockId, clock_gettime};
 use tsd_engine::{
-    Engine, EngineConfig, EngineHandle, NameText, PointInput, PutError, QueryControl,
+    Engine, EngineConfig, EngineHandle, NameText, PutError, QueryControl, Sample, SampleContent,
     SeriesIndexUse,
 };
 use tsd_model::{PointValue, TableSchema};
@@ -108,18 +108,18 @@ async fn load(engine: &EngineHandle, shape: &Shape, steps: i64) -> Result<(), An
         for ((_, tags), value) in names.iter().zip(&mut values) {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             *value += ((random >> 33) % 201) as f64 / 100.0 - 1.0;
-            points.push(PointInput {
+            points.push(Sample {
                 metric: b"m",
                 tags_raw: tags.as_bytes(),
                 timestamp: START + step * shape.step_secs,
-                value: PointValue::Double((*value * 100.0).round() / 100.0),
+                content: SampleContent::Point(PointValue::Double((*value * 100.0).round() / 100.0)),
                 tag: 0,
             });
         }
         let failures = session.put(
             &points,
             |point| *point,
-            |point: &PointInput<'_>| Ok::<_, PutError>(split_tags(point.tags_raw)),
+            |point: &Sample<'_>| Ok::<_, PutError>(split_tags(point.tags_raw)),
         );
         if !failures.is_empty() || !session.commit().await.failures.is_empty() {
             return Err("points were not stored".into());

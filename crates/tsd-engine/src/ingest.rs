@@ -1,4 +1,4 @@
-//! The write path of a session: turns points into cells and completes their chunks.
+//! The write path of a session: turns samples into cells and completes their chunks.
 //!
 //! The write actors and the series cache are elsewhere.
 
@@ -6,19 +6,22 @@ mod chunk;
 mod chunk_log;
 mod commit_group;
 mod extra_cell;
+mod sample;
 mod session;
+mod shared;
+mod submission;
 mod validate;
 
 pub(crate) use self::{
     chunk_log::NameList,
     commit_group::WriteCompletion,
     extra_cell::{WriteTarget, WriteTargets},
-    session::{IngestShared, ResolvedSeries},
+    shared::{IngestShared, ResolvedSeries},
     validate::NameRules,
 };
 pub use self::{
-    extra_cell::{ExtraCell, RollupPlace},
-    session::{IngestSession, PointInput},
+    sample::{RollupPlace, Sample, SampleContent},
+    session::IngestSession,
 };
 
 /// Character encoding of names as sent.

@@ -49,7 +49,7 @@ pub use config::{
 pub use engine::{Engine, StartError};
 pub use handle::EngineHandle;
 pub use health::{HealthPart, Problem, UidSpace};
-pub use ingest::{ExtraCell, IngestSession, NameText, PointInput, RollupPlace};
+pub use ingest::{IngestSession, NameText, RollupPlace, Sample, SampleContent};
 pub use last_point::{LastPoint, LastQuery, LastSeries};
 pub use meta_tracking::MetaTracking;
 pub use metrics::describe_metrics;

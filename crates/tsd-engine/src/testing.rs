@@ -14,7 +14,8 @@ use tsd_model::{Cell, Family, PointValue, to_hex};
 use tsd_storage::{FaultyStorage, MemoryStorage, Scan, Storage, Table};
 
 use crate::{
-    Clock, Engine, EngineConfig, EngineHandle, IngestSession, NameText, PointInput, PutError,
+    Clock, Engine, EngineConfig, EngineHandle, IngestSession, NameText, PutError, Sample,
+    SampleContent,
 };
 
 /// Memory storage with fault injection.
@@ -77,12 +78,26 @@ pub(crate) fn pairs(tags: &[u8]) -> Vec<(&[u8], &[u8])> {
         .collect()
 }
 
-/// Puts points as a front end does.
+/// Puts samples as a front end does.
 pub(crate) fn put_all<'p>(
     session: &mut IngestSession,
-    points: &[PointInput<'p>],
+    samples: &[Sample<'p>],
 ) -> Vec<(usize, PutError)> {
-    session.put(points, |point| *point, |point: &PointInput<'p>| Ok(pairs(point.tags_raw)))
+    session.put(samples, |sample| *sample, |sample: &Sample<'p>| Ok(pairs(sample.tags_raw)))
+}
+
+/// Puts a value as a front end does.
+pub(crate) fn put_content(
+    session: &mut IngestSession,
+    metric: &str,
+    tags: &str,
+    timestamp: i64,
+    content: SampleContent<'_>,
+    tag: u32,
+) -> Result<(), PutError> {
+    let (metric, tags_raw) = (metric.as_bytes(), tags.as_bytes());
+    let sample = Sample { metric, tags_raw, timestamp, content, tag };
+    put_all(session, &[sample]).pop().map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Puts a point as a front end does.
@@ -94,14 +109,8 @@ pub(crate) fn put(
     value: i64,
     tag: u32,
 ) -> Result<(), PutError> {
-    let point = PointInput {
-        metric: metric.as_bytes(),
-        tags_raw: tags.as_bytes(),
-        timestamp,
-        value: PointValue::Integer(value),
-        tag,
-    };
-    put_all(session, &[point]).pop().map_or(Ok(()), |(_, error)| Err(error))
+    let content = SampleContent::Point(PointValue::Integer(value));
+    put_content(session, metric, tags, timestamp, content, tag)
 }
 
 /// Puts one point and waits until it is durable.

@@ -1,7 +1,8 @@
-//! Conversions between rollup types of the protocol and of the engine.
+//! How both protocols pass rolled-up points and histograms to an ingest session.
 
-use tsd_engine::{EngineConfig, RollupPlace};
-use tsd_protocol::{RollupPlacement, RollupRules};
+use tsd_engine::{EngineConfig, IngestSession, PutError, RollupPlace, Sample, SampleContent};
+use tsd_model::{PointValue, Timestamp};
+use tsd_protocol::{RollupError, RollupPlacement, RollupRules, RollupSpec, SeriesRules, TagPairs};
 
 /// Returns the rules for rolled-up points; `None` if rollups are not configured.
 pub(crate) fn rollup_rules(config: &EngineConfig) -> Option<RollupRules> {
@@ -15,11 +16,75 @@ pub(crate) fn rollup_rules(config: &EngineConfig) -> Option<RollupRules> {
 }
 
 /// Converts a placement to the engine's type.
-pub(crate) const fn rollup_target(placement: &RollupPlacement) -> RollupPlace {
+const fn rollup_place(placement: &RollupPlacement) -> RollupPlace {
     match placement.slot {
         None => RollupPlace::PreAggregate,
         Some((interval, aggregator_id)) => {
             RollupPlace::Slot { interval, aggregator_id, pre_aggregate: placement.pre_aggregate }
         }
     }
+}
+
+/// A rolled-up point as its protocol parsed it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RollupInput<'a> {
+    pub(crate) spec: RollupSpec<'a>,
+    pub(crate) metric: &'a [u8],
+    pub(crate) tags_raw: &'a [u8],
+    /// What precedes a tag and a value in `tags_raw`.
+    pub(crate) separators: (u8, u8),
+    pub(crate) timestamp: Timestamp,
+    pub(crate) value: PointValue,
+    /// Identifies the point in failures.
+    pub(crate) tag: u32,
+}
+
+/// Passes a rolled-up point to the session. `tag_buffer` is scratch space; `parse_tags` parses
+/// [`RollupInput::tags_raw`], if the series is not cached or the tags may name an aggregator.
+pub(crate) fn put_rollup<'a, E>(
+    session: &mut IngestSession,
+    rules: &RollupRules,
+    series: &SeriesRules,
+    point: &RollupInput<'a>,
+    tag_buffer: &mut Vec<u8>,
+    parse_tags: impl Fn(&'a [u8]) -> Result<TagPairs<'a>, E>,
+) -> Result<(), E>
+where
+    E: From<PutError> + From<RollupError>,
+{
+    let RollupInput { spec, metric, tags_raw, separators, timestamp, value, tag } = *point;
+    let check = |tags: &TagPairs<'_>| rules.check(&spec, metric, timestamp, value, tags, series);
+    // Most points have no aggregator tag and are valid. All others are checked in OpenTSDB's order.
+    let plain = if rules.may_name_aggregator(tags_raw) || timestamp.is_millis() {
+        None
+    } else {
+        rules.placement(&spec)
+    };
+    let (placement, is_checked) = match plain {
+        Some(placement) => (placement, false),
+        None => (check(&parse_tags(tags_raw)?)?, true),
+    };
+    let (before, between) = separators;
+    rules.write_cache_key(tags_raw, &placement, before, between, tag_buffer);
+    let place = rollup_place(&placement);
+    let content = SampleContent::Rollup { place, value };
+    let timestamp = timestamp.as_given();
+    let sample = Sample { metric, tags_raw: tag_buffer, timestamp, content, tag };
+    put_one(session, &sample, || {
+        let tags = parse_tags(tags_raw)?;
+        if !is_checked {
+            check(&tags)?;
+        }
+        Ok(rules.tags(&tags, &placement))
+    })
+}
+
+/// Passes one sample to the session. `tags` parses its tags, if its series is not cached.
+pub(crate) fn put_one<'a, E: From<PutError>>(
+    session: &mut IngestSession,
+    sample: &'a Sample<'a>,
+    tags: impl Fn() -> Result<TagPairs<'a>, E>,
+) -> Result<(), E> {
+    let rejected = session.put(std::slice::from_ref(sample), |sample| *sample, |_| tags());
+    rejected.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
 }

@@ -26,7 +26,7 @@ use tokio::{
 };
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{debug, info};
-use tsd_engine::{IngestSession, NameText, PointFailure, PointInput, PutError};
+use tsd_engine::{IngestSession, NameText, PointFailure, PutError, Sample, SampleContent};
 use tsd_model::PointValue;
 use tsd_protocol::{
     AdminCommand, Latin1, LineSplitter, PutErrorKind, PutLine, PutLineError, RollupError,
@@ -386,11 +386,11 @@ impl LineProcessor {
         let Self { session, rules, .. } = self;
         let rejected = session.put(
             points,
-            |point| PointInput {
+            |point| Sample {
                 metric: point.metric,
                 tags_raw: point.tags_raw,
                 timestamp: point.timestamp.as_given(),
-                value: point.value,
+                content: SampleContent::Point(point.value),
                 tag: PUT,
             },
             |point| Ok(point.tags(rules)?),

@@ -2,7 +2,7 @@
 
 use tokio::sync::mpsc;
 use tsd_engine::{
-    EngineHandle, IngestSession, NameText, PointFailure, PointInput, PutError, UidError,
+    EngineHandle, IngestSession, NameText, PointFailure, PutError, Sample, SampleContent, UidError,
 };
 
 use super::{
@@ -35,11 +35,11 @@ impl EngineSink {
     ) -> Result<(), Refusal> {
         let refused = self.session.put(
             std::slice::from_ref(point),
-            |point| PointInput {
+            |point| Sample {
                 metric: point.metric,
                 tags_raw: point.tags_raw,
                 timestamp: point.timestamp,
-                value: point.value,
+                content: SampleContent::Point(point.value),
                 tag: number,
             },
             |point| {

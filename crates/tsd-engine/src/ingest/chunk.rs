@@ -7,7 +7,7 @@ use tsd_storage::{CellBatch, CellRef};
 use super::{
     chunk_log::{EntryBody, PointBody, UnresolvedPoint},
     extra_cell::{ExtraCell, WriteTargets},
-    session::{IngestShared, ResolvedSeries},
+    shared::{IngestShared, ResolvedSeries},
 };
 use crate::{
     meta_tracking::{TrackedSeries, tsuid_of},
@@ -117,14 +117,14 @@ impl Chunk {
         shared: &IngestShared,
         template: &[u8],
         shard: usize,
-        cell: &ExtraCell,
+        cell: &ExtraCell<'_>,
         tag: u32,
     ) -> Result<(), PutError> {
         shared.check_age(template, cell.time_secs)?;
         if self.shards.is_empty() {
             self.shards.resize_with(shared.shards.len(), ShardBatch::default);
         }
-        if shared.tracker.is_some() && cell.is_tracked {
+        if shared.tracker.is_some() && cell.value.is_tracked() {
             self.track(shared, template);
         }
         let Self { shards, extra, single_shard, key, .. } = self;
@@ -136,7 +136,7 @@ impl Chunk {
             extra_batch(extra, cell.target, if is_single { *single_shard } else { shard })?
         };
         batch.open_row(key)?;
-        batch.push(&cell.qualifier, &cell.value, None)?;
+        batch.push(&cell.qualifier, cell.value.bytes(), None)?;
         batch.tags.push(tag);
         Ok(())
     }

@@ -30,7 +30,7 @@ pub(crate) enum EntryBody {
     /// A point.
     Point(PointBody),
     /// Another cell, and the tag that identifies it in failures.
-    Cell(Box<ExtraCell>, u32),
+    Cell(Box<ExtraCell<'static>>, u32),
 }
 
 impl EntryBody {

@@ -1,51 +1,67 @@
 //! Cells other than points: rolled-up values, pre-aggregates and histograms.
 //!
-//! Such a cell is encoded before its series is resolved, and waits for its UIDs like a point.
+//! Such a cell is encoded before its series is resolved, and waits for its UIDs like a point. On the
+//! cached path it borrows the value of a histogram.
 //! Rolled-up values are written to their own tables, always by put: no appends, no row compaction.
 //! Histograms are stored in the rows of the data table, also by put.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use smallvec::SmallVec;
 use tsd_model::{
-    BaseTime, Flags, PointValue, Qualifier, RollupConfig, Timestamp, histogram_qualifier,
+    BaseTime, EncodedValue, Flags, PointValue, Qualifier, RollupConfig, Timestamp,
+    histogram_qualifier,
 };
 use tsd_storage::Table;
 
+use super::sample::{RollupPlace, check_numbers, check_time};
 use crate::{
     config::{EngineConfig, Rollups},
     put_error::PutError,
 };
 
-/// Where a rolled-up value is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RollupPlace {
-    /// A slot of an interval's row.
-    Slot {
-        /// Index of the interval in the configuration, from 0.
-        interval: usize,
-        /// Id of the time aggregator.
-        aggregator_id: u8,
-        /// True if the value is aggregated over a group of series, which has its own table.
-        pre_aggregate: bool,
-    },
-    /// A value of a group of series at one instant: a point in the pre-aggregate table of the
-    /// default interval.
-    PreAggregate,
-}
-
-/// An encoded cell without its series. Created by [`super::IngestSession::rollup_cell`] and
-/// [`super::IngestSession::histogram_cell`].
+/// An encoded cell without its series.
 #[derive(Clone, Debug)]
-pub struct ExtraCell {
+pub(crate) struct ExtraCell<'v> {
     pub(super) target: usize,
     pub(super) base: BaseTime,
     /// Time of the value, epoch seconds.
     pub(super) time_secs: u32,
     pub(super) qualifier: SmallVec<[u8; 8]>,
-    pub(super) value: SmallVec<[u8; 24]>,
+    pub(super) value: CellValue<'v>,
+}
+
+/// The value of an extra cell.
+#[derive(Clone, Debug)]
+pub(super) enum CellValue<'v> {
+    Rollup(EncodedValue),
+    Histogram(Cow<'v, [u8]>),
+}
+
+impl CellValue<'_> {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Rollup(value) => value,
+            Self::Histogram(value) => value,
+        }
+    }
+
     /// True if it counts for meta tracking.
-    pub(super) is_tracked: bool,
+    pub(super) const fn is_tracked(&self) -> bool {
+        matches!(self, Self::Histogram(_))
+    }
+}
+
+impl ExtraCell<'_> {
+    /// Copies a value that is borrowed.
+    pub(super) fn into_owned(self) -> ExtraCell<'static> {
+        let Self { target, base, time_secs, qualifier, value } = self;
+        let value = match value {
+            CellValue::Rollup(value) => CellValue::Rollup(value),
+            CellValue::Histogram(value) => CellValue::Histogram(Cow::Owned(value.into_owned())),
+        };
+        ExtraCell { target, base, time_secs, qualifier, value }
+    }
 }
 
 /// Table and operation of a write.
@@ -89,19 +105,20 @@ impl WriteTargets {
         Self { list: list.into(), rollups }
     }
 
-    /// Encodes a rolled-up value, whose time must be in seconds.
+    /// Checks and encodes a rolled-up value, whose time must be in seconds.
     pub(super) fn rollup(
         &self,
         place: RollupPlace,
-        timestamp: Timestamp,
+        timestamp: i64,
         value: PointValue,
-    ) -> Result<ExtraCell, PutError> {
-        let secs = match u32::try_from(timestamp.as_given()) {
+    ) -> Result<ExtraCell<'static>, PutError> {
+        let timestamp = check_numbers(timestamp, value)?;
+        let time_secs = match u32::try_from(timestamp.as_given()) {
             Ok(secs) if !timestamp.is_millis() => secs,
             _ => return Err(PutError::BadTimestamp(timestamp.as_given())),
         };
         let rollups = self.rollups.as_ref().ok_or(PutError::NoRollups)?;
-        let (flags, bytes) = value.encode();
+        let (flags, value) = value.encode();
         let (target, base, qualifier) = match place {
             RollupPlace::PreAggregate => {
                 let qualifier = Qualifier::new(timestamp, flags);
@@ -109,25 +126,28 @@ impl WriteTargets {
                 (rollups.pre_aggregates, base, SmallVec::from_slice(qualifier.as_bytes()))
             }
             RollupPlace::Slot { interval, aggregator_id, pre_aggregate } => {
-                rollups.slot(interval, aggregator_id, pre_aggregate, secs, flags)?
+                rollups.slot(interval, aggregator_id, pre_aggregate, time_secs, flags)?
             }
         };
-        let value = SmallVec::from_slice(&bytes);
-        Ok(ExtraCell { target, base, time_secs: secs, qualifier, value, is_tracked: false })
+        Ok(ExtraCell { target, base, time_secs, qualifier, value: CellValue::Rollup(value) })
     }
 
-    /// Encodes a histogram, given as stored.
-    pub(super) fn histogram(&self, timestamp: Timestamp, value: &[u8]) -> ExtraCell {
+    /// Checks the time of a histogram, given as stored, and encodes it.
+    pub(super) fn histogram<'v>(
+        &self,
+        timestamp: i64,
+        value: &'v [u8],
+    ) -> Result<ExtraCell<'v>, PutError> {
+        let timestamp = check_time(timestamp)?;
         let appends = self.list.get(Self::POINTS).is_some_and(|target| target.appends);
-        ExtraCell {
+        Ok(ExtraCell {
             // The same target as points if these are puts, so that both are in one batch.
             target: if appends { Self::DATA_PUTS } else { Self::POINTS },
             base: timestamp.base_time(),
             time_secs: seconds(timestamp),
             qualifier: histogram_qualifier(timestamp),
-            value: SmallVec::from_slice(value),
-            is_tracked: true,
-        }
+            value: CellValue::Histogram(Cow::Borrowed(value)),
+        })
     }
 }
 
@@ -172,7 +192,7 @@ impl RollupTargets {
         };
         let (base, qualifier) = rolled_up.place(secs, aggregator_id, flags);
         let target = if pre_aggregate { *pre_aggregates } else { *table };
-        Ok((target, base, SmallVec::from_vec(qualifier.encode())))
+        Ok((target, base, qualifier.encode()))
     }
 }
 
@@ -187,8 +207,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        EngineHandle, IngestSession, NameText,
-        testing::{TestStore, config, dump, put, start, store_with},
+        EngineHandle, IngestSession, NameText, Sample, SampleContent,
+        testing::{TestStore, config, dump, put, put_all, put_content, start, store_with},
     };
 
     const ROLLUPS: &str = r#"{
@@ -212,24 +232,18 @@ mod tests {
         store_with(TABLES.map(Table::new))
     }
 
-    /// Adds a cell of `m host=<host>` to a session, as a front end does.
-    fn put_cell(session: &mut IngestSession, host: &str, cell: ExtraCell, tag: u32) {
-        let raw = format!("host={host}");
-        if let Some(put) = session.put_cell_cached(b"m", raw.as_bytes(), &cell, tag) {
-            return put.unwrap();
-        }
-        let tags: [(&[u8], &[u8]); 1] = [(b"host", host.as_bytes())];
-        session.put_cell_new(b"m", raw.as_bytes(), &tags, cell, tag).unwrap();
+    /// Puts a value of `m host=a`.
+    fn put_host(session: &mut IngestSession, time: i64, content: SampleContent<'_>, tag: u32) {
+        put_content(session, "m", "host=a", time, content, tag).unwrap();
     }
 
-    fn rollup(session: &IngestSession, place: RollupPlace, secs: i64, value: i64) -> ExtraCell {
-        session.rollup_cell(place, secs, PointValue::Integer(value)).unwrap()
+    fn rollup(place: RollupPlace, value: i64) -> SampleContent<'static> {
+        SampleContent::Rollup { place, value: PointValue::Integer(value) }
     }
 
     async fn put_rollup(engine: &EngineHandle, place: RollupPlace, secs: i64, value: i64) {
         let mut session = engine.ingest_session(NameText::Latin1);
-        let cell = rollup(&session, place, secs, value);
-        put_cell(&mut session, "a", cell, 0);
+        put_host(&mut session, secs, rollup(place, value), 0);
         assert_eq!(session.commit().await.stored, 1);
     }
 
@@ -278,10 +292,9 @@ mod tests {
         let mut session = engine.ingest_session(NameText::Latin1);
         for round in 0..2 {
             put(&mut session, "m", "host=a", 1_356_998_400 + round, 1, 0).unwrap();
-            let histogram = session.histogram_cell(1_356_998_400, &[42, 0, 0, 0, 0]).unwrap();
-            put_cell(&mut session, "a", histogram, 1);
-            let sum = rollup(&session, HOURLY_SUM, 1_356_998_400, 7);
-            put_cell(&mut session, "a", sum, 2);
+            let histogram = SampleContent::Histogram(&[42, 0, 0, 0, 0]);
+            put_host(&mut session, 1_356_998_400, histogram, 1);
+            put_host(&mut session, 1_356_998_400, rollup(HOURLY_SUM, 7), 2);
             session.send().await;
         }
         session.drain().await;
@@ -303,8 +316,7 @@ mod tests {
         let mut session = engine.ingest_session(NameText::Latin1);
         session.use_single_shard();
         for (tag, timestamp) in [(0, 1_356_998_401), (1, 1_356_998_400_250)] {
-            let cell = session.histogram_cell(timestamp, &value).unwrap();
-            put_cell(&mut session, "a", cell, tag);
+            put_host(&mut session, timestamp, SampleContent::Histogram(&value), tag);
         }
         put(&mut session, "m", "host=a", 1_356_998_400, 5, 2).unwrap();
         assert_eq!((session.pending(), session.commit().await.stored), (3, 3));
@@ -324,14 +336,10 @@ mod tests {
         let engine = start(rollup_config(), &store);
         let mut session = engine.ingest_session(NameText::Latin1);
         for value in 0..40 {
-            let cell = rollup(&session, HOURLY_SUM, 1_370_532_925, value);
             // Several spellings of the series: some cached, some not.
-            let raw = format!("host=a{}", " ".repeat(usize::try_from(value).unwrap() % 7));
-            let tags: [(&[u8], &[u8]); 1] = [(b"host", b"a")];
-            let cached = session.put_cell_cached(b"m", raw.as_bytes(), &cell, 0);
-            if cached.is_none() {
-                session.put_cell_new(b"m", raw.as_bytes(), &tags, cell, 0).unwrap();
-            }
+            let tags = format!("host=a{}", " ".repeat(usize::try_from(value).unwrap() % 7));
+            let content = rollup(HOURLY_SUM, value);
+            put_content(&mut session, "m", &tags, 1_370_532_925, content, 0).unwrap();
             session.send().await;
         }
         session.drain().await;
@@ -339,20 +347,65 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn kinds_share_one_put_and_are_stored_in_put_order() {
+        let store = rollup_store();
+        let engine = start(rollup_config(), &store);
+        let value = SimpleHistogram::parse("0,1=42").unwrap().encode(42).unwrap();
+        // The second round finds the series in the cache.
+        for round in 0..2 {
+            let contents = [
+                SampleContent::Point(PointValue::Integer(1)),
+                rollup(HOURLY_SUM, 2),
+                SampleContent::Histogram(&value),
+                rollup(RollupPlace::PreAggregate, 3),
+                rollup(HOURLY_SUM, 4 + round),
+                SampleContent::Point(PointValue::Integer(6 + round)),
+            ];
+            let sample = |content| Sample {
+                metric: b"m",
+                tags_raw: b"host=a",
+                timestamp: 1_370_532_925,
+                content,
+                tag: 0,
+            };
+            let samples = contents.map(sample);
+            let mut session = engine.ingest_session(NameText::Latin1);
+            assert!(put_all(&mut session, &samples).is_empty());
+            assert_eq!((session.pending(), session.commit().await.stored), (6, 6));
+            let last = [format!("00000151A93980000001000001 t 000870 {:02X}", 4 + round)];
+            assert_eq!(table(&store, "rollup-1h").await, last);
+            let data = table(&store, "tsdb").await;
+            assert_eq!(data.len(), 2);
+            assert!(data.iter().any(|cell| cell.ends_with(&format!(" {:02X}", 6 + round))));
+            assert_eq!(table(&store, "agg").await.len(), 1);
+        }
+    }
+
+    #[tokio::test]
     async fn millisecond_times_and_unknown_intervals_are_rejected() {
         let engine = start(rollup_config(), &rollup_store());
-        let session = engine.ingest_session(NameText::Latin1);
         let one = PointValue::Integer(1);
-        let error = session.rollup_cell(HOURLY_SUM, 1_370_532_925_123, one).unwrap_err();
-        assert!(matches!(error, PutError::BadTimestamp(1_370_532_925_123)));
+        put_rollup(&engine, HOURLY_SUM, 7_200, 1).await;
         let unknown = RollupPlace::Slot { interval: 9, aggregator_id: 0, pre_aggregate: false };
-        assert!(matches!(session.rollup_cell(unknown, 1, one), Err(PutError::NoRollups)));
-        assert!(matches!(session.histogram_cell(-1, &[]), Err(PutError::BadTimestamp(-1))));
-        let infinite = PointValue::Double(f64::INFINITY);
-        assert!(matches!(session.rollup_cell(HOURLY_SUM, 1, infinite), Err(PutError::NotFinite)));
+        let infinite =
+            SampleContent::Rollup { place: HOURLY_SUM, value: PointValue::Double(f64::INFINITY) };
+        // Whether the series is cached or not.
+        for tags in ["host=a", "host=new"] {
+            let mut session = engine.ingest_session(NameText::Latin1);
+            let mut rejected =
+                |time, content| put_content(&mut session, "m", tags, time, content, 0).unwrap_err();
+            let error = rejected(1_370_532_925_123, rollup(HOURLY_SUM, 1));
+            assert!(matches!(error, PutError::BadTimestamp(1_370_532_925_123)));
+            assert!(matches!(rejected(1, rollup(unknown, 1)), PutError::NoRollups));
+            let histogram = rejected(-1, SampleContent::Histogram(&[]));
+            assert!(matches!(histogram, PutError::BadTimestamp(-1)));
+            assert!(matches!(rejected(1, infinite), PutError::NotFinite));
+            assert_eq!(session.pending(), 0);
+        }
         let plain = start(config(), &rollup_store());
-        let session = plain.ingest_session(NameText::Latin1);
-        let rejected = session.rollup_cell(RollupPlace::PreAggregate, 1, one);
+        let mut session = plain.ingest_session(NameText::Latin1);
+        let content = SampleContent::Rollup { place: RollupPlace::PreAggregate, value: one };
+        let rejected = put_content(&mut session, "m", "host=a", 1, content, 0);
         assert!(matches!(rejected, Err(PutError::NoRollups)));
     }
 
@@ -362,8 +415,7 @@ mod tests {
         let engine = start(rollup_config(), &store);
         put_rollup(&engine, HOURLY_SUM, 7_200, 1).await;
         let mut session = engine.ingest_session(NameText::Latin1);
-        let sum = rollup(&session, HOURLY_SUM, 10_800, 1);
-        put_cell(&mut session, "a", sum, 4);
+        put_host(&mut session, 10_800, rollup(HOURLY_SUM, 1), 4);
         store.script(Operation::Put, [Fault::Error(StorageError::Backend("region moved".into()))]);
         let report = session.commit().await;
         assert_eq!((report.stored, report.failures.len()), (0, 1));
@@ -384,8 +436,7 @@ mod tests {
         put(&mut first, "m", "host=a", 2, 1, 0).unwrap();
         first.send().await;
         let mut second = engine.ingest_session(NameText::Latin1);
-        let sum = rollup(&second, HOURLY_SUM, 10_800, 1);
-        put_cell(&mut second, "a", sum, 7);
+        put_host(&mut second, 10_800, rollup(HOURLY_SUM, 1), 7);
         let report = second.commit().await;
         assert!(matches!(report.failures.first().map(|f| &f.error), Some(PutError::Throttled)));
         first.drain().await;

@@ -1,103 +1,47 @@
-//! An ingest session: the points of one connection or request, collected into chunks and submitted
+//! An ingest session: the samples of one connection or request, collected into chunks and submitted
 //! to the write shards.
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use tokio::{sync::mpsc, time::Instant};
-use tsd_model::{PointValue, TableSchema, Timestamp};
-use tsd_storage::Retention;
+use tokio::sync::mpsc;
+use tsd_model::PointValue;
 
 use super::{
     NameText,
-    chunk::{Chunk, ShardBatch},
-    chunk_log::{EntryBody, LogEntry, NameList, PointBody, UnresolvedPoint},
+    chunk::Chunk,
+    chunk_log::{EntryBody, LogEntry, PointBody, UnresolvedPoint},
     commit_group::CommitGroup,
-    extra_cell::{ExtraCell, RollupPlace, WriteTargets},
-    validate::{NameRules, check_point},
+    extra_cell::ExtraCell,
+    sample::{Sample, SampleContent, check_numbers},
+    shared::IngestShared,
+    validate::check_point,
 };
 use crate::{
-    actor::ActorRef,
-    clock::Clock,
-    compaction::latest_base,
-    meta_tracking::{MetaTracker, TrackerMessage},
     put_error::{CommitReport, PointFailure, PutError},
-    series_cache::{CachedSeries, GROUP, NewSeries, SeriesCache},
-    uid::{Resolver, UidError},
-    write_hold::WriteHold,
-    writer::{WriteRequest, WriteShard},
+    series_cache::{CachedSeries, GROUP},
 };
-
-/// State shared by all sessions.
-#[derive(Debug)]
-pub(crate) struct IngestShared {
-    pub(crate) schema: TableSchema,
-    pub(crate) names: NameRules,
-    pub(crate) max_tags: usize,
-    pub(crate) retention: Option<Arc<Retention>>,
-    pub(crate) appends: bool,
-    pub(crate) use_otsdb_timestamp: bool,
-    pub(crate) compaction: bool,
-    pub(crate) queue_deadline: Duration,
-    pub(crate) chunks_in_flight: usize,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) series: SeriesCache,
-    pub(crate) resolver: Resolver,
-    pub(crate) targets: WriteTargets,
-    pub(crate) shards: Vec<WriteShard>,
-    pub(crate) hold: Arc<WriteHold>,
-    /// Current compaction round of each shard.
-    pub(crate) rounds: Vec<Arc<AtomicU32>>,
-    /// Set if series are tracked in the meta table.
-    pub(crate) tracker: Option<ActorRef<TrackerMessage>>,
-    pub(crate) tracking_dropped: metrics::Counter,
-    pub(crate) closed: AtomicBool,
-    /// Shard of the next session that uses a single shard, round robin.
-    pub(crate) next_shard: AtomicUsize,
-    /// Points received, stored or not.
-    pub(crate) received: AtomicU64,
-    pub(crate) received_total: metrics::Counter,
-    pub(crate) cache_misses: metrics::Counter,
-}
-
-/// A point as a client sent it.
-#[derive(Clone, Copy, Debug)]
-pub struct PointInput<'a> {
-    /// Metric as sent.
-    pub metric: &'a [u8],
-    /// Tags as sent. Points with equal metric and tag bytes belong to one series.
-    pub tags_raw: &'a [u8],
-    /// Unchecked epoch seconds, or milliseconds if the number does not fit 32 bits.
-    pub timestamp: i64,
-    /// Unchecked value.
-    pub value: PointValue,
-    /// Identifies the point in failures.
-    pub tag: u32,
-}
 
 /// Points of one connection or request, collected into chunks.
 ///
-/// [`Self::put`] adds points. [`Self::commit`] ends a chunk and waits until it is durable;
+/// [`Self::put`] adds points of all kinds. [`Self::commit`] ends a chunk and waits until it is durable;
 /// [`Self::send`] ends it and waits until it is accepted. Points of one cell are stored in the
 /// order they were put.
 #[derive(Debug)]
 pub struct IngestSession {
-    shared: Arc<IngestShared>,
-    text: NameText,
-    chunk: Chunk,
-    log: Vec<LogEntry>,
-    points: usize,
-    due_before: u32,
-    in_flight: VecDeque<Arc<CommitGroup>>,
-    failures: Option<mpsc::UnboundedSender<PointFailure>>,
-    holds: bool,
-    stored: u64,
+    pub(super) shared: Arc<IngestShared>,
+    pub(super) text: NameText,
+    pub(super) chunk: Chunk,
+    pub(super) log: Vec<LogEntry>,
+    pub(super) points: usize,
+    pub(super) due_before: u32,
+    pub(super) in_flight: VecDeque<Arc<CommitGroup>>,
+    pub(super) failures: Option<mpsc::UnboundedSender<PointFailure>>,
+    pub(super) holds: bool,
+    pub(super) stored: u64,
 }
 
 impl IngestSession {
@@ -105,7 +49,7 @@ impl IngestSession {
     pub const GROUP: usize = GROUP;
 
     pub(crate) fn new(shared: Arc<IngestShared>, text: NameText) -> Self {
-        let due_before = due_before(&shared);
+        let due_before = shared.due_before();
         Self {
             shared,
             text,
@@ -140,18 +84,18 @@ impl IngestSession {
         self.holds = true;
     }
 
-    /// Adds points, in order; best [`Self::GROUP`] per call. Returns the rejected points, in order:
-    /// index in `points` and error.
+    /// Adds samples, in order; best [`Self::GROUP`] per call. Returns the rejected ones, in order:
+    /// index in `inputs` and error. This is the only way into a chunk, for every kind of value.
     ///
-    /// `input` converts a caller's point. `tags` parses the tags of a point whose series is not
-    /// cached, with distinct keys; such a point is logged until its UIDs are resolved. Its numbers
+    /// `sample` converts a caller's input. `tags` parses the tags of a sample whose series is not
+    /// cached, with distinct keys; such a sample is logged until its UIDs are resolved. Its numbers
     /// and names are checked here, in OpenTSDB's order; missing UIDs are reported when the chunk
     /// ends.
     #[inline]
     pub fn put<'p, P, T, E>(
         &mut self,
-        points: &'p [P],
-        input: impl Fn(&'p P) -> PointInput<'p>,
+        inputs: &'p [P],
+        sample: impl Fn(&'p P) -> Sample<'p>,
         mut tags: impl FnMut(&'p P) -> Result<T, E>,
     ) -> Vec<(usize, E)>
     where
@@ -160,21 +104,23 @@ impl IngestSession {
     {
         let shared = Arc::clone(&self.shared);
         let mut rejected = Vec::new();
-        for (nth, group) in points.chunks(GROUP).enumerate() {
+        for (nth, group) in inputs.chunks(GROUP).enumerate() {
             let cache = shared.series.read();
-            let names = group.iter().map(|point| {
-                let PointInput { metric, tags_raw, .. } = input(point);
+            if let [input] = group {
+                let Sample { metric, tags_raw, .. } = sample(input);
+                let series = cache.find(self.text, metric, tags_raw);
+                if let Err(error) = self.put_one(series, input, &sample, &mut tags) {
+                    rejected.push((nth * GROUP, error));
+                }
+                continue;
+            }
+            let names = group.iter().map(|input| {
+                let Sample { metric, tags_raw, .. } = sample(input);
                 (metric, tags_raw)
             });
             let series = cache.find_group(self.text, names);
-            for (at, (point, series)) in group.iter().zip(series).enumerate() {
-                let put = match series {
-                    Some(series) => self.put_cached(series, &input(point)).map_err(E::from),
-                    None => {
-                        tags(point).and_then(|tags| Ok(self.put_new(&input(point), tags.as_ref())?))
-                    }
-                };
-                if let Err(error) = put {
+            for (at, (input, series)) in group.iter().zip(series).enumerate() {
+                if let Err(error) = self.put_one(series, input, &sample, &mut tags) {
                     rejected.push((nth * GROUP + at, error));
                 }
             }
@@ -188,22 +134,61 @@ impl IngestSession {
         self.shared.series.read().find(self.text, metric, tags_raw).is_some()
     }
 
-    /// Adds a point of a cached series.
+    #[inline]
+    fn put_one<'p, P, T, E>(
+        &mut self,
+        series: Option<CachedSeries<'_>>,
+        input: &'p P,
+        sample: &impl Fn(&'p P) -> Sample<'p>,
+        tags: &mut impl FnMut(&'p P) -> Result<T, E>,
+    ) -> Result<(), E>
+    where
+        T: AsRef<[(&'p [u8], &'p [u8])]>,
+        E: From<PutError>,
+    {
+        match series {
+            Some(series) => Ok(self.put_cached(series, &sample(input))?),
+            None => tags(input).and_then(|tags| Ok(self.put_new(&sample(input), tags.as_ref())?)),
+        }
+    }
+
+    /// Adds a sample of a cached series.
     #[inline]
     fn put_cached(
         &mut self,
         series: CachedSeries<'_>,
-        point: &PointInput<'_>,
+        sample: &Sample<'_>,
+    ) -> Result<(), PutError> {
+        let targets = &self.shared.targets;
+        match sample.content {
+            SampleContent::Point(value) => self.put_cached_point(series, sample, value),
+            SampleContent::Rollup { place, value } => {
+                let cell = targets.rollup(place, sample.timestamp, value)?;
+                self.put_cached_cell(series, cell, sample.tag)
+            }
+            SampleContent::Histogram(value) => {
+                let cell = targets.histogram(sample.timestamp, value)?;
+                self.put_cached_cell(series, cell, sample.tag)
+            }
+        }
+    }
+
+    #[inline]
+    fn put_cached_point(
+        &mut self,
+        series: CachedSeries<'_>,
+        sample: &Sample<'_>,
+        value: PointValue,
     ) -> Result<(), PutError> {
         let Self { shared, chunk, log, due_before, .. } = self;
         let shared = &**shared;
-        let timestamp = check_numbers(point.timestamp, point.value)?;
+        let timestamp = check_numbers(sample.timestamp, value)?;
         let base = timestamp.base_time().as_secs();
         let shard = series.write_shard();
         let round = || shared.round(shard);
         let notify = shared.compaction
             && series.last_notified().advance(|last| last.next(base, *due_before, round));
-        let body = PointBody { timestamp, value: point.value, tag: point.tag };
+        let body = PointBody { timestamp, value, tag: sample.tag };
         if log.is_empty() {
             chunk.point(shared, series.template(), shard, notify, body)?;
         } else {
@@ -214,23 +199,44 @@ impl IngestSession {
         Ok(())
     }
 
-    /// Logs a point of a series that is not cached.
-    fn put_new(&mut self, point: &PointInput<'_>, tags: &[(&[u8], &[u8])]) -> Result<(), PutError> {
-        let timestamp = check_numbers(point.timestamp, point.value)?;
-        let body = PointBody { timestamp, value: point.value, tag: point.tag };
-        self.log_new(point.metric, point.tags_raw, tags, EntryBody::Point(body))
+    // Not inlined: it would crowd the loop over points.
+    #[inline(never)]
+    fn put_cached_cell(
+        &mut self,
+        series: CachedSeries<'_>,
+        cell: ExtraCell<'_>,
+        tag: u32,
+    ) -> Result<(), PutError> {
+        let Self { shared, chunk, log, .. } = self;
+        let (template, shard) = (series.template(), series.write_shard());
+        if log.is_empty() {
+            chunk.cell(shared, template, shard, &cell, tag)?;
+        } else {
+            let body = EntryBody::Cell(Box::new(cell.into_owned()), tag);
+            log.push(LogEntry::Cached { template: template.into(), shard, notify: false, body });
+        }
+        self.points += 1;
+        Ok(())
     }
 
-    /// Logs an entry of a series that is not cached, until its UIDs are resolved.
-    fn log_new(
-        &mut self,
-        metric: &[u8],
-        tags_raw: &[u8],
-        tags: &[(&[u8], &[u8])],
-        body: EntryBody,
-    ) -> Result<(), PutError> {
+    /// Logs a sample of a series that is not cached, until its UIDs are resolved.
+    fn put_new(&mut self, sample: &Sample<'_>, tags: &[(&[u8], &[u8])]) -> Result<(), PutError> {
         let shared = &*self.shared;
-        let names = check_point(&shared.names, shared.max_tags, self.text, metric, tags)?;
+        let Sample { timestamp, tag, .. } = *sample;
+        let body = match sample.content {
+            SampleContent::Point(value) => {
+                let timestamp = check_numbers(timestamp, value)?;
+                EntryBody::Point(PointBody { timestamp, value, tag })
+            }
+            SampleContent::Rollup { place, value } => {
+                EntryBody::Cell(Box::new(shared.targets.rollup(place, timestamp, value)?), tag)
+            }
+            SampleContent::Histogram(value) => {
+                let cell = shared.targets.histogram(timestamp, value)?.into_owned();
+                EntryBody::Cell(Box::new(cell), tag)
+            }
+        };
+        let names = check_point(&shared.names, shared.max_tags, self.text, sample.metric, tags)?;
         if let (Some(retention), Some(name)) = (&shared.retention, names.get(0)) {
             // Before the names get UIDs.
             let time_secs = body.time_secs();
@@ -239,67 +245,10 @@ impl IngestSession {
                 .map_err(|cutoff_secs| PutError::Expired { time_secs, cutoff_secs })?;
         }
         shared.cache_misses.increment(1);
-        let (metric, tags) = (metric.into(), tags_raw.into());
+        let (metric, tags) = (sample.metric.into(), sample.tags_raw.into());
         self.log.push(LogEntry::New(Box::new(UnresolvedPoint { metric, tags, names, body })));
         self.points += 1;
         Ok(())
-    }
-
-    /// Encodes a rolled-up value or a pre-aggregate, whose time must be in seconds.
-    pub fn rollup_cell(
-        &self,
-        place: RollupPlace,
-        timestamp: i64,
-        value: PointValue,
-    ) -> Result<ExtraCell, PutError> {
-        let timestamp = check_numbers(timestamp, value)?;
-        self.shared.targets.rollup(place, timestamp, value)
-    }
-
-    /// Encodes a histogram, given as stored: codec id, then the encoded histogram.
-    pub fn histogram_cell(&self, timestamp: i64, value: &[u8]) -> Result<ExtraCell, PutError> {
-        let timestamp =
-            Timestamp::try_new(timestamp).map_err(|_| PutError::BadTimestamp(timestamp))?;
-        Ok(self.shared.targets.histogram(timestamp, value))
-    }
-
-    /// Adds a cell of a cached series. `None`: the series is not cached; use
-    /// [`Self::put_cell_new`]. Otherwise as [`Self::put`].
-    pub fn put_cell_cached(
-        &mut self,
-        metric: &[u8],
-        tags_raw: &[u8],
-        cell: &ExtraCell,
-        tag: u32,
-    ) -> Option<Result<(), PutError>> {
-        let Self { shared, chunk, log, .. } = self;
-        let shared = &**shared;
-        let cache = shared.series.read();
-        let series = cache.find(self.text, metric, tags_raw)?;
-        let (template, shard) = (series.template(), series.write_shard());
-        let put = if log.is_empty() {
-            chunk.cell(shared, template, shard, cell, tag)
-        } else {
-            let body = EntryBody::Cell(Box::new(cell.clone()), tag);
-            log.push(LogEntry::Cached { template: template.into(), shard, notify: false, body });
-            Ok(())
-        };
-        if put.is_ok() {
-            self.points += 1;
-        }
-        Some(put)
-    }
-
-    /// Logs a cell of any series until its UIDs are resolved. Otherwise as [`Self::put`].
-    pub fn put_cell_new(
-        &mut self,
-        metric: &[u8],
-        tags_raw: &[u8],
-        tags: &[(&[u8], &[u8])],
-        cell: ExtraCell,
-        tag: u32,
-    ) -> Result<(), PutError> {
-        self.log_new(metric, tags_raw, tags, EntryBody::Cell(Box::new(cell), tag))
     }
 
     /// Points put since the last chunk ended.
@@ -395,206 +344,4 @@ impl IngestSession {
         self.points = 0;
         self.chunk.clear();
     }
-
-    /// Turns the log into cells and sends each write shard its batch.
-    async fn submit(&mut self, group: &Arc<CommitGroup>) {
-        self.shared.received.fetch_add(self.points as u64, Ordering::Relaxed);
-        self.shared.received_total.increment(self.points as u64);
-        if self.shared.closed.load(Ordering::Acquire) {
-            group.fail(self.tags().map(|tag| PointFailure::new(tag, PutError::Closed)));
-            self.discard_chunk();
-        }
-        if !self.log.is_empty() {
-            self.resolve_log(group).await;
-        }
-        // Held points wait as long as it takes.
-        let deadline = (!group.holds()).then(|| Instant::now() + self.shared.queue_deadline);
-        let shared = Arc::clone(&self.shared);
-        for (target, shard, batch) in self.chunk.take_batches() {
-            if let Some(shard) = shared.shards.get(shard) {
-                send_batch(batch, target, shard, group, deadline).await;
-            }
-        }
-        group.close_one();
-        if let Some(tracker) = &shared.tracker {
-            let seen = self.chunk.take_tracked();
-            if !seen.is_empty() {
-                MetaTracker::series_seen(tracker, &shared.tracking_dropped, seen);
-            }
-        }
-        self.points = 0;
-        self.due_before = due_before(&self.shared);
-    }
-
-    /// Tags of the points put since the last chunk ended.
-    fn tags(&self) -> impl Iterator<Item = u32> {
-        self.chunk.tags().chain(self.log.iter().map(|entry| match entry {
-            LogEntry::Cached { body, .. } => body.tag(),
-            LogEntry::New(point) => point.body.tag(),
-        }))
-    }
-
-    async fn resolve_log(&mut self, group: &Arc<CommitGroup>) {
-        let shared = Arc::clone(&self.shared);
-        let epoch = shared.series.epoch();
-        let names: Vec<_> = self
-            .log
-            .iter()
-            .filter_map(|entry| match entry {
-                LogEntry::New(point) => Some(&point.names),
-                LogEntry::Cached { .. } => None,
-            })
-            .collect();
-        let mut resolved_names = shared.resolver.resolve(&names).await;
-        if group.holds() {
-            hold_names(&shared, &names, &mut resolved_names).await;
-        }
-        let mut series = resolved_names.into_iter();
-        let Self { chunk, log, due_before, text, .. } = self;
-        let (mut failures, mut resolved) = (Vec::new(), Vec::new());
-        let patterns = shared.retention.as_ref().filter(|retention| retention.asks_for_names());
-        for entry in log.drain(..) {
-            match entry {
-                LogEntry::Cached { template, shard, notify, body } => {
-                    if let Err(error) = chunk.body(&shared, &template, shard, notify, &body) {
-                        failures.push(PointFailure::new(body.tag(), error));
-                    }
-                }
-                LogEntry::New(point) => {
-                    let tag = point.body.tag();
-                    let series = series.next();
-                    if let (Some(retention), Some(Ok(series)), Some(name)) =
-                        (patterns, &series, point.names.get(0))
-                    {
-                        retention.learn(retention.metric_of(&series.template), name);
-                    }
-                    let put = match series {
-                        Some(Ok(series)) => chunk
-                            .first_of_series(&shared, &point, &series, *due_before)
-                            .map(|last_notified| (series, last_notified)),
-                        Some(Err(error)) => Err(error.into()),
-                        None => Err(PutError::Lost),
-                    };
-                    match put {
-                        Ok((series, last_notified)) => {
-                            resolved.push((point, series, last_notified));
-                        }
-                        Err(error) => {
-                            let series = Some(point.series().into());
-                            failures.push(PointFailure { tag, error, series });
-                        }
-                    }
-                }
-            }
-        }
-        let resolved = resolved.iter().map(|(point, series, last_notified)| NewSeries {
-            metric: &point.metric,
-            tags: &point.tags,
-            template: &series.template,
-            write_shard: series.shard,
-            last_notified: *last_notified,
-        });
-        shared.series.insert(epoch, *text, resolved);
-        group.fail(failures);
-    }
-}
-
-/// A resolved series.
-#[derive(Clone, Debug)]
-pub(crate) struct ResolvedSeries {
-    /// Row key with zeros for the base time.
-    pub(crate) template: Vec<u8>,
-    /// Write shard of its salt bucket.
-    pub(crate) shard: usize,
-}
-
-impl IngestShared {
-    /// Refuses a point of the series of a template that is too old to be kept.
-    #[inline]
-    pub(super) fn check_age(&self, template: &[u8], time_secs: u32) -> Result<(), PutError> {
-        let Some(retention) = &self.retention else { return Ok(()) };
-        retention
-            .check_put(template, time_secs)
-            .map_err(|cutoff_secs| PutError::Expired { time_secs, cutoff_secs })
-    }
-
-    /// Current compaction round of a shard.
-    pub(super) fn round(&self, shard: usize) -> u32 {
-        self.rounds.get(shard).map_or(0, |round| round.load(Ordering::Relaxed))
-    }
-}
-
-/// Sends a write shard its batch of a chunk once the shard's budget admits it.
-async fn send_batch(
-    batch: ShardBatch,
-    target: usize,
-    shard: &WriteShard,
-    group: &Arc<CommitGroup>,
-    deadline: Option<Instant>,
-) {
-    let completion = group.completion(batch.tags);
-    let acquired = shard.budget.acquire(batch.cells.byte_len(), group.is_pipelined());
-    let acquired = match deadline {
-        Some(deadline) => tokio::time::timeout_at(deadline, acquired).await,
-        None => Ok(acquired.await),
-    };
-    let permit = match acquired {
-        Ok(Some(permit)) => permit,
-        Ok(None) => return completion.complete(Err(PutError::Closed)),
-        Err(_) => return completion.complete(Err(PutError::Throttled)),
-    };
-    let ShardBatch { cells, touched, .. } = batch;
-    shard.submit(WriteRequest { target, cells, completion, touched, permit });
-}
-
-/// Resolves names again while the store does not accept them.
-async fn hold_names(
-    shared: &IngestShared,
-    names: &[&NameList],
-    results: &mut [Result<ResolvedSeries, UidError>],
-) {
-    let may_pass = |result: &Result<ResolvedSeries, UidError>| match result {
-        Err(UidError::Storage(error)) => error.is_transient(),
-        Err(UidError::Throttled) => true,
-        _ => false,
-    };
-    let mut held = None;
-    for n in 0.. {
-        let open: Vec<usize> =
-            (0..results.len()).filter(|i| results.get(*i).is_some_and(may_pass)).collect();
-        let Some(first) = open.first().and_then(|i| results.get(*i)) else { return };
-        if shared.hold.is_ended() {
-            return shared.hold.give_up(open.len());
-        }
-        if let Err(UidError::Storage(error)) = first {
-            shared.hold.log_failure(error, open.len(), true);
-        }
-        held = Some(shared.hold.hold(open.len())).or(held);
-        shared.hold.pause(n).await;
-        let again: Vec<&NameList> = open.iter().filter_map(|i| names.get(*i).copied()).collect();
-        for (i, result) in open.into_iter().zip(shared.resolver.resolve(&again).await) {
-            if let Some(slot) = results.get_mut(i) {
-                *slot = result;
-            }
-        }
-    }
-}
-
-/// Checks value, then time, as OpenTSDB does.
-#[inline]
-fn check_numbers(timestamp: i64, value: PointValue) -> Result<Timestamp, PutError> {
-    let finite = match value {
-        PointValue::Integer(_) => true,
-        PointValue::Single(v) => v.is_finite(),
-        PointValue::Double(v) => v.is_finite(),
-    };
-    if !finite {
-        return Err(PutError::NotFinite);
-    }
-    Timestamp::try_new(timestamp).map_err(|_| PutError::BadTimestamp(timestamp))
-}
-
-/// Largest base time whose rows may have been compacted already.
-fn due_before(shared: &IngestShared) -> u32 {
-    u32::try_from(latest_base(shared.clock.now_secs()).max(0)).unwrap_or(u32::MAX)
 }

@@ -7,7 +7,7 @@ use tsd_storage::{Fault, Operation, StorageError};
 
 use super::*;
 use crate::{
-    EngineConfig, PointInput, PutError,
+    EngineConfig, PutError, Sample, SampleContent,
     testing::{config, dump, pairs, put, put_all, put_one, start, store},
     writer::WriteMessage,
 };
@@ -29,11 +29,11 @@ async fn points_are_stored_as_opentsdb_cells() {
             (1_357_002_000, PointValue::Double(0.1)),
         ]
         .into_iter()
-        .map(|(timestamp, value)| PointInput {
+        .map(|(timestamp, value)| Sample {
             metric: b"sys.cpu",
             tags_raw: b"host=web01",
             timestamp,
-            value,
+            content: SampleContent::Point(value),
             tag: 0,
         })
         .collect();
@@ -136,11 +136,11 @@ async fn grouped_points_are_stored_like_single_ones() {
     // each.
     let names: Vec<_> = (0..200).map(|i| format!("a={}", i % 9)).collect();
     let points: Vec<_> = (0..200_u32)
-        .map(|i| PointInput {
+        .map(|i| Sample {
             metric: if i % 2 == 0 { b"known" } else { b"new" },
             tags_raw: if i % 11 == 5 { b"" } else { names[i as usize].as_bytes() },
             timestamp: 7_200,
-            value: PointValue::Integer(i64::from(i) % 100),
+            content: SampleContent::Point(PointValue::Integer(i64::from(i) % 100)),
             tag: i,
         })
         .collect();
@@ -174,11 +174,11 @@ async fn invalid_points_are_rejected_at_once_and_affect_no_others() {
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
     let mut session = engine.ingest_session(NameText::Utf8);
     let one = PointValue::Integer(1);
-    let point = |timestamp, value| PointInput {
+    let point = |timestamp, value| Sample {
         metric: b"m",
         tags_raw: b"host=a",
         timestamp,
-        value,
+        content: SampleContent::Point(value),
         tag: 0,
     };
     let points =

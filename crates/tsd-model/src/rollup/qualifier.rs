@@ -1,5 +1,7 @@
 //! Qualifiers of rollup cells.
 
+use smallvec::SmallVec;
+
 use crate::flags::Flags;
 
 /// Aggregator of a rollup value: an id, or a name in cells of old writers.
@@ -29,11 +31,15 @@ impl<'a> RollupQualifier<'a> {
     /// Encodes the qualifier: three bytes with an id; name, colon and two bytes with a name. A slot
     /// beyond twelve bits is truncated.
     #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let place = (self.slot << 4 | u16::from(self.flags.bits())).to_be_bytes();
+    pub fn encode(&self) -> SmallVec<[u8; 8]> {
+        let [high, low] = (self.slot << 4 | u16::from(self.flags.bits())).to_be_bytes();
         match self.aggregator {
-            RollupAggregator::Id(id) => [&[id][..], &place].concat(),
-            RollupAggregator::Name(name) => [name, b":", &place].concat(),
+            RollupAggregator::Id(id) => SmallVec::from_slice(&[id, high, low]),
+            RollupAggregator::Name(name) => {
+                let mut qualifier = SmallVec::from_slice(name);
+                qualifier.extend([b':', high, low]);
+                qualifier
+            }
         }
     }
 

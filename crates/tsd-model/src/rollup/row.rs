@@ -90,7 +90,7 @@ mod tests {
         let (flags, value) = v.encode();
         Cell {
             family: Family::T,
-            qualifier: RollupQualifier { aggregator, slot, flags }.encode().into(),
+            qualifier: RollupQualifier { aggregator, slot, flags }.encode().into_vec().into(),
             timestamp_ms: written,
             value: Bytes::copy_from_slice(&value),
         }

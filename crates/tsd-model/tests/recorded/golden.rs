@@ -275,7 +275,7 @@ fn read_data(case: &Case<'_>, cell: &Recorded<'_>) -> Result<String, String> {
 
 fn read_rollup(cell: &Recorded<'_>) -> Result<String, String> {
     let qualifier = RollupQualifier::decode(&cell.qualifier).ok_or("no rollup qualifier")?;
-    assert_eq!(qualifier.encode(), cell.qualifier);
+    assert_eq!(qualifier.encode()[..], cell.qualifier);
     let value = PointValue::decode(qualifier.flags, &cell.value).map_err(|e| e.to_string())?;
     same(cell, &value.encode().1)?;
     Ok("rollup".to_owned())

@@ -3,14 +3,18 @@
 //! The line of a rolled-up point selects its table; the write path is that of a point. Errors of a
 //! histogram beyond its syntax are reported as storage errors, as in OpenTSDB.
 
-use tsd_engine::{PointFailure, PutError, UidError};
+use tsd_engine::{PointFailure, PutError, Sample, SampleContent, UidError};
+use tsd_model::Timestamp;
 use tsd_protocol::{
-    HistogramLine, HistogramLineError, HistogramValue, Latin1, PutLineError, RollupError,
+    HistogramLine, HistogramLineError, HistogramValue, Latin1, PutLine, PutLineError, RollupError,
     RollupLine, TelnetPutError, parse_tags,
 };
 
 use super::{HISTOGRAM, LineProcessor, ROLLUP, WriteLineError};
-use crate::{put_error_mapping::to_telnet_error, rollups::rollup_target};
+use crate::{
+    put_error_mapping::to_telnet_error,
+    rollups::{RollupInput, put_one, put_rollup},
+};
 
 /// Why a `histogram` line was rejected.
 enum HistogramFailure {
@@ -18,6 +22,12 @@ enum HistogramFailure {
     /// Reported as a storage error.
     Rejected(String),
     Engine(PutError),
+}
+
+impl From<PutError> for HistogramFailure {
+    fn from(error: PutError) -> Self {
+        Self::Engine(error)
+    }
 }
 
 impl LineProcessor {
@@ -34,27 +44,12 @@ impl LineProcessor {
         let Some(rules) = rules else {
             return Err(RollupError::without_configuration(&spec).into());
         };
-        let time = point.timestamp.as_given();
-        // Fast path: most lines have no aggregator tag and a cached series.
-        if !rules.may_name_aggregator(point.tags_raw)
-            && let Some(placement) = rules.placement(&spec)
-            && !point.timestamp.is_millis()
-        {
-            let cell = self.session.rollup_cell(rollup_target(&placement), time, point.value)?;
-            rules.write_cache_key(point.tags_raw, &placement, b' ', b'=', &mut self.tag_buffer);
-            if let Some(put) =
-                self.session.put_cell_cached(point.metric, &self.tag_buffer, &cell, ROLLUP)
-            {
-                return Ok(put?);
-            }
-        }
-        let tags = parse_tags(point.tags_raw)?;
-        let placement =
-            rules.check(&spec, point.metric, point.timestamp, point.value, &tags, &self.rules)?;
-        let cell = self.session.rollup_cell(rollup_target(&placement), time, point.value)?;
-        let tags_all = rules.tags(&tags, &placement);
-        rules.write_cache_key(point.tags_raw, &placement, b' ', b'=', &mut self.tag_buffer);
-        Ok(self.session.put_cell_new(point.metric, &self.tag_buffer, &tags_all, cell, ROLLUP)?)
+        let PutLine { metric, timestamp, value, tags_raw } = point;
+        let separators = (b' ', b'=');
+        let point =
+            RollupInput { spec, metric, tags_raw, separators, timestamp, value, tag: ROLLUP };
+        let Self { session, rules: series, tag_buffer, .. } = self;
+        put_rollup(session, &rules, series, &point, tag_buffer, |tags| Ok(parse_tags(tags)?))
     }
 
     pub(super) fn histogram(&mut self, line: &[u8]) {
@@ -93,20 +88,18 @@ impl LineProcessor {
             Err(error) => return Err(HistogramFailure::Rejected(error.to_string())),
         };
         let HistogramLine { metric, tags_raw, timestamp, .. } = line;
-        let Ok(cell) = self.session.histogram_cell(timestamp, &stored) else {
+        if Timestamp::try_new(timestamp).is_err() {
             return Err(HistogramFailure::Rejected(line.bad_timestamp(&stored).to_string()));
-        };
-        let cached = self.session.put_cell_cached(metric, tags_raw, &cell, HISTOGRAM);
-        let put = if let Some(put) = cached {
-            put
-        } else {
+        }
+        let content = SampleContent::Histogram(&stored);
+        let sample = Sample { metric, tags_raw, timestamp, content, tag: HISTOGRAM };
+        let Self { session, rules, .. } = self;
+        put_one(session, &sample, || {
             let tags = parse_tags(tags_raw).map_err(|e| HistogramFailure::Line(e.into()))?;
-            if let Err(error) = self.rules.check(metric, &tags) {
-                return Err(HistogramFailure::Rejected(error.to_string()));
-            }
-            self.session.put_cell_new(metric, tags_raw, &tags, cell, HISTOGRAM)
-        };
-        put.map_err(HistogramFailure::Engine)
+            let checked = rules.check(metric, &tags);
+            checked.map_err(|error| HistogramFailure::Rejected(error.to_string()))?;
+            Ok(tags)
+        })
     }
 
     /// Reports a histogram that the engine did not store.

@@ -8,7 +8,7 @@ use tsd_model::{PointValue, UidKind};
 
 use super::*;
 use crate::{
-    PointInput,
+    Sample, SampleContent,
     testing::{ManualClock, put_all},
 };
 
@@ -103,8 +103,13 @@ async fn engine_with(points: &[SeriesPoint], layout: &Layout) -> EngineHandle {
         let tags = format!("host={host} dc={dc}");
         let time = HOUR * 1_000 + time;
         let time = if time % 1_000 == 0 { time / 1_000 } else { time };
-        let point =
-            PointInput { metric: b"m", tags_raw: tags.as_bytes(), timestamp: time, value, tag: 0 };
+        let point = Sample {
+            metric: b"m",
+            tags_raw: tags.as_bytes(),
+            timestamp: time,
+            content: SampleContent::Point(value),
+            tag: 0,
+        };
         assert!(put_all(&mut session, &[point]).is_empty());
         if i % 7 == 0 {
             assert!(session.commit().await.failures.is_empty());

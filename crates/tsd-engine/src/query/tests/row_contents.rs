@@ -8,8 +8,8 @@ use tsd_storage::{CellBatch, CellRef, Storage, Table};
 
 use super::*;
 use crate::{
-    AnnotationEdit, ExtraCell, IngestSession, RollupPlace, Rollups,
-    testing::{ManualClock, store_with},
+    AnnotationEdit, RollupPlace, Rollups, SampleContent,
+    testing::{ManualClock, put_content, store_with},
 };
 
 const ROLLUPS: &str = r#"{"aggregationIds": {"sum": 0, "count": 1, "max": 2}, "intervals": [
@@ -29,18 +29,6 @@ fn rollup_settings(salt_width: usize) -> EngineConfig {
     EngineConfig { rollups: Some(Rollups::new(config)), ..settings(salt_width, 2) }
 }
 
-fn put_cell(session: &mut IngestSession, tags: &str, cell: ExtraCell) {
-    if let Some(put) = session.put_cell_cached(b"m", tags.as_bytes(), &cell, 0) {
-        return put.unwrap();
-    }
-    let pairs: Vec<(&[u8], &[u8])> = tags
-        .split(' ')
-        .filter_map(|pair| pair.split_once('='))
-        .map(|(k, v)| (k.as_bytes(), v.as_bytes()))
-        .collect();
-    session.put_cell_new(b"m", tags.as_bytes(), &pairs, cell, 0).unwrap();
-}
-
 /// Values of (interval, aggregator id, series, seconds after `HOUR`).
 async fn roll_up(engine: &EngineHandle, values: &[(usize, u8, &str, i64, i64)]) {
     let mut session = engine.ingest_session(NameText::Utf8);
@@ -48,9 +36,8 @@ async fn roll_up(engine: &EngineHandle, values: &[(usize, u8, &str, i64, i64)]) 
         let pre_aggregate = tags.contains("_aggregate=SUM");
         let (interval, aggregator_id) = (*interval, *aggregator_id);
         let place = RollupPlace::Slot { interval, aggregator_id, pre_aggregate };
-        let value = PointValue::Integer(*value);
-        let cell = session.rollup_cell(place, HOUR + offset, value).unwrap();
-        put_cell(&mut session, tags, cell);
+        let content = SampleContent::Rollup { place, value: PointValue::Integer(*value) };
+        put_content(&mut session, "m", tags, HOUR + offset, content, 0).unwrap();
     }
     assert_eq!(session.commit().await.stored as usize, values.len());
 }
@@ -208,8 +195,8 @@ async fn histogram_queries_return_percentiles_and_buckets() {
             ("a", 3_600, "10,20=5"),
         ] {
             let value = SimpleHistogram::parse(text).unwrap().encode(42).unwrap();
-            let cell = session.histogram_cell(HOUR + offset, &value).unwrap();
-            put_cell(&mut session, &format!("host={host}"), cell);
+            let (tags, content) = (format!("host={host}"), SampleContent::Histogram(&value));
+            put_content(&mut session, "m", &tags, HOUR + offset, content, 0).unwrap();
         }
         assert_eq!(session.commit().await.stored, 4);
         put_one(&engine, "m", "host=a", HOUR, 1).await.unwrap();

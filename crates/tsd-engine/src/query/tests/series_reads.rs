@@ -18,7 +18,8 @@ use tsd_storage_wal::{WalConfig, WalStorage};
 
 use super::{HOUR, query, series_index::Rng};
 use crate::{
-    Engine, EngineConfig, EngineHandle, NameText, PointInput, QueryControl, SeriesIndexUse,
+    Engine, EngineConfig, EngineHandle, NameText, QueryControl, Sample, SampleContent,
+    SeriesIndexUse,
     testing::{config, put, put_all},
 };
 
@@ -138,7 +139,16 @@ impl Daemon {
             };
             let metric = rng.pick(&["m.a", "m.a", "m.b"]);
             let (metric, tags_raw) = (metric.as_bytes(), tags.as_bytes());
-            put_all(&mut session, &[PointInput { metric, tags_raw, timestamp, value, tag: 0 }]);
+            put_all(
+                &mut session,
+                &[Sample {
+                    metric,
+                    tags_raw,
+                    timestamp,
+                    content: SampleContent::Point(value),
+                    tag: 0,
+                }],
+            );
         }
         assert!(session.commit().await.failures.is_empty());
     }
@@ -488,7 +498,13 @@ async fn answers_are_equal_whatever_the_number_of_ranges() {
             let second = HOUR + (host % 40) * ROW + step * 600;
             let value = PointValue::Double((host * 31 + step) as f64 / 7.0);
             let (metric, tags_raw) = (b"m".as_slice(), tags.as_bytes());
-            let point = PointInput { metric, tags_raw, timestamp: second, value, tag: 0 };
+            let point = Sample {
+                metric,
+                tags_raw,
+                timestamp: second,
+                content: SampleContent::Point(value),
+                tag: 0,
+            };
             put_all(&mut session, &[point]);
         }
     }

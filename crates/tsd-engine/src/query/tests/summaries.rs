@@ -13,7 +13,7 @@ use super::{
     series_index::Rng,
     series_reads::{Daemon, answer},
 };
-use crate::{EngineConfig, NameText, PointInput, QueryControl, testing::put_all};
+use crate::{EngineConfig, NameText, QueryControl, Sample, SampleContent, testing::put_all};
 
 /// First days of the data, all in UTC; time zones change their offsets on some of them.
 const FIRST_DAYS: [i64; 4] = [1_356_998_400, 1_362_787_200, 1_365_206_400, 1_383_264_000];
@@ -100,7 +100,10 @@ impl History {
     async fn put_point(&self, tags: &str, timestamp: i64, value: PointValue) {
         let mut session = self.daemon.by_series().ingest_session(NameText::Utf8);
         let (metric, tags_raw) = (b"m".as_slice(), tags.as_bytes());
-        put_all(&mut session, &[PointInput { metric, tags_raw, timestamp, value, tag: 0 }]);
+        put_all(
+            &mut session,
+            &[Sample { metric, tags_raw, timestamp, content: SampleContent::Point(value), tag: 0 }],
+        );
         assert!(session.commit().await.failures.is_empty());
     }
 

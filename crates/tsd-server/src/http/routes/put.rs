@@ -7,11 +7,12 @@
 use std::{net::SocketAddr, time::Duration};
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{HistogramCodecs, IngestSession, NameText, PointInput, PutError};
+use tsd_engine::{HistogramCodecs, IngestSession, NameText, PutError, Sample, SampleContent};
+use tsd_model::Timestamp;
 use tsd_protocol::{
     ApiError, CommonTag, HistogramBatch, HistogramValueError, HttpHistogram, HttpRollup,
     NAME_SEPARATOR, PointError, PutBatch, PutOptions, PutOutcome, PutPointError, RollupBatch,
-    RollupError, RollupRules, SeriesRules,
+    RollupError, SeriesRules,
 };
 
 use crate::{
@@ -21,7 +22,7 @@ use crate::{
         service::HttpRequest,
     },
     put_error_mapping::{http_cause, to_http_error},
-    rollups::rollup_target,
+    rollups::{RollupInput, put_one, put_rollup},
     server_state::ServerState,
 };
 
@@ -81,8 +82,12 @@ pub(super) async fn rollup(request: HttpRequest<'_>) -> Result<HttpResponse, Htt
     for point in batch.points() {
         let result = match &state.rollups {
             Some(rules) => {
-                let session = &mut pending.session;
-                put_rollup(session, rules, &state.rules, &point, &mut tag_buffer)
+                let HttpRollup { spec, metric, tags_raw, timestamp, value, offset: tag } = point;
+                let separators = (NAME_SEPARATOR, NAME_SEPARATOR);
+                let input =
+                    RollupInput { spec, metric, tags_raw, separators, timestamp, value, tag };
+                let (session, series) = (&mut pending.session, &state.rules);
+                put_rollup(session, rules, series, &input, &mut tag_buffer, |_| Ok(point.tags()))
             }
             None => Err(RollupError::without_configuration(&point.spec).into()),
         };
@@ -117,11 +122,11 @@ fn put_points(pending: &mut PendingPut<'_>, rules: &SeriesRules, batch: &PutBatc
         group.extend(points.by_ref().take(IngestSession::GROUP));
         let rejected = pending.session.put(
             &group,
-            |point| PointInput {
+            |point| Sample {
                 metric: point.metric,
                 tags_raw: point.tags_raw,
                 timestamp: point.timestamp.as_given(),
-                value: point.value,
+                content: SampleContent::Point(point.value),
                 tag: point.offset,
             },
             |point| Ok(point.tags(rules)?),
@@ -134,35 +139,6 @@ fn put_points(pending: &mut PendingPut<'_>, rules: &SeriesRules, batch: &PutBatc
     }
 }
 
-/// Passes a rolled-up point to the session. `tag_buffer` is scratch space.
-fn put_rollup(
-    session: &mut IngestSession,
-    rules: &RollupRules,
-    series: &SeriesRules,
-    point: &HttpRollup<'_>,
-    tag_buffer: &mut Vec<u8>,
-) -> Result<(), PointRejection> {
-    let HttpRollup { spec, metric, tags_raw, value, offset, timestamp } = *point;
-    let time = timestamp.as_given();
-    // Fast path: most points have no aggregator tag and a cached series.
-    if !rules.may_name_aggregator(tags_raw)
-        && let Some(placement) = rules.placement(&spec)
-        && !timestamp.is_millis()
-    {
-        let cell = session.rollup_cell(rollup_target(&placement), time, value)?;
-        rules.write_cache_key(tags_raw, &placement, NAME_SEPARATOR, NAME_SEPARATOR, tag_buffer);
-        if let Some(put) = session.put_cell_cached(metric, tag_buffer, &cell, offset) {
-            return Ok(put?);
-        }
-    }
-    let tags = point.tags();
-    let placement = rules.check(&spec, metric, timestamp, value, &tags, series)?;
-    let cell = session.rollup_cell(rollup_target(&placement), time, value)?;
-    rules.write_cache_key(tags_raw, &placement, NAME_SEPARATOR, NAME_SEPARATOR, tag_buffer);
-    let tags = rules.tags(&tags, &placement);
-    Ok(session.put_cell_new(metric, tag_buffer, &tags, cell, offset)?)
-}
-
 /// Passes a histogram to the session.
 fn put_histogram(
     session: &mut IngestSession,
@@ -172,14 +148,12 @@ fn put_histogram(
 ) -> Result<(), PointRejection> {
     let HttpHistogram { metric, tags_raw, offset, timestamp, value } = *point;
     let stored = value.encode(codecs)?;
-    let Ok(cell) = session.histogram_cell(timestamp, &stored) else {
+    if Timestamp::try_new(timestamp).is_err() {
         return Err(point.bad_timestamp(&stored).into());
-    };
-    let put = match session.put_cell_cached(metric, tags_raw, &cell, offset) {
-        Some(put) => put,
-        None => session.put_cell_new(metric, tags_raw, &point.tags(rules)?, cell, offset),
-    };
-    Ok(put?)
+    }
+    let content = SampleContent::Histogram(&stored);
+    let sample = Sample { metric, tags_raw, timestamp, content, tag: offset };
+    put_one(session, &sample, || Ok(point.tags(rules)?))
 }
 
 /// Details of a 503 for points with unknown outcome. A retry writes the same cells.

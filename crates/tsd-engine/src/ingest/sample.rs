@@ -1,0 +1,73 @@
+//! What a front end passes to a session: one value of a series, in any of its kinds.
+
+use tsd_model::{PointValue, Timestamp};
+
+use crate::put_error::PutError;
+
+/// A value of a series as a client sent it. Borrows from the caller's buffers.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// Metric as sent.
+    pub metric: &'a [u8],
+    /// Tags as sent. Samples with equal metric and tag bytes belong to one series.
+    pub tags_raw: &'a [u8],
+    /// Unchecked epoch seconds, or milliseconds if the number does not fit 32 bits.
+    pub timestamp: i64,
+    /// What is stored.
+    pub content: SampleContent<'a>,
+    /// Identifies the sample in failures.
+    pub tag: u32,
+}
+
+/// What a sample stores; not checked yet.
+#[derive(Clone, Copy, Debug)]
+pub enum SampleContent<'a> {
+    /// The value of a point.
+    Point(PointValue),
+    /// A rolled-up value or a pre-aggregate. Its time must be in seconds.
+    Rollup {
+        /// Where it is stored.
+        place: RollupPlace,
+        /// The value.
+        value: PointValue,
+    },
+    /// A histogram as stored: codec id, then the encoded histogram.
+    Histogram(&'a [u8]),
+}
+
+/// Where a rolled-up value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RollupPlace {
+    /// A slot of an interval's row.
+    Slot {
+        /// Index of the interval in the configuration, from 0.
+        interval: usize,
+        /// Id of the time aggregator.
+        aggregator_id: u8,
+        /// True if the value is aggregated over a group of series, which has its own table.
+        pre_aggregate: bool,
+    },
+    /// A value of a group of series at one instant: a point in the pre-aggregate table of the
+    /// default interval.
+    PreAggregate,
+}
+
+/// Checks value, then time, as OpenTSDB does.
+#[inline]
+pub(super) fn check_numbers(timestamp: i64, value: PointValue) -> Result<Timestamp, PutError> {
+    let finite = match value {
+        PointValue::Integer(_) => true,
+        PointValue::Single(v) => v.is_finite(),
+        PointValue::Double(v) => v.is_finite(),
+    };
+    if !finite {
+        return Err(PutError::NotFinite);
+    }
+    check_time(timestamp)
+}
+
+/// Checks a time.
+#[inline]
+pub(super) fn check_time(timestamp: i64) -> Result<Timestamp, PutError> {
+    Timestamp::try_new(timestamp).map_err(|_| PutError::BadTimestamp(timestamp))
+}

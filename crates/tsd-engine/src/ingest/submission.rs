@@ -1,0 +1,180 @@
+//! The end of a chunk: its log becomes cells, and each write shard gets its batch.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use tokio::time::Instant;
+
+use super::{
+    chunk::ShardBatch,
+    chunk_log::{LogEntry, NameList},
+    commit_group::CommitGroup,
+    session::IngestSession,
+    shared::{IngestShared, ResolvedSeries},
+};
+use crate::{
+    meta_tracking::MetaTracker,
+    put_error::{PointFailure, PutError},
+    series_cache::NewSeries,
+    uid::UidError,
+    writer::{WriteRequest, WriteShard},
+};
+
+impl IngestSession {
+    /// Turns the log into cells and sends each write shard its batch.
+    pub(super) async fn submit(&mut self, group: &Arc<CommitGroup>) {
+        self.shared.received.fetch_add(self.points as u64, Ordering::Relaxed);
+        self.shared.received_total.increment(self.points as u64);
+        if self.shared.closed.load(Ordering::Acquire) {
+            group.fail(self.tags().map(|tag| PointFailure::new(tag, PutError::Closed)));
+            self.discard_chunk();
+        }
+        if !self.log.is_empty() {
+            self.resolve_log(group).await;
+        }
+        // Held points wait as long as it takes.
+        let deadline = (!group.holds()).then(|| Instant::now() + self.shared.queue_deadline);
+        let shared = Arc::clone(&self.shared);
+        for (target, shard, batch) in self.chunk.take_batches() {
+            if let Some(shard) = shared.shards.get(shard) {
+                send_batch(batch, target, shard, group, deadline).await;
+            }
+        }
+        group.close_one();
+        if let Some(tracker) = &shared.tracker {
+            let seen = self.chunk.take_tracked();
+            if !seen.is_empty() {
+                MetaTracker::series_seen(tracker, &shared.tracking_dropped, seen);
+            }
+        }
+        self.points = 0;
+        self.due_before = self.shared.due_before();
+    }
+
+    /// Tags of the points put since the last chunk ended.
+    fn tags(&self) -> impl Iterator<Item = u32> {
+        self.chunk.tags().chain(self.log.iter().map(|entry| match entry {
+            LogEntry::Cached { body, .. } => body.tag(),
+            LogEntry::New(point) => point.body.tag(),
+        }))
+    }
+
+    async fn resolve_log(&mut self, group: &Arc<CommitGroup>) {
+        let shared = Arc::clone(&self.shared);
+        let epoch = shared.series.epoch();
+        let names: Vec<_> = self
+            .log
+            .iter()
+            .filter_map(|entry| match entry {
+                LogEntry::New(point) => Some(&point.names),
+                LogEntry::Cached { .. } => None,
+            })
+            .collect();
+        let mut resolved_names = shared.resolver.resolve(&names).await;
+        if group.holds() {
+            hold_names(&shared, &names, &mut resolved_names).await;
+        }
+        let mut series = resolved_names.into_iter();
+        let Self { chunk, log, due_before, text, .. } = self;
+        let (mut failures, mut resolved) = (Vec::new(), Vec::new());
+        let patterns = shared.retention.as_ref().filter(|retention| retention.asks_for_names());
+        for entry in log.drain(..) {
+            match entry {
+                LogEntry::Cached { template, shard, notify, body } => {
+                    if let Err(error) = chunk.body(&shared, &template, shard, notify, &body) {
+                        failures.push(PointFailure::new(body.tag(), error));
+                    }
+                }
+                LogEntry::New(point) => {
+                    let tag = point.body.tag();
+                    let series = series.next();
+                    if let (Some(retention), Some(Ok(series)), Some(name)) =
+                        (patterns, &series, point.names.get(0))
+                    {
+                        retention.learn(retention.metric_of(&series.template), name);
+                    }
+                    let put = match series {
+                        Some(Ok(series)) => chunk
+                            .first_of_series(&shared, &point, &series, *due_before)
+                            .map(|last_notified| (series, last_notified)),
+                        Some(Err(error)) => Err(error.into()),
+                        None => Err(PutError::Lost),
+                    };
+                    match put {
+                        Ok((series, last_notified)) => {
+                            resolved.push((point, series, last_notified));
+                        }
+                        Err(error) => {
+                            let series = Some(point.series().into());
+                            failures.push(PointFailure { tag, error, series });
+                        }
+                    }
+                }
+            }
+        }
+        let resolved = resolved.iter().map(|(point, series, last_notified)| NewSeries {
+            metric: &point.metric,
+            tags: &point.tags,
+            template: &series.template,
+            write_shard: series.shard,
+            last_notified: *last_notified,
+        });
+        shared.series.insert(epoch, *text, resolved);
+        group.fail(failures);
+    }
+}
+
+/// Sends a write shard its batch of a chunk once the shard's budget admits it.
+async fn send_batch(
+    batch: ShardBatch,
+    target: usize,
+    shard: &WriteShard,
+    group: &Arc<CommitGroup>,
+    deadline: Option<Instant>,
+) {
+    let completion = group.completion(batch.tags);
+    let acquired = shard.budget.acquire(batch.cells.byte_len(), group.is_pipelined());
+    let acquired = match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline, acquired).await,
+        None => Ok(acquired.await),
+    };
+    let permit = match acquired {
+        Ok(Some(permit)) => permit,
+        Ok(None) => return completion.complete(Err(PutError::Closed)),
+        Err(_) => return completion.complete(Err(PutError::Throttled)),
+    };
+    let ShardBatch { cells, touched, .. } = batch;
+    shard.submit(WriteRequest { target, cells, completion, touched, permit });
+}
+
+/// Resolves names again while the store does not accept them.
+async fn hold_names(
+    shared: &IngestShared,
+    names: &[&NameList],
+    results: &mut [Result<ResolvedSeries, UidError>],
+) {
+    let may_pass = |result: &Result<ResolvedSeries, UidError>| match result {
+        Err(UidError::Storage(error)) => error.is_transient(),
+        Err(UidError::Throttled) => true,
+        _ => false,
+    };
+    let mut held = None;
+    for n in 0.. {
+        let open: Vec<usize> =
+            (0..results.len()).filter(|i| results.get(*i).is_some_and(may_pass)).collect();
+        let Some(first) = open.first().and_then(|i| results.get(*i)) else { return };
+        if shared.hold.is_ended() {
+            return shared.hold.give_up(open.len());
+        }
+        if let Err(UidError::Storage(error)) = first {
+            shared.hold.log_failure(error, open.len(), true);
+        }
+        held = Some(shared.hold.hold(open.len())).or(held);
+        shared.hold.pause(n).await;
+        let again: Vec<&NameList> = open.iter().filter_map(|i| names.get(*i).copied()).collect();
+        for (i, result) in open.into_iter().zip(shared.resolver.resolve(&again).await) {
+            if let Some(slot) = results.get_mut(i) {
+                *slot = result;
+            }
+        }
+    }
+}
