@@ -2,7 +2,10 @@
 //!
 //! Group commit: the committer takes all queued requests, writes their records at once, syncs once,
 //! applies them in log order and sends the responses. Requests that arrive during the sync form
-//! the next group. There is no linger time: a single request is committed at once.
+//! the next group. A group waits for a part of a sync's time if senders of the last group are expected
+//! to send again (`group_wait`); a single request is committed at once.
+
+mod group_wait;
 
 use std::{
     collections::VecDeque,
@@ -11,12 +14,14 @@ use std::{
         atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, TryRecvError},
     },
+    thread,
     time::{Duration, Instant},
 };
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tsd_storage::StorageError;
 
+use self::group_wait::GroupWait;
 use crate::{
     active_memtable::ActiveMemtable,
     backend_policy::{Admission, CommitPolicy},
@@ -65,6 +70,7 @@ pub(crate) struct Committer {
     /// Bytes that the rest of the group may take of the disk.
     room: u64,
     staged: Vec<StagedWrite>,
+    group_wait: GroupWait,
     group_values: GroupValues,
     /// Tables with a plain change or a row compaction in the group.
     touched: Vec<TableId>,
@@ -89,6 +95,7 @@ impl Committer {
             group: RecordGroup::default(),
             room: 0,
             staged: Vec::new(),
+            group_wait: GroupWait::default(),
             group_values: GroupValues::default(),
             touched: Vec::new(),
             probe_at: None,
@@ -160,32 +167,62 @@ impl Committer {
 
     /// Builds a group from a request and those queued behind it.
     fn collect(&mut self, first: Box<WriteRequest>) {
+        if self.stage_queued(Some(first)) {
+            return;
+        }
+        let mut requests = self.staged.len();
+        while let Some(wait) = self.group_wait.before_sync(requests, Instant::now()) {
+            thread::sleep(wait);
+            self.state.metrics.group_waits.increment(1);
+            let is_complete = self.stage_queued(None);
+            let gained = self.staged.len() - requests;
+            self.group_wait.record_wait(gained);
+            if gained == 0 || is_complete {
+                return;
+            }
+            requests += gained;
+        }
+    }
+
+    /// Adds a request and what is queued. True if the group is complete, false if it has all that is
+    /// queued.
+    fn stage_queued(&mut self, first: Option<Box<WriteRequest>>) -> bool {
         let mut request = first;
         loop {
-            if let Some(later) = self.stage(request) {
+            if let Some(later) = request.and_then(|request| self.stage(request)) {
                 self.next.push_front(CommitterMessage::Write(later));
-                return;
+                return true;
             }
             if self.group.as_bytes().len() >= self.state.config.group_bytes
                 || self.staged.len() >= MAX_GROUP_REQUESTS
             {
-                return;
+                return true;
             }
             let message = match self.next.pop_front() {
                 Some(message) => message,
                 None => match self.queue.try_recv() {
                     Ok(message) => message,
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => return false,
                 },
             };
             match message {
-                CommitterMessage::Write(next) => request = next,
+                CommitterMessage::Write(next) => request = Some(next),
                 other => {
                     self.next.push_front(other);
-                    return;
+                    return true;
                 }
             }
         }
+    }
+
+    /// Takes what was queued during a commit, which says how many requests the next group can expect.
+    fn take_queued(&mut self) -> usize {
+        while self.next.len() < MAX_GROUP_REQUESTS
+            && let Ok(message) = self.queue.try_recv()
+        {
+            self.next.push_back(message);
+        }
+        self.next.len()
     }
 
     /// Adds a request to the group. Returns it if its condition depends on plain changes of the
@@ -257,7 +294,10 @@ impl Committer {
 
     /// Logs the group, applies it to the memtable and sends the responses.
     fn commit(&mut self) {
+        let started = Instant::now();
         let error = self.append_group().err();
+        let took = started.elapsed();
+        let (requests, queued) = (self.staged.len(), self.take_queued());
         if error.is_none() && !self.group.is_empty() {
             self.state.last_commit_ms.store(self.active.now_ms(), Ordering::Release);
             self.apply();
@@ -272,6 +312,9 @@ impl Committer {
             };
             drop(staged.permits);
             let _ = staged.response.send(result);
+        }
+        if !self.group.is_empty() {
+            self.group_wait.record_commit(requests, queued, took);
         }
         // A group usually exceeds its limit by part of a request.
         self.group.clear(self.state.config.group_bytes * 2);

@@ -44,6 +44,8 @@ handles! {
         sync_failures: "tsd_wal_sync_failures_total", "Syncs of the log that failed.";
         commit_failures:
             "tsd_wal_commit_failures_total", "Record groups that could not be made durable.";
+        group_waits:
+            "tsd_wal_group_waits_total", "Groups that waited for requests of senders of the last group.";
         disk_full: "tsd_wal_disk_full_total", "Writes that failed because a disk was full.";
         segments: "tsd_wal_segments_created_total", "Log segments created.";
         queue_waits:
