@@ -1,5 +1,5 @@
 //! Rules of the repository that a compiler does not check: edges between crates and between stages of a query, names and words,
-//! links, licences.
+//! statuses of responses, links, licences.
 
 mod crates;
 mod licences;
@@ -7,3 +7,4 @@ mod links;
 mod names;
 mod sources;
 mod stages;
+mod statuses;

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tsd_model::{Uid, UidKind, to_hex};
-use tsd_query::{ErrorDetails, QueryError, QueryErrorClass};
+use tsd_query::{QueryError, SeriesError};
 use tsd_series_index::SeriesIndex;
 
 use crate::{
@@ -94,9 +94,7 @@ async fn count(
     };
     shared.storage.refresh_series_index(data).await?;
     let Some(index) = shared.storage.series_index(data) else {
-        let text =
-            "The store has no series index; with HBase tsd.storage.hbase.series_index adds one";
-        return Err(QueryError::bad_request(text).into());
+        return Err(QueryError::from(SeriesError::NoSeriesIndex).into());
     };
     let metrics = match metric {
         Some(uid) => vec![uid.as_bytes().into()],
@@ -189,12 +187,9 @@ fn numbers<K>(entries: &[(K, u64)]) -> impl Iterator<Item = u64> {
 
 async fn metric_uid(shared: &EngineShared, name: &str) -> Result<Uid, QueryFailure> {
     shared.uids.uid_of(UidKind::Metric, name).await.map_err(|error| match error {
-        UidError::NoSuchName { .. } => QueryError {
-            class: QueryErrorClass::NotFound,
-            message: format!("No such name for 'metrics': '{name}'"),
-            details: ErrorDetails::None,
+        UidError::NoSuchName { name, .. } => {
+            QueryError::from(SeriesError::NoSuchMetric(name)).into()
         }
-        .into(),
         error => error.into(),
     })
 }

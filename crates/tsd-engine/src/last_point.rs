@@ -13,7 +13,7 @@ use tsd_model::{
     BaseTime, Family, MergeRule, PointColumns, RowExtras, SeriesKey, TS_COUNTER_QUALIFIER, Tsuid,
     Uid, UidKind, Value, decode_row,
 };
-use tsd_query::QueryError;
+use tsd_query::{DataError, QueryError, SeriesError};
 use tsd_storage::{Get, Scan};
 
 use crate::{
@@ -158,14 +158,9 @@ impl LastPointSearch<'_> {
         let this_hour = hour_of(self.shared.config.clock.now_ms());
         let tsuid = match series {
             LastSeries::Tsuid(bytes) => Tsuid::try_new(&self.shared.config.schema, &bytes)
-                .map_err(|_| {
-                    QueryError::failed(
-                        "TSUID must not be null and must have a metric and at least one tag pair",
-                    )
-                })?,
+                .map_err(|_| QueryError::from(SeriesError::TsuidIncomplete))?,
             LastSeries::Metric { tags, .. } if back_scan_hours > 0 && tags.is_empty() => {
-                let message = "Tags cannot be null or empty when getting a TSUID";
-                return Err(QueryError::failed(message).into());
+                return Err(QueryError::from(SeriesError::MissingTags).into());
             }
             LastSeries::Metric { metric, tags } => {
                 let (metric, tags) = self.resolve(&metric, &tags).await?;
@@ -173,7 +168,7 @@ impl LastPointSearch<'_> {
                     return self.tracked(metric, tags, candidates).await;
                 }
                 let key = SeriesKey::try_new(&self.shared.config.schema, &metric, &tags);
-                key.map_err(|error| QueryError::internal(error.to_string()))?.tsuid()
+                key.map_err(|error| QueryError::from(SeriesError::Key(error)))?.tsuid()
             }
         };
         let hours = if back_scan_hours > 0 {
@@ -293,7 +288,7 @@ impl LastPointSearch<'_> {
                 let mut points = PointColumns::default();
                 // Duplicate points are no error here.
                 decode_row(&row, base, MergeRule::Newest, &mut points, &mut RowExtras::default())
-                    .map_err(|error| QueryError::failed(error.to_string()))?;
+                    .map_err(|error| QueryError::from(DataError::Row(Box::new(error))))?;
                 let newest = points.len().wrapping_sub(1);
                 if let (Some(&timestamp_ms), Some(value)) =
                     (points.times_ms.last(), points.value(newest))
@@ -318,11 +313,10 @@ fn hour_of(timestamp_ms: i64) -> u32 {
 fn unresolved(error: UidError) -> QueryFailure {
     match error {
         UidError::NoSuchName { kind, name } => {
-            QueryError::no_such_name(kind.as_str(), &name).into()
+            QueryError::from(SeriesError::NoSuchName { kind, name }).into()
         }
         UidError::NoSuchUid { kind, uid } => {
-            let bytes = tsd_model::java_byte_list(&uid);
-            QueryError::failed(format!("No such unique ID for '{kind}': {bytes}")).into()
+            QueryError::from(SeriesError::NoSuchUid { kind, uid }).into()
         }
         other => other.into(),
     }
@@ -335,6 +329,7 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use tsd_model::TableSchema;
+    use tsd_query::LimitError;
     use tsd_storage::{CellBatch, CellRef, Fault, Operation, Storage, StorageError};
 
     use super::*;
@@ -467,21 +462,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_are_opentsdbs() {
+    async fn unknown_and_incomplete_series_are_rejected() {
         let (_store, engine) = filled(0).await;
         let unknown = LastSeries::Metric { metric: "n".to_owned(), tags: Vec::new() };
-        for (series, back_scan_hours, message) in [
-            (by_names(&[]), 1, "Tags cannot be null or empty when getting a TSUID"),
-            (unknown, 0, "No such name for 'metrics': 'n'"),
-            (by_names(&[("host", "z")]), 1, "No such name for 'tagv': 'z'"),
-            (
-                LastSeries::Tsuid(vec![0, 0, 1]),
-                0,
-                "TSUID must not be null and must have a metric and at least one tag pair",
-            ),
+        for (series, back_scan_hours, expected) in [
+            (by_names(&[]), 1, SeriesError::MissingTags.into()),
+            (unknown, 0, QueryError::no_such_name(UidKind::Metric, "n")),
+            (by_names(&[("host", "z")]), 1, QueryError::no_such_name(UidKind::Tagv, "z")),
+            (LastSeries::Tsuid(vec![0, 0, 1]), 0, SeriesError::TsuidIncomplete.into()),
         ] {
-            let error = rejected(&engine, series, back_scan_hours).await;
-            assert_eq!((error.class.status(), error.message.as_str()), (400, message));
+            assert_eq!(rejected(&engine, series, back_scan_hours).await, expected);
         }
     }
 
@@ -503,9 +493,8 @@ mod tests {
         assert_eq!(error.to_string(), "gone");
         store.script(Operation::MultiGet, [Fault::Delay(Duration::from_mins(1))]);
         match engine.last_points(query, QueryControl::default()).await {
-            Err(QueryFailure::Rejected(error)) => {
-                assert_eq!(error.class.status(), 413);
-                assert!(error.message.contains("Time limit: 1000 ms"), "{}", error.message);
+            Err(QueryFailure::Rejected(QueryError::Limit(LimitError::Time { limit, .. }))) => {
+                assert_eq!(limit, Duration::from_secs(1));
             }
             other => panic!("{other:?}"),
         }
@@ -524,7 +513,7 @@ mod tests {
             let query = LastQuery { series, back_scan_hours: 1, resolve };
             match engine.last_points(query, QueryControl::default()).await {
                 Ok((points, _)) => points.len(),
-                Err(QueryFailure::Rejected(error)) if error.class.status() == 413 => 0,
+                Err(QueryFailure::Rejected(QueryError::Limit(LimitError::Memory { .. }))) => 0,
                 other => panic!("{other:?}"),
             }
         };

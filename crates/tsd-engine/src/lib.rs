@@ -59,15 +59,15 @@ pub use quarantine::{LostPoints, QuarantinedPart};
 pub use query::{
     CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery, GexpResult, LimitOverride,
     LimitOverrideError, LimitOverrides, QueryClient, QueryControl, QueryFailure, QueryGuard,
-    QueryId, QueryList, QueryResult, QueryStats, QueryTaskLost, QueryThreads, ResultSeries,
-    RunningQuery, RunningStage, ScannerStats, SubQueryResult, SubQueryStats,
+    QueryId, QueryList, QueryOutcome, QueryResult, QueryStats, QueryTaskLost, QueryThreads,
+    ResultSeries, RunningQuery, RunningStage, ScannerStats, SubQueryResult, SubQueryStats,
 };
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};
 pub use stats::{ClientStats, RegionClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
 pub use tsd_storage::{
     HealthImpact, LogLimit, RetentionStatus, SnapshotError, SnapshotProgress, SnapshotReport,
-    SnapshotRequest, StorePart,
+    SnapshotRequest, StorageError, StorePart,
 };
 pub use verification::{
     RepairOutcome, Verification, VerificationError, VerificationFinding, VerificationStage,
@@ -76,7 +76,6 @@ pub use verification::{
 // Types of queries, re-exported for crates that depend only on this one.
 pub use tsd_query::{
     Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,
-    GexpSeries, NamedSeries, Query, QueryErrorClass, RawExpQuery, RawQuery, SeriesSource, SubQuery,
-    find_zone,
+    GexpSeries, NamedSeries, Query, RawExpQuery, RawQuery, SeriesSource, SubQuery, find_zone,
 };
 pub use uid::{FilterError, UidAdmin, UidError};

@@ -53,7 +53,10 @@ pub use self::{
         limit_overrides::{LimitOverride, LimitOverrideError, LimitOverrides},
         query_control::QueryControl,
         query_guard::{QueryGuard, QueryTaskLost, QueryThreads},
-        query_list::{CompletedQuery, QueryClient, QueryId, QueryList, RunningQuery, RunningStage},
+        query_list::{
+            CompletedQuery, QueryClient, QueryId, QueryList, QueryOutcome, RunningQuery,
+            RunningStage,
+        },
     },
     stats::{QueryStats, ScannerStats, SubQueryStats},
 };

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tsd_model::{Family, RowKey, SaltBucket, Tsuid, Uid, UidKind};
-use tsd_query::{ErrorDetails, QueryError, QueryErrorClass};
+use tsd_query::{LookupStep, MissingName, QueryError, SeriesError};
 use tsd_series_index::{SeriesSet, TagCondition};
 use tsd_storage::{Scan, Table};
 
@@ -153,7 +153,7 @@ async fn named_series(
     context.set_stage(RunningStage::Naming);
     let (schema, uids) = (&shared.config.schema, &shared.uids);
     let reserve = |bytes| context.reserve(bytes);
-    let unresolved = |error| unresolved(error, "Unable to resolve one or more TSUIDs");
+    let unresolved = |error| unresolved(error, LookupStep::Tsuids);
     let names = reserved_names(schema, uids, &tsuids, reserve, unresolved).await?;
     let series = tsuids
         .into_iter()
@@ -167,7 +167,7 @@ async fn named_series(
 async fn resolve(shared: &EngineShared, lookup: &Lookup) -> Result<ResolvedLookup, QueryFailure> {
     let uid = async |kind, name: &str| {
         let found = shared.uids.uid_of(kind, name).await;
-        found.map_err(|e| unresolved(e, "Unable to resolve one or more UIDs"))
+        found.map_err(|e| unresolved(e, LookupStep::Names))
     };
     let mut resolved = ResolvedLookup::default();
     if let Some(metric) = named(lookup.metric.as_deref()) {
@@ -176,12 +176,7 @@ async fn resolve(shared: &EngineShared, lookup: &Lookup) -> Result<ResolvedLooku
     for (tagk, tagv) in &lookup.tags {
         match (named(tagk.as_deref()), named(tagv.as_deref())) {
             (None, None) => {
-                let details = "A tag needs a key or a value";
-                return Err(QueryError {
-                    details: ErrorDetails::Text(details.to_owned()),
-                    ..QueryError::bad_request("Unable to parse query")
-                }
-                .into());
+                return Err(QueryError::from(SeriesError::EmptyLookupTag).into());
             }
             (None, Some(tagv)) => {
                 resolved.tagvs.insert(uid(UidKind::Tagv, tagv).await?);
@@ -355,19 +350,14 @@ async fn read(
     Ok(found)
 }
 
-/// Maps an unknown name or UID to a 404.
-fn unresolved(error: UidError, message: &str) -> QueryFailure {
-    let details = match &error {
-        UidError::NoSuchName { kind, name } => format!("No such name for '{kind}': '{name}'"),
-        UidError::NoSuchUid { .. } => error.to_string(),
-        _ => return error.into(),
+/// An unknown name or UID is an error of the request.
+fn unresolved(error: UidError, lookup: LookupStep) -> QueryFailure {
+    let missing = match error {
+        UidError::NoSuchName { kind, name } => MissingName::Name { kind, name },
+        UidError::NoSuchUid { kind, uid } => MissingName::Uid { kind, uid },
+        other => return other.into(),
     };
-    QueryError {
-        class: QueryErrorClass::NotFound,
-        message: message.to_owned(),
-        details: ErrorDetails::Text(details),
-    }
-    .into()
+    QueryError::from(SeriesError::NotFound { lookup, missing }).into()
 }
 
 #[cfg(test)]
@@ -377,6 +367,7 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use tsd_model::{TS_META_QUALIFIER, TableSchema};
+    use tsd_query::LimitError;
     use tsd_storage::{CellBatch, CellRef, Column, Delete, Fault, Operation, Storage};
 
     use super::*;
@@ -515,25 +506,29 @@ mod tests {
         let (store, engine) = filled(0).await;
         track(&store).await;
         let rejected = async |lookup| match engine.lookup(lookup, QueryControl::default()).await {
-            Err(QueryFailure::Rejected(error)) => (error.class.status(), error.message),
+            Err(QueryFailure::Rejected(QueryError::Series(error))) => error,
             other => panic!("{other:?}"),
         };
-        let unknown = (404, "Unable to resolve one or more UIDs".to_owned());
-        for (metric, tags) in [("zz", ""), ("m", "zz="), ("m", "host=a|b"), ("", "=zz")] {
+        for (metric, tags, kind, name) in [
+            ("zz", "", UidKind::Metric, "zz"),
+            ("m", "zz=", UidKind::Tagk, "zz"),
+            ("m", "host=a|b", UidKind::Tagv, "a|b"),
+            ("", "=zz", UidKind::Tagv, "zz"),
+        ] {
+            let missing = MissingName::Name { kind, name: name.to_owned() };
+            let unknown = SeriesError::NotFound { lookup: LookupStep::Names, missing };
             assert_eq!(rejected(lookup_of(metric, tags)).await, unknown);
         }
         for tags in ["=", "*=", "*=*"] {
-            assert_eq!(
-                rejected(lookup_of("m", tags)).await,
-                (400, "Unable to parse query".to_owned())
-            );
+            assert_eq!(rejected(lookup_of("m", tags)).await, SeriesError::EmptyLookupTag);
         }
         let uid = engine.uids().uid_of(UidKind::Tagv, "y").await.unwrap();
         let Column { row, family, qualifier } = UidTable::reverse(UidKind::Tagv, uid);
         let delete = Delete::Columns { row, columns: vec![(family, qualifier)] };
         store.delete(&engine.config().tables.uid, delete).await.unwrap();
         engine.drop_caches();
-        let unknown = (404, "Unable to resolve one or more TSUIDs".to_owned());
+        let missing = MissingName::Uid { kind: UidKind::Tagv, uid: uid.as_bytes().to_vec() };
+        let unknown = SeriesError::NotFound { lookup: LookupStep::Tsuids, missing };
         assert_eq!(rejected(lookup_of("m", "")).await, unknown);
     }
 
@@ -548,7 +543,7 @@ mod tests {
         }
         let all = Lookup { use_meta: false, limit: 0, ..lookup_of("m", "") };
         match engine.lookup(all.clone(), QueryControl::default()).await {
-            Err(QueryFailure::Rejected(error)) => assert_eq!(error.class.status(), 413),
+            Err(QueryFailure::Rejected(QueryError::Limit(LimitError::Memory { .. }))) => {}
             other => panic!("{other:?}"),
         }
         assert_eq!(found(&engine, Lookup { limit: 2, ..all }).await.len(), 2);
@@ -566,7 +561,7 @@ mod tests {
         }
         let of = |limit| Lookup { use_meta: false, limit, ..lookup_of("m", "") };
         let too_large = async |lookup| match engine.lookup(lookup, QueryControl::default()).await {
-            Err(QueryFailure::Rejected(error)) => assert_eq!(error.class.status(), 413),
+            Err(QueryFailure::Rejected(QueryError::Limit(LimitError::Memory { .. }))) => {}
             other => panic!("{other:?}"),
         };
         assert_eq!(found(&engine, of(2)).await.len(), 2);

@@ -16,6 +16,7 @@ mod put_error;
 mod put_response;
 mod query_echo;
 mod query_error;
+mod query_failure;
 mod query_list;
 mod query_request;
 mod query_response;
@@ -45,8 +46,10 @@ pub use put_error::{PutBodyError, PutPointError};
 pub use put_response::{PutOptions, PutOutcome, PutResponse};
 pub use query_echo::render_query;
 pub use query_error::query_error;
+pub use query_failure::QueryFailureCause;
 pub use query_list::{
-    ListedClient, ListedCompleted, ListedRunning, listed_exp_query, render_query_list,
+    ListedClient, ListedCompleted, ListedOutcome, ListedRunning, listed_exp_query,
+    render_query_list,
 };
 pub use query_request::{parse_gexp_body, parse_gexp_uri, parse_query_body, parse_query_uri};
 pub use query_response::{QueryResponseWriter, ResponseLayout, SeriesResult, StatValue, Summary};

@@ -1,115 +1,274 @@
-//! Errors of queries: the HTTP status and OpenTSDB's exact text.
+//! Why a query has no result: causes with their data.
 //!
-//! Dashboards show these texts and some clients match on them, so they are part of the interface.
-//! A message is the whole text, causes included, as OpenTSDB writes it.
+//! They have no status and no text for clients: `tsd-protocol` maps each to those of OpenTSDB, on which
+//! some clients match. [`std::fmt::Display`] shows the cause for logs and tests.
 
-use std::fmt;
+mod exp;
+mod gexp;
+mod request;
 
-/// Class of an error; maps one to one to the HTTP status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum QueryErrorClass {
-    /// 400: the request is invalid.
-    BadRequest,
-    /// 404: something named in the request does not exist.
-    NotFound,
-    /// 413: the query exceeds a limit.
-    TooLarge,
-    /// 500: client mistakes that OpenTSDB reports as internal errors.
-    Internal,
-}
+use std::{fmt, time::Duration};
 
-impl QueryErrorClass {
-    /// The HTTP status.
-    #[must_use]
-    pub const fn status(self) -> u16 {
-        match self {
-            Self::BadRequest => 400,
-            Self::NotFound => 404,
-            Self::TooLarge => 413,
-            Self::Internal => 500,
-        }
-    }
-}
+use tsd_model::{
+    ConflictingPoint, HistogramError, PackedRunError, RowError, SeriesKeyError, UidKind,
+};
 
-/// Content of `details` beside the message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ErrorDetails {
-    /// No `details` key.
-    None,
-    /// The message again.
-    SameAsMessage,
-    /// A textual dump of the whole query.
-    QueryDump,
-    /// This text.
-    Text(String),
-}
+pub use self::{
+    exp::{ExpError, FillError},
+    gexp::GexpError,
+    request::{
+        BodyQueryError, RateError, RequestError, TagEntryError, TimeError, TimeProblem, UriError,
+    },
+};
+use crate::filter::ValueFilterError;
 
 /// A query that cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueryError {
-    /// Class, and thereby HTTP status, of the response.
-    pub class: QueryErrorClass,
-    /// `message` of the response.
-    pub message: String,
-    /// `details` of the response.
-    pub details: ErrorDetails,
+pub enum QueryError {
+    /// A sub query of a URI cannot be parsed.
+    Uri(UriError),
+    /// A body is JSON, but has no query.
+    Body(BodyQueryError),
+    /// The options of a rate are invalid.
+    Rate(RateError),
+    /// A value filter is invalid.
+    ValueFilter(ValueFilterError),
+    /// A time is invalid.
+    Time(TimeError),
+    /// The query is incomplete, or contradicts itself.
+    Request(RequestError),
+    /// An expression of `/api/query/exp` is invalid, or has no result.
+    Exp(ExpError),
+    /// An expression of `/api/query/gexp` is invalid, or has no result.
+    Gexp(GexpError),
+    /// A name, UID or TSUID does not exist or is invalid.
+    Series(SeriesError),
+    /// The configured rollups have no cells for it.
+    Rollup(RollupError),
+    /// Stored data cannot be read, or have no result.
+    Data(DataError),
+    /// A limit is reached.
+    Limit(LimitError),
+    /// The same client already runs the same query.
+    Duplicate {
+        /// Address of the client.
+        endpoint: String,
+    },
+    /// An operator cancelled it.
+    CancelledByOperator,
+    /// It has ended; what still works for it stops. No client sees this.
+    Ended,
+}
+
+/// A name, UID or TSUID that does not exist or is invalid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SeriesError {
+    /// A name of a query has no UID.
+    NoSuchName {
+        /// Kind of the name.
+        kind: UidKind,
+        /// The name.
+        name: String,
+    },
+    /// A UID of the newest points has no name.
+    NoSuchUid {
+        /// Kind of the UID.
+        kind: UidKind,
+        /// Its bytes.
+        uid: Vec<u8>,
+    },
+    /// A filter has an empty tag value.
+    EmptyTagValue,
+    /// TSUIDs of one sub query have different metrics.
+    MixedMetrics {
+        /// UID of the first metric, as sent.
+        first: String,
+        /// Another one.
+        other: String,
+    },
+    /// A TSUID is too short, or ends within a UID.
+    TsuidLength(String),
+    /// A TSUID is not in hexadecimal digits.
+    TsuidDigits(String),
+    /// A TSUID has a metric only.
+    TsuidWithoutTags,
+    /// A TSUID of the newest points has no metric, no tags, or ends within a UID.
+    TsuidIncomplete,
+    /// Newest points are asked back in time for a metric without tags.
+    MissingTags,
+    /// UIDs do not form a series.
+    Key(SeriesKeyError),
+    /// A series look-up has a tag with neither key nor value.
+    EmptyLookupTag,
+    /// A name or UID of a series look-up does not exist.
+    NotFound {
+        /// What was looked up.
+        lookup: LookupStep,
+        /// The name or UID.
+        missing: MissingName,
+    },
+    /// The metric whose series are to be counted does not exist.
+    NoSuchMetric(String),
+    /// The store has no index by which series are counted.
+    NoSeriesIndex,
+}
+
+/// Part of a series look-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookupStep {
+    /// The names of the request.
+    Names,
+    /// The names of the series found.
+    Tsuids,
+}
+
+/// A name without a UID, or a UID without a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MissingName {
+    /// The name has no UID.
+    Name {
+        /// Kind of the name.
+        kind: UidKind,
+        /// The name.
+        name: String,
+    },
+    /// The UID has no name.
+    Uid {
+        /// Kind of the UID.
+        kind: UidKind,
+        /// Its bytes.
+        uid: Vec<u8>,
+    },
+}
+
+/// Rollups that cannot serve a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RollupError {
+    /// Pre-aggregates are asked for, and there are no rollups.
+    NotConfigured,
+    /// The function of this name has no cells.
+    NoCells(String),
+    /// Standard deviations are not made of cells.
+    Deviation,
+}
+
+/// Stored data that cannot be read, or whose result is no number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataError {
+    /// A row cannot be decoded.
+    Row(Box<RowError>),
+    /// A row has several values of one instant.
+    Conflict(Box<PointConflict>),
+    /// The points of a block cannot be decoded.
+    Block(PackedRunError),
+    /// A histogram cannot be decoded.
+    Histogram(HistogramError),
+    /// An aggregate is infinite.
+    Infinite {
+        /// True for negative infinity.
+        negative: bool,
+    },
+    /// Missing points are to be filled, and the fill policy has no value for them.
+    NoFillValue,
+}
+
+/// Several values of one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PointConflict {
+    /// The error of the row.
+    pub error: RowError,
+    /// Name of the metric, or its UID in hexadecimal digits.
+    pub metric: String,
+    /// Tags, with UIDs where there are no names.
+    pub tags: Vec<(String, String)>,
+    /// The instant, in epoch milliseconds.
+    pub time_ms: i64,
+    /// The newest points of the instant.
+    pub points: Vec<ConflictingPoint>,
+}
+
+/// A limit that a query has reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitError {
+    /// Data points read by a sub query, or filled.
+    DataPoints {
+        /// The limit.
+        limit: u64,
+    },
+    /// Bytes read by a sub query.
+    Bytes {
+        /// The limit, in MiB.
+        limit_mb: u64,
+    },
+    /// Memory of the query.
+    Memory {
+        /// The limit, in MiB.
+        limit_mb: u64,
+        /// Its key.
+        key: &'static str,
+    },
+    /// Memory of all queries, within a computation.
+    TotalMemory {
+        /// The limit, in MiB.
+        limit_mb: u64,
+        /// Its key.
+        key: &'static str,
+    },
+    /// Time.
+    Time {
+        /// The limit.
+        limit: Duration,
+        /// Time since the start of the query.
+        elapsed: Duration,
+    },
+    /// Sub queries of a query.
+    SubQueries {
+        /// Their number.
+        count: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Points of the window of a moving average.
+    MovingAverage,
 }
 
 impl QueryError {
-    /// A 400 without details.
+    /// A name without a UID.
     #[must_use]
-    pub fn bad_request(message: impl Into<String>) -> Self {
-        Self {
-            class: QueryErrorClass::BadRequest,
-            message: message.into(),
-            details: ErrorDetails::None,
-        }
-    }
-
-    /// A 400 of the validation step, with a dump of the query as details.
-    #[must_use]
-    pub fn invalid(message: impl Into<String>) -> Self {
-        Self { details: ErrorDetails::QueryDump, ..Self::bad_request(message) }
-    }
-
-    /// A 400 raised during execution; message and details are the same text.
-    #[must_use]
-    pub fn failed(message: impl Into<String>) -> Self {
-        Self { details: ErrorDetails::SameAsMessage, ..Self::bad_request(message) }
-    }
-
-    /// A 500.
-    #[must_use]
-    pub fn internal(message: impl Into<String>) -> Self {
-        Self { class: QueryErrorClass::Internal, ..Self::bad_request(message) }
-    }
-
-    /// A 413.
-    #[must_use]
-    pub fn too_large(message: impl Into<String>) -> Self {
-        Self { class: QueryErrorClass::TooLarge, ..Self::bad_request(message) }
-    }
-
-    /// A 400 for a JSON body that is not a query, with `cause` as details.
-    #[must_use]
-    pub fn unreadable_json(cause: impl Into<String>) -> Self {
-        Self {
-            details: ErrorDetails::Text(cause.into()),
-            ..Self::bad_request("Unable to parse the given JSON")
-        }
-    }
-
-    /// A name without a UID. `kind` is `metrics`, `tagk` or `tagv`.
-    #[must_use]
-    pub fn no_such_name(kind: &str, name: &str) -> Self {
-        Self::failed(format!("No such name for '{kind}': '{name}'"))
+    pub fn no_such_name(kind: UidKind, name: &str) -> Self {
+        Self::Series(SeriesError::NoSuchName { kind, name: name.to_owned() })
     }
 }
 
 impl fmt::Display for QueryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        fmt::Debug::fmt(self, f)
     }
 }
 
 impl std::error::Error for QueryError {}
+
+macro_rules! causes {
+    ($($variant:ident: $cause:ty),+ $(,)?) => {
+        $(impl From<$cause> for QueryError {
+            fn from(cause: $cause) -> Self {
+                Self::$variant(cause)
+            }
+        })+
+    };
+}
+
+causes! {
+    Uri: UriError,
+    Body: BodyQueryError,
+    Rate: RateError,
+    ValueFilter: ValueFilterError,
+    Time: TimeError,
+    Request: RequestError,
+    Exp: ExpError,
+    Gexp: GexpError,
+    Series: SeriesError,
+    Rollup: RollupError,
+    Data: DataError,
+    Limit: LimitError,
+}

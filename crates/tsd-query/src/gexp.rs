@@ -61,7 +61,7 @@ enum CallInput {
 impl Gexp {
     /// Parses the value of an `exp` parameter.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
-        parse::parse(text).map(|root| Self { root })
+        Ok(Self { root: parse::parse(text)? })
     }
 
     /// Distinct texts of the metrics, in order of appearance.

@@ -22,7 +22,11 @@ pub use aggregator::{
     Aggregator, Estimation, Interpolation, Percentile, aggregate_floats, aggregate_integers,
     percentile,
 };
-pub use error::{ErrorDetails, QueryError, QueryErrorClass};
+pub use error::{
+    BodyQueryError, DataError, ExpError, FillError, GexpError, LimitError, LookupStep, MissingName,
+    PointConflict, QueryError, RateError, RequestError, RollupError, SeriesError, TagEntryError,
+    TimeError, TimeProblem, UriError,
+};
 pub use exp::{
     ExpColumn, ExpExpression, ExpMetric, ExpOutput, ExpQuery, ExpResult, JoinOperator,
     RawExpExpression, RawExpFill, RawExpFilter, RawExpJoin, RawExpMetric, RawExpOutput,

@@ -15,6 +15,7 @@ mod latency;
 mod metrics;
 mod process;
 mod put_error_mapping;
+mod query_failure_mapping;
 mod refused_connection;
 mod refused_points;
 mod rollups;

@@ -8,9 +8,6 @@ use tsd_storage::StorageError;
 
 use crate::uid::UidError;
 
-/// OpenTSDB's advice to clients whose query is too large.
-pub(crate) const ADVICE: &str = "Please try filtering using more tags or decrease your time range.";
-
 /// Why a query has no result.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -31,13 +28,10 @@ pub enum QueryFailure {
     #[error("the query was cancelled")]
     Cancelled,
     /// An operator cancelled it.
-    #[error("The query was cancelled by an operator")]
+    #[error("an operator cancelled the query")]
     CancelledByOperator,
     /// The memory budget of all queries is exhausted.
-    #[error(
-        "Sorry, what runs now uses all of the {limit_mb}MB of memory ({key}). Please try again \
-         later, or filter using more tags or decrease your time range."
-    )]
+    #[error("running queries use all of the {limit_mb} MB of memory ({key})")]
     NoMemory {
         /// The limit that is reached, in MiB.
         limit_mb: u64,
@@ -56,22 +50,6 @@ pub enum QueryFailure {
     /// The engine was shut down.
     #[error("the engine is shut down")]
     Closed,
-}
-
-impl QueryFailure {
-    /// The HTTP status of the response.
-    #[must_use]
-    pub const fn status(&self) -> u16 {
-        match self {
-            Self::Rejected(error) => error.class.status(),
-            // Not a 5xx: a retry would restart what the operator ended.
-            Self::Uid(_) | Self::CancelledByOperator => 400,
-            Self::Storage(StorageError::Timeout(_)) => 408,
-            Self::Storage(_) => 424,
-            Self::Busy | Self::NoMemory { .. } | Self::Cancelled | Self::Closed => 503,
-            Self::Panicked { .. } | Self::TaskLost => 500,
-        }
-    }
 }
 
 impl From<UidError> for QueryFailure {

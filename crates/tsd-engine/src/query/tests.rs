@@ -11,8 +11,10 @@ mod summaries;
 
 use std::time::{Duration, Instant};
 
-use tsd_model::{TableSchema, Value};
-use tsd_query::{Clock as QueryClock, Query, RawQuery, parse_m_parameter};
+use tsd_model::{RowError, TableSchema, UidKind, Value};
+use tsd_query::{
+    Clock as QueryClock, DataError, LimitError, Query, QueryError, RawQuery, parse_m_parameter,
+};
 use tsd_storage::{Fault, Operation, StorageError};
 
 use super::{
@@ -171,13 +173,15 @@ async fn unknown_names_are_rejected_and_empty_ranges_return_nothing() {
     let store = store();
     let engine = start(settings(0, 2), &store);
     fill(&engine).await;
-    for (m, message) in [
-        ("sum:nope", "No such name for 'metrics': 'nope'"),
-        ("sum:sys.cpu{nope=*}", "No such name for 'tagk': 'nope'"),
-        ("sum:sys.cpu{host=nope}", "No such name for 'tagv': 'nope'"),
+    for (m, kind) in [
+        ("sum:nope", UidKind::Metric),
+        ("sum:sys.cpu{nope=*}", UidKind::Tagk),
+        ("sum:sys.cpu{host=nope}", UidKind::Tagv),
     ] {
         match execute(&engine, query(HOUR, HOUR + 1, &[m])).await {
-            Err(QueryFailure::Rejected(error)) => assert_eq!(error.message, message),
+            Err(QueryFailure::Rejected(error)) => {
+                assert_eq!(error, QueryError::no_such_name(kind, "nope"));
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -204,7 +208,7 @@ async fn failed_scan_fails_the_query() {
 }
 
 #[tokio::test]
-async fn exceeded_limits_report_opentsdbs_errors() {
+async fn limit_on_data_points_ends_a_query() {
     let store = store();
     let mut settings = settings(0, 1);
     settings.query.max_data_points = 100;
@@ -213,8 +217,7 @@ async fn exceeded_limits_report_opentsdbs_errors() {
     fill(&engine).await;
     match execute(&engine, query(HOUR, HOUR + 10_000, &["sum:sys.cpu"])).await {
         Err(QueryFailure::Rejected(error)) => {
-            assert_eq!(error.class.status(), 413);
-            assert!(error.message.contains("more than our limit of 100 data points"));
+            assert_eq!(error, LimitError::DataPoints { limit: 100 }.into());
         }
         other => panic!("{other:?}"),
     }
@@ -236,10 +239,7 @@ async fn deadline_or_cancellation_ends_a_hanging_query() {
         ..QueryControl::default()
     };
     match engine.query(request.clone(), control).await {
-        Err(QueryFailure::Rejected(error)) => {
-            assert_eq!(error.class.status(), 413);
-            assert!(error.message.starts_with("Sorry, your query timed out."));
-        }
+        Err(QueryFailure::Rejected(QueryError::Limit(LimitError::Time { .. }))) => {}
         other => panic!("{other:?}"),
     }
     let control = QueryControl::default();
@@ -316,18 +316,14 @@ async fn duplicate_points_fail_the_query_unless_the_newest_wins() {
                 assert!(fix_duplicates);
                 assert_eq!(values(&result.sub_results[0].series[0]), [(0, 300.0)]);
             }
-            Err(QueryFailure::Rejected(error)) => {
+            Err(QueryFailure::Rejected(QueryError::Data(DataError::Conflict(conflict)))) => {
                 assert!(!fix_duplicates);
-                assert!(error.message.starts_with("Duplicate timestamp for key="));
-                let tsd_query::ErrorDetails::Text(details) = &error.details else {
-                    panic!("{:?}", error.details)
-                };
-                assert!(details.starts_with(&error.message), "{details}");
-                for part in
-                    ["metric m, ", "tags {host=a}", "time 1356998400000 ms", "0001=012C", "0000=01"]
-                {
-                    assert!(details.contains(part), "{part}: {details}");
-                }
+                assert!(matches!(conflict.error, RowError::Duplicate { .. }));
+                assert_eq!((conflict.metric.as_str(), conflict.time_ms), ("m", 1_356_998_400_000));
+                assert_eq!(conflict.tags, [("host".to_owned(), "a".to_owned())]);
+                let points: Vec<String> = conflict.points.iter().map(ToString::to_string).collect();
+                assert!(points[0].starts_with("0001=012C"), "{points:?}");
+                assert!(points[1].starts_with("0000=01"), "{points:?}");
                 // Only the queries of the series fail.
                 put_one(&engine, "m", "host=b", HOUR, 7).await.unwrap();
                 let other = execute(&engine, query(HOUR, HOUR + 1, &["sum:m{host=b}"])).await;

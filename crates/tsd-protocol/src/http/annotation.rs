@@ -4,10 +4,11 @@
 //! kept as sent. A field with its default value counts as not set.
 
 use tsd_model::Annotation;
-use tsd_query::{Clock, QueryError, parse_time};
+use tsd_query::{Clock, parse_time};
 
 use super::{
     body_fields::{BodyError, CountLimit, read_all, read_flag, read_object, read_text, take_null},
+    query_error::time_message,
     query_response::write_annotation,
     query_string::QueryString,
 };
@@ -37,7 +38,7 @@ pub fn parse_annotation_uri(query: &QueryString, clock: &Clock) -> Result<Annota
     let text = |name| query.get(name).unwrap_or_default().to_owned();
     let millis = |name: &str| {
         let text = query.get(name).unwrap_or_default();
-        parse_time(text, None, clock).map_err(|error| ApiError::internal(error.to_string()))
+        parse_time(text, None, clock).map_err(|error| ApiError::internal(time_message(&error)))
     };
     let Some(start_ms @ 1..) = millis("start_time")? else {
         return Err(ApiError::new(400, "Missing start time"));
@@ -66,8 +67,7 @@ pub fn parse_annotations_body(body: &str) -> Result<Vec<Annotation>, ApiError> {
         let start = reader.offset();
         reader.skip_value()?;
         let text = body.get(start..reader.offset()).unwrap_or_default();
-        Annotation::from_json(text.as_bytes())
-            .map_err(|error| QueryError::bad_request(error.to_string()).into())
+        Annotation::from_json(text.as_bytes()).map_err(BodyError::Annotation)
     })
     .map_err(bulk_body_error)
 }
@@ -126,7 +126,8 @@ impl AnnotationRange {
             return Err(ApiError::new(400, "Missing the TSUIDs or global annotations flag"));
         }
         let millis = |text: &str| {
-            parse_time(text, None, clock).map_err(|error| ApiError::wrapped(400, error.to_string()))
+            parse_time(text, None, clock)
+                .map_err(|error| ApiError::wrapped(400, time_message(&error)))
         };
         Ok(Self {
             start_ms: millis(start)?.unwrap_or_default(),

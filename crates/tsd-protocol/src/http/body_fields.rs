@@ -10,7 +10,6 @@ use tsd_query::QueryError;
 
 use crate::{
     ApiError,
-    http::query_error,
     json::{JsonError, JsonErrorKind, JsonReader, Scalar, ScalarKind},
 };
 
@@ -23,6 +22,9 @@ pub(crate) enum BodyError {
     /// The body is not a valid query.
     #[error(transparent)]
     Query(#[from] QueryError),
+    /// An element is not an annotation.
+    #[error(transparent)]
+    Annotation(tsd_model::JsonError),
     /// The body has more elements than the limit.
     #[error("too many {what}")]
     TooMany {
@@ -40,7 +42,8 @@ impl BodyError {
             Self::Json(error) => {
                 ApiError { status: json_status, ..ApiError::bad_json(error.to_string()) }
             }
-            Self::Query(error) => query_error(&error, None),
+            Self::Query(error) => error.into(),
+            Self::Annotation(error) => ApiError::new(400, error.to_string()),
             Self::TooMany { what, limit } => ApiError::too_many(what, limit),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::query_failure::QueryFailureCause;
 use super::query_response::{StatValue, write_double, write_stats};
 use crate::json::JsonObject;
 
@@ -35,6 +36,35 @@ pub struct ListedRunning<'a> {
     pub progress: Vec<(String, StatValue)>,
 }
 
+/// How a query ended, in OpenTSDB's terms.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedOutcome {
+    /// HTTP status of the response; `None` if there was none, or not all of it was sent.
+    pub status: Option<u16>,
+    /// What went wrong.
+    pub message: Option<String>,
+}
+
+impl ListedOutcome {
+    /// The complete response was sent.
+    #[must_use]
+    pub const fn sent() -> Self {
+        Self { status: Some(200), message: None }
+    }
+
+    /// The query failed.
+    #[must_use]
+    pub fn failed(cause: &QueryFailureCause) -> Self {
+        Self { status: Some(cause.status()), message: Some(cause.message()) }
+    }
+
+    /// The client went away before there was a response.
+    #[must_use]
+    pub fn abandoned() -> Self {
+        Self { status: None, message: Some("the query was cancelled".to_owned()) }
+    }
+}
+
 /// A completed query of the list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListedCompleted<'a> {
@@ -43,7 +73,7 @@ pub struct ListedCompleted<'a> {
     /// Client and query.
     pub client: ListedClient<'a>,
     /// Error text of a failed query.
-    pub failure: Option<&'a str>,
+    pub failure: Option<String>,
     /// How often the same client sent the same query.
     pub executed: u64,
     /// Number of running queries at its start.
@@ -79,7 +109,7 @@ fn write_completed(out: &mut Vec<u8>, query: &ListedCompleted<'_>) {
     write_query(object.key("query"), query.client.query);
     object
         // The text `null` if there was no failure.
-        .string("exception", query.failure.unwrap_or("null"))
+        .string("exception", query.failure.as_deref().unwrap_or("null"))
         .literal("executed", query.executed)
         .optional("user", query.client.user)
         .object("requestHeaders", query.client.headers.iter().map(|(name, value)| (name, value)))

@@ -4,7 +4,7 @@
 //! checked, with the conversions of OpenTSDB's JSON library.
 
 use tsd_query::{
-    BodyFilter, BodyValueFilter, Gexp, QueryError, RateOptions, RawQuery, RawSubQuery,
+    BodyFilter, BodyQueryError, BodyValueFilter, Gexp, RateOptions, RawQuery, RawSubQuery,
     parse_m_parameter, parse_tsuid_parameter,
 };
 
@@ -275,9 +275,9 @@ fn read_rate_options(reader: &mut JsonReader<'_>) -> Result<RateOptions, BodyErr
             "resetValue" => options.reset_value = read_integer(reader, "resetValue")?,
             "dropResets" => options.drop_resets = read_flag(reader, "dropResets")?,
             _ => {
-                return Err(BodyError::Query(QueryError::unreadable_json(format!(
-                    "Unrecognized field \"{name}\" of the rate options"
-                ))));
+                return Err(BodyError::Query(
+                    BodyQueryError::UnknownRateOption(name.to_owned()).into(),
+                ));
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use super::{
     language,
 };
 use crate::{
-    error::QueryError,
+    error::{ExpError, QueryError},
     limits::{ExecutionLimits, Unlimited},
     number::as_double,
     pipeline::NamedSeries,
@@ -120,11 +120,7 @@ fn evaluate_expression<'v>(
         let variable = variables_by_id
             .get(name.as_str())
             .filter(|_| !name.bytes().any(|b| b.is_ascii_uppercase()));
-        variables.push(
-            variable.ok_or_else(|| {
-                QueryError::failed(format!("Missing results for variable {name}"))
-            })?,
-        );
+        variables.push(variable.ok_or_else(|| ExpError::NoResults(name.clone()))?);
     }
     let Joined { columns, times } = join(expression, &variables)?;
     let in_java = order_in_java(&variables);
@@ -227,12 +223,8 @@ fn column_points(
             let fill = if reader.points.is_some() { reader.fill } else { 0.0 };
             *value = reader.at(*time).filter(|value| !value.is_nan()).unwrap_or(fill);
         }
-        let value = language::evaluate(&expression.program, &scope).map_err(|class| {
-            QueryError::failed(format!(
-                "Expression returned a result of type: {class} for expression {}",
-                expression.text
-            ))
-        })?;
+        let value = language::evaluate(&expression.program, &scope)
+            .map_err(|class| ExpError::NotANumber { class, expression: expression.text.clone() })?;
         points.push(*time, Value::Float(value));
     }
     Ok(points)

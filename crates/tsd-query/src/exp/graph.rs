@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use super::ExpExpression;
-use crate::error::QueryError;
+use crate::error::ExpError;
 
 /// Sorts expressions topologically: each after those that it uses. Cycles are an error.
 pub(super) fn topological_order(
     expressions: Vec<ExpExpression>,
-) -> Result<Vec<ExpExpression>, QueryError> {
+) -> Result<Vec<ExpExpression>, ExpError> {
     let index_of: HashMap<String, usize> =
         expressions.iter().enumerate().map(|(i, e)| (e.id.clone(), i)).collect();
     // For each expression the number of unresolved dependencies, and its dependents.
@@ -17,10 +17,7 @@ pub(super) fn topological_order(
     for (i, expression) in expressions.iter().enumerate() {
         for used in expression.program.variables.iter().filter_map(|name| index_of.get(name)) {
             if *used == i {
-                return Err(QueryError::failed(format!(
-                    "Self referencing expression found: {}",
-                    expression.id
-                )));
+                return Err(ExpError::SelfReference(expression.id.clone()));
             }
             if let (Some(count), Some(list)) = (dependencies.get_mut(i), dependents.get_mut(*used))
             {
@@ -44,8 +41,8 @@ pub(super) fn topological_order(
         }
     }
     if let Some(cyclic) = dependencies.iter().position(|count| *count > 0) {
-        let id = expressions.get(cyclic).map(|e| e.id.as_str()).unwrap_or_default();
-        return Err(QueryError::failed(format!("Circular reference found: {id}")));
+        let id = expressions.get(cyclic).map(|e| e.id.clone()).unwrap_or_default();
+        return Err(ExpError::Cycle(id));
     }
     let mut slots: Vec<Option<ExpExpression>> = expressions.into_iter().map(Some).collect();
     Ok(order.into_iter().filter_map(|i| slots.get_mut(i).and_then(Option::take)).collect())

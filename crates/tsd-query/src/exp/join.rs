@@ -7,7 +7,7 @@ use tsd_model::PointColumns;
 
 use super::{ExpExpression, JoinOperator};
 use crate::{
-    error::QueryError,
+    error::{ExpError, QueryError},
     pipeline::{NamedSeries, TimeUnion},
 };
 
@@ -83,7 +83,7 @@ pub(super) fn join(
         columns.retain(|_, column| column.series.iter().all(Option::is_some));
         // Nothing at all is an empty result.
         if columns.is_empty() && variables.iter().any(|variable| !variable.series.is_empty()) {
-            return Err(QueryError::failed(format!("No intersections found: {}", expression.text)));
+            return Err(ExpError::NoIntersection(expression.text.clone()).into());
         }
     }
     let mut times = TimeUnion::default();

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     aggregator::Aggregator,
-    error::{ErrorDetails, QueryError, QueryErrorClass},
+    error::{BodyQueryError, ExpError, FillError, QueryError},
     request::{FillPolicy, Query, RawQuery, RawSubQuery},
     time::{Clock, Duration, parse_time},
 };
@@ -68,49 +68,48 @@ pub enum JoinOperator {
 }
 
 impl RawExpQuery {
-    /// Checks everything that does not need name lookups. Errors are mostly a 500, as in OpenTSDB.
+    /// Checks everything that does not need name lookups.
     pub fn validate(&self, clock: &Clock) -> Result<ExpQuery, QueryError> {
-        let invalid = QueryError::internal;
-        let time = self.time.as_ref().ok_or_else(|| invalid("missing time"))?;
+        let time = self.time.as_ref().ok_or(ExpError::NoTime)?;
         check_time(time, clock)?;
         if self.metrics.is_empty() {
-            return Err(invalid("missing or empty metrics"));
+            return Err(ExpError::NoMetrics.into());
         }
         let mut ids = HashSet::new();
         for raw in &self.metrics {
             let id = raw.id.as_deref().unwrap_or_default();
             if !ids.insert(id) {
-                return Err(invalid(&format!("duplicated metric id: {id}")));
+                return Err(ExpError::DuplicateMetric(id.to_owned()).into());
             }
         }
         let mut filter_ids = HashSet::new();
         for filter in &self.filters {
             let id = filter.id.as_deref().unwrap_or_default();
             if !filter_ids.insert(id) {
-                return Err(invalid(&format!("duplicated filter id: {id}")));
+                return Err(ExpError::DuplicateFilter(id.to_owned()).into());
             }
         }
         for raw in &self.expressions {
             let id = raw.id.as_deref().unwrap_or_default();
             if !ids.insert(id) {
-                return Err(invalid(&format!("Duplicated variable or expression id: {id}")));
+                return Err(ExpError::DuplicateId(id.to_owned()).into());
             }
         }
         for (index, raw) in self.metrics.iter().enumerate() {
             if !is_valid_metric(raw, clock) {
-                return Err(invalid(&format!("Invalid metric at index {index}")));
+                return Err(ExpError::Metric(index).into());
             }
         }
         for (index, filter) in self.filters.iter().enumerate() {
             if !is_valid_id(filter.id.as_deref()) {
-                return Err(invalid(&format!("Invalid filter at index {index}")));
+                return Err(ExpError::Filter(index).into());
             }
         }
         let mut expressions = Vec::with_capacity(self.expressions.len());
         for (index, raw) in self.expressions.iter().enumerate() {
             if !is_valid_id(raw.id.as_deref()) || raw.expr.as_deref().unwrap_or_default().is_empty()
             {
-                return Err(invalid(&format!("Invalid expression at index {index}")));
+                return Err(ExpError::Expression(index).into());
             }
             expressions.push(expression(raw)?);
         }
@@ -124,15 +123,13 @@ impl RawExpQuery {
         for expression in &expressions {
             for variable in &expression.program.variables {
                 if !ids.contains(variable.as_str()) {
-                    let text = &expression.text;
-                    return Err(invalid(&format!(
-                        "Expression [{text}] was missing input {variable}"
-                    )));
+                    let (expression, variable) = (expression.text.clone(), variable.clone());
+                    return Err(ExpError::MissingInput { expression, variable }.into());
                 }
             }
         }
         if expressions.iter().any(|expression| expression.program.variables.is_empty()) {
-            return Err(invalid("The expression didn't appear to have any variables"));
+            return Err(ExpError::NoVariables.into());
         }
         let mut outputs: Vec<(String, Option<String>)> = self
             .outputs
@@ -153,7 +150,7 @@ impl RawExpQuery {
             queries: Some(sub_queries),
             ..RawQuery::default()
         };
-        let query = raw.validate(clock).map_err(|e| QueryError::internal(e.message))?;
+        let query = raw.validate(clock).map_err(|error| ExpError::Query(Box::new(error)))?;
         for (metric, index) in metrics.iter_mut().zip(raw.sub_query_indexes()) {
             metric.sub_query = index;
         }
@@ -179,9 +176,9 @@ impl RawExpQuery {
         if let Some(filter) = raw.filter.as_deref().filter(|filter| !filter.is_empty()) {
             let has_id = |f: &&RawExpFilter| f.id.as_deref() == Some(filter);
             let found = self.filters.iter().find(has_id).ok_or_else(|| {
-                QueryError::internal(format!("unrecognized filter id {filter} in metric {id}"))
+                ExpError::UnknownFilter { filter: filter.to_owned(), metric: id.to_owned() }
             })?;
-            sub.set_filters(&found.tags).map_err(unreadable)?;
+            sub.set_filters(&found.tags).map_err(tag_filter_error)?;
             sub.explicit_tags = found.explicit_tags;
             tag_keys = sub.filters.iter().map(|filter| filter.tagk.clone()).collect();
         }
@@ -197,29 +194,28 @@ impl RawExpQuery {
     }
 }
 
-/// An invalid filter is a 500 here; a value filter with an invalid number stays a 400.
-fn unreadable(error: QueryError) -> QueryError {
-    match error.details {
-        ErrorDetails::Text(_) => QueryError { class: QueryErrorClass::Internal, ..error },
-        _ => error,
+/// An invalid tag filter is another error here than in a body of `/api/query`.
+fn tag_filter_error(error: QueryError) -> QueryError {
+    match error {
+        QueryError::Body(BodyQueryError::Filter(error)) => ExpError::TagFilter(error).into(),
+        other => other,
     }
 }
 
 /// Checks the range, the aggregator and the downsampler, which supports neither calendars nor
 /// `0all`.
-fn check_time(time: &RawExpTime, clock: &Clock) -> Result<(), QueryError> {
-    let invalid = || QueryError::internal("Invalid time");
+fn check_time(time: &RawExpTime, clock: &Clock) -> Result<(), ExpError> {
     let zone = time.timezone.as_deref();
     let start = parse_time(time.start.as_deref().unwrap_or_default(), zone, clock);
     let end = parse_time(time.end.as_deref().unwrap_or_default(), zone, clock);
     if !matches!(start, Ok(Some(_))) || end.is_err() {
-        return Err(invalid());
+        return Err(ExpError::InvalidTime);
     }
     let is_aggregator = |name: &Option<String>| {
         name.as_deref().is_some_and(|name| Aggregator::from_name(name).is_some())
     };
     if !is_aggregator(&time.aggregator) {
-        return Err(invalid());
+        return Err(ExpError::InvalidTime);
     }
     fill_value(time.downsample_fill.as_ref())?;
     match &time.downsample_interval {
@@ -228,7 +224,7 @@ fn check_time(time: &RawExpTime, clock: &Clock) -> Result<(), QueryError> {
             if Duration::parse(interval).is_err()
                 || !is_aggregator(&time.downsample_aggregator) =>
         {
-            Err(invalid())
+            Err(ExpError::InvalidTime)
         }
         _ => Ok(()),
     }
@@ -251,16 +247,12 @@ fn is_valid_metric(raw: &RawExpMetric, clock: &Clock) -> bool {
         && aggregator.is_none_or(|name| Aggregator::from_name(name).is_some())
 }
 
-fn expression(raw: &RawExpExpression) -> Result<ExpExpression, QueryError> {
+fn expression(raw: &RawExpExpression) -> Result<ExpExpression, ExpError> {
     let id = raw.id.as_deref().unwrap_or_default();
     let text = raw.expr.as_deref().unwrap_or_default();
     let program = language::parse(text).map_err(|error| match error {
-        ExpressionError::Grammar => {
-            QueryError::internal(format!("Unable to parse expression: {text}"))
-        }
-        ExpressionError::TooLarge => {
-            QueryError::bad_request(format!("The expression {id} is too long or nested too deeply"))
-        }
+        ExpressionError::Grammar => ExpError::Grammar(text.to_owned()),
+        ExpressionError::TooLarge => ExpError::TooLarge(id.to_owned()),
     })?;
     fill_value(raw.fill.as_ref())?;
     let join = raw.join.clone().unwrap_or_default();
@@ -268,9 +260,7 @@ fn expression(raw: &RawExpExpression) -> Result<ExpExpression, QueryError> {
         None => JoinOperator::Union,
         Some(name) if name.eq_ignore_ascii_case("union") => JoinOperator::Union,
         Some(name) if name.eq_ignore_ascii_case("intersection") => JoinOperator::Intersection,
-        Some(name) => {
-            return Err(QueryError::internal(format!("Unrecognized set operator: {name}")));
-        }
+        Some(name) => return Err(ExpError::SetOperator(name.to_owned())),
     };
     Ok(ExpExpression {
         id: id.to_owned(),
@@ -283,13 +273,13 @@ fn expression(raw: &RawExpExpression) -> Result<ExpExpression, QueryError> {
 }
 
 /// Value used for a missing point; zero by default.
-fn fill_value(fill: Option<&RawExpFill>) -> Result<f64, QueryError> {
+fn fill_value(fill: Option<&RawExpFill>) -> Result<f64, ExpError> {
     let Some(fill) = fill else { return Ok(0.0) };
     let policy = match fill.policy.as_deref() {
         None if fill.value.is_some() => FillPolicy::Scalar,
         None => FillPolicy::Zero,
         Some(name) => FillPolicy::from_name(name)
-            .ok_or_else(|| QueryError::internal(format!("Unrecognized fill policy: {name}")))?,
+            .ok_or_else(|| ExpError::Fill(FillError::Unknown(name.to_owned())))?,
     };
     let value = match policy {
         FillPolicy::Zero => 0.0,
@@ -301,9 +291,9 @@ fn fill_value(fill: Option<&RawExpFill>) -> Result<f64, QueryError> {
         fill.value.is_some_and(|given| given != 0.0 && !(given.is_nan() && value.is_nan()));
     match policy {
         _ if !contradicts => Ok(value),
-        FillPolicy::Zero => Err(QueryError::internal("The value for ZERO must be 0")),
-        FillPolicy::Null => Err(QueryError::internal("The value for NULL must be 0")),
-        _ => Err(QueryError::internal("The value for NONE and NAN must be NaN")),
+        FillPolicy::Zero => Err(ExpError::Fill(FillError::Zero)),
+        FillPolicy::Null => Err(ExpError::Fill(FillError::Null)),
+        _ => Err(ExpError::Fill(FillError::NotANumber)),
     }
 }
 
@@ -359,54 +349,53 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_error(change: impl FnOnce(&mut RawExpQuery), status: u16, message: &str) {
+    fn check_error(change: impl FnOnce(&mut RawExpQuery), expected: ExpError) {
         let mut raw = request(&[("e", "a + b")]);
         change(&mut raw);
-        let error = raw.validate(&Clock::utc(0)).unwrap_err();
-        assert_eq!((error.class.status(), error.message.as_str()), (status, message));
+        assert_eq!(raw.validate(&Clock::utc(0)).unwrap_err(), expected.into());
     }
 
     #[test]
-    fn errors_match_opentsdb() {
+    fn invalid_requests_are_rejected() {
         let expr = |text: &str| {
             let text = text.to_owned();
             move |raw: &mut RawExpQuery| raw.expressions[0].expr = Some(text)
         };
-        check_error(|raw| raw.time = None, 500, "missing time");
-        check_error(|raw| raw.metrics.clear(), 500, "missing or empty metrics");
-        check_error(|raw| raw.metrics[1].id = Some("a".into()), 500, "duplicated metric id: a");
+        check_error(|raw| raw.time = None, ExpError::NoTime);
+        check_error(|raw| raw.metrics.clear(), ExpError::NoMetrics);
+        check_error(
+            |raw| raw.metrics[1].id = Some("a".into()),
+            ExpError::DuplicateMetric("a".into()),
+        );
+        let (filter, metric) = ("x".into(), "a".into());
         check_error(
             |raw| raw.metrics[0].filter = Some("x".into()),
-            500,
-            "unrecognized filter id x in metric a",
+            ExpError::UnknownFilter { filter, metric },
         );
-        check_error(|raw| raw.metrics[1].metric = None, 500, "Invalid metric at index 1");
-        check_error(
-            |raw| raw.metrics[1].time_offset = Some("1m".into()),
-            500,
-            "Invalid metric at index 1",
-        );
-        check_error(|raw| raw.metrics[0].id = Some("a b".into()), 500, "Invalid metric at index 0");
-        check_error(|raw| raw.metrics[0].id = Some("7".into()), 500, "Invalid metric at index 0");
+        check_error(|raw| raw.metrics[1].metric = None, ExpError::Metric(1));
+        check_error(|raw| raw.metrics[1].time_offset = Some("1m".into()), ExpError::Metric(1));
+        check_error(|raw| raw.metrics[0].id = Some("a b".into()), ExpError::Metric(0));
+        check_error(|raw| raw.metrics[0].id = Some("7".into()), ExpError::Metric(0));
         let interval = |text: &str| {
             let text = Some(text.to_owned());
             move |raw: &mut RawExpQuery| raw.time.as_mut().unwrap().downsample_interval = text
         };
-        check_error(interval("1dc"), 500, "Invalid time");
-        check_error(interval("0all"), 500, "Invalid time");
-        check_error(expr("a + q"), 500, "Expression [a + q] was missing input q");
-        check_error(expr("1 + 2"), 500, "The expression didn't appear to have any variables");
-        check_error(expr("1e3 + a"), 500, "Unable to parse expression: 1e3 + a");
-        check_error(expr("e + a"), 400, "Self referencing expression found: e");
+        check_error(interval("1dc"), ExpError::InvalidTime);
+        check_error(interval("0all"), ExpError::InvalidTime);
+        let (expression, variable) = ("a + q".into(), "q".into());
+        check_error(expr("a + q"), ExpError::MissingInput { expression, variable });
+        check_error(expr("1 + 2"), ExpError::NoVariables);
+        check_error(expr("1e3 + a"), ExpError::Grammar("1e3 + a".into()));
+        check_error(expr("e + a"), ExpError::SelfReference("e".into()));
         let fill = RawExpFill { policy: Some("zero".into()), value: Some(1.0) };
-        check_error(|raw| raw.metrics[0].fill = Some(fill), 500, "The value for ZERO must be 0");
+        check_error(|raw| raw.metrics[0].fill = Some(fill), ExpError::Fill(FillError::Zero));
     }
 
     #[test]
     fn cycles_are_rejected_and_chains_are_ordered() {
         let error =
             request(&[("x", "y + a"), ("y", "x + a")]).validate(&Clock::utc(0)).unwrap_err();
-        assert_eq!(error.message, "Circular reference found: x");
+        assert_eq!(error, ExpError::Cycle("x".into()).into());
         let checked = request(&[("x", "y + a"), ("z", "x * y"), ("y", "a + b")]);
         let checked = checked.validate(&Clock::utc(0)).unwrap();
         let order: Vec<_> = checked.expressions.iter().map(|e| e.id.as_str()).collect();
@@ -489,7 +478,7 @@ mod tests {
         let mut raw = request(&[("e", "A + b")]);
         raw.metrics[0].id = Some("A".into());
         let error = raw.validate(&Clock::utc(0)).unwrap().evaluate(&[Vec::new(), Vec::new()]);
-        assert_eq!(error.unwrap_err().message, "Missing results for variable A");
+        assert_eq!(error.unwrap_err(), ExpError::NoResults("A".into()).into());
     }
 
     /// A query with an expression over metrics without series.
@@ -514,7 +503,7 @@ mod tests {
             Some(RawExpJoin { operator: Some("intersection".into()), ..RawExpJoin::default() });
         let only_a = series(&[(1, &[(0, 1.0)])]);
         let error = raw.validate(&Clock::utc(0)).unwrap().evaluate(&[only_a, Vec::new()]);
-        assert!(error.unwrap_err().message.starts_with("No intersections found"));
+        assert_eq!(error.unwrap_err(), ExpError::NoIntersection("a + b".into()).into());
     }
 
     #[test]
@@ -563,15 +552,15 @@ mod tests {
 
     #[test]
     fn zero_may_stand_for_nan_in_a_fill_policy() {
-        for (policy, value, message) in [
+        for (policy, value, problem) in [
             ("nan", 0.0, None),
             ("null", f64::NAN, None),
-            ("none", 1.0, Some("The value for NONE and NAN must be NaN")),
-            ("null", 1.0, Some("The value for NULL must be 0")),
+            ("none", 1.0, Some(FillError::NotANumber)),
+            ("null", 1.0, Some(FillError::Null)),
         ] {
             let fill = RawExpFill { policy: Some(policy.into()), value: Some(value) };
-            let error = fill_value(Some(&fill)).err().map(|error| error.message);
-            assert_eq!(error.as_deref(), message, "{policy} {value}");
+            let error = fill_value(Some(&fill)).err();
+            assert_eq!(error, problem.map(ExpError::Fill), "{policy} {value}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Short notation of filters: the `tags` map of a body and the braces of a URI.
 
+use crate::error::TagEntryError;
+
 use super::{
     TagFilter,
     tag_filter::FilterError,
@@ -19,14 +21,14 @@ pub(crate) enum BraceEntry {
 #[derive(Debug)]
 pub(crate) enum EntryError {
     /// Not `key=value`, or a filter that cannot be built.
-    Tag(String),
+    Tag(TagEntryError),
     /// A value filter that cannot be built.
     Value(ValueFilterError),
 }
 
 /// Parses one `key=expr` of a pair of braces.
 pub(crate) fn parse_brace_entry(entry: &str, group_by: bool) -> Result<BraceEntry, EntryError> {
-    let invalid = || EntryError::Tag(format!("invalid tag: {entry}"));
+    let invalid = || EntryError::Tag(TagEntryError::NoPair);
     let (tagk, expr) = entry.split_once('=').ok_or_else(invalid)?;
     if tagk.is_empty() || expr.is_empty() {
         return Err(invalid());
@@ -41,7 +43,7 @@ pub(crate) fn parse_brace_entry(entry: &str, group_by: bool) -> Result<BraceEntr
     }
     short_filter(tagk, expr, group_by)
         .map(BraceEntry::Tag)
-        .map_err(|e| EntryError::Tag(e.to_string()))
+        .map_err(|error| EntryError::Tag(TagEntryError::Filter(error)))
 }
 
 /// Parses the short form of a filter.

@@ -9,7 +9,12 @@ use bytes::Bytes;
 use tsd_model::{PointColumns, Value};
 
 use super::{GexpSeries, functions::Function};
-use crate::{error::QueryError, limits::ExecutionLimits, number::as_double, pipeline::NamedSeries};
+use crate::{
+    error::{GexpError, QueryError},
+    limits::ExecutionLimits,
+    number::as_double,
+    pipeline::NamedSeries,
+};
 
 const MIN_SETS: usize = 2;
 const MAX_SETS: usize = 26;
@@ -21,10 +26,7 @@ pub(super) fn combine(
     limits: &mut dyn ExecutionLimits,
 ) -> Result<Vec<GexpSeries>, QueryError> {
     if !(MIN_SETS..=MAX_SETS).contains(&sets.len()) {
-        return Err(QueryError::failed(format!(
-            "Must have {MIN_SETS} to {MAX_SETS} series, got {} instead",
-            sets.len()
-        )));
+        return Err(GexpError::Sets { min: MIN_SETS, max: MAX_SETS, given: sets.len() }.into());
     }
     // The series of each set, by tag UIDs.
     let mut joined: BTreeMap<&[(Bytes, Bytes)], Vec<Option<&NamedSeries>>> = BTreeMap::new();
@@ -52,7 +54,7 @@ fn combine_row(function: Function, row: &[Option<&NamedSeries>]) -> Result<GexpS
     let present: Vec<&NamedSeries> = row.iter().copied().flatten().collect();
     let length = present.first().map_or(0, |series| series.points.len());
     if present.iter().any(|series| series.points.len() != length) {
-        return Err(QueryError::failed("No more elements"));
+        return Err(GexpError::DifferentLengths.into());
     }
     let mut points = PointColumns::default();
     for i in 0..length {

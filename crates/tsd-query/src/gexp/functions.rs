@@ -7,7 +7,10 @@ use super::{
     moving_average::{check_window, moving_average},
 };
 use crate::{
-    error::QueryError, limits::ExecutionLimits, number::as_double, pipeline::NamedSeries,
+    error::{GexpError, QueryError},
+    limits::ExecutionLimits,
+    number::as_double,
+    pipeline::NamedSeries,
     time::Duration,
 };
 
@@ -72,7 +75,7 @@ pub(super) fn apply(
     let parameter = call.parameters.first().map(String::as_str);
     match call.function {
         Function::Scale => {
-            let text = parameter.ok_or_else(|| invalid("Missing scaling factor"))?;
+            let text = parameter.ok_or(GexpError::NoFactor)?;
             let factor = scale_factor(text)?;
             each_value(&mut series, limits, |value| scaled(value, factor))?;
         }
@@ -82,7 +85,7 @@ pub(super) fn apply(
         })?,
         Function::Alias => {
             if call.parameters.is_empty() {
-                return Err(invalid("Missing the alias"));
+                return Err(GexpError::NoAlias.into());
             }
             let template = call.parameters.join(",");
             for output in &mut series {
@@ -91,7 +94,7 @@ pub(super) fn apply(
         }
         Function::FirstDiff => each_column(&mut series, limits, first_difference)?,
         Function::MovingAverage => {
-            let window = parameter.ok_or_else(|| invalid("Missing moving average window size"))?;
+            let window = parameter.ok_or(GexpError::NoWindow)?;
             check_window(window)?;
             for output in &mut series {
                 output.series.cut(range.0, range.1);
@@ -106,9 +109,8 @@ pub(super) fn apply(
             return highest(series, parameter, |points| current(points, last));
         }
         Function::Shift => {
-            let text = parameter.ok_or_else(|| invalid("Need amount of timeshift"))?;
-            let offset =
-                Duration::parse(text.trim_matches('\'')).map_err(|e| invalid(&e.to_string()))?;
+            let text = parameter.ok_or(GexpError::NoOffset)?;
+            let offset = Duration::parse(text.trim_matches('\'')).map_err(GexpError::Offset)?;
             each_column(&mut series, limits, |points| {
                 let mut moved = points.clone();
                 for time in &mut moved.times_ms {
@@ -134,10 +136,6 @@ fn copies(
         copies.push(GexpSeries { series: series.clone(), is_combined: false, sub_query });
     }
     Ok(copies)
-}
-
-fn invalid(message: &str) -> QueryError {
-    QueryError::failed(message)
 }
 
 fn each_column(
@@ -168,13 +166,11 @@ fn each_value(
     })
 }
 
-fn scale_factor(text: &str) -> Result<f64, QueryError> {
+fn scale_factor(text: &str) -> Result<f64, GexpError> {
     if !text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.')) {
-        // OpenTSDB shows its variable instead of the text.
-        return Err(invalid("Unparseable scale factor value: 0.0"));
+        return Err(GexpError::Factor);
     }
-    let message = "Invalid parameter, must be an integer or floating point";
-    text.parse().map_err(|_| invalid(message))
+    text.parse().map_err(|_| GexpError::FactorNumber)
 }
 
 /// The result is an integer if value and factor are.
@@ -216,14 +212,14 @@ fn highest(
     parameter: Option<&str>,
     rank: impl Fn(&PointColumns) -> f64,
 ) -> Result<Vec<GexpSeries>, QueryError> {
-    let text = parameter.ok_or_else(|| invalid("Need aggregation window for moving average"))?;
+    let text = parameter.ok_or(GexpError::NoCount)?;
     if !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(invalid(&format!("Unparseable top n value: {text}")));
+        return Err(GexpError::Count(text.to_owned()).into());
     }
-    let n: i32 = text.parse().map_err(|_| invalid("Invalid parameter, must be an integer"))?;
+    let n: i32 = text.parse().map_err(|_| GexpError::CountNumber)?;
     let n = usize::try_from(n).unwrap_or(0);
     if n == 0 {
-        return Err(invalid(&format!("Top n value must be greater than zero: {n}")));
+        return Err(GexpError::CountNotPositive.into());
     }
     let mut ranked: Vec<(f64, GexpSeries)> =
         series.into_iter().map(|output| (rank(&output.series.points), output)).collect();

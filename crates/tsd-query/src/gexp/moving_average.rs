@@ -2,7 +2,11 @@
 
 use tsd_model::{PointColumns, Value};
 
-use crate::{error::QueryError, limits::ExecutionLimits, number::as_double};
+use crate::{
+    error::{GexpError, LimitError, QueryError},
+    limits::ExecutionLimits,
+    number::as_double,
+};
 
 /// Most additions for one series.
 const MAX_WORK: usize = 1_000_000_000;
@@ -16,7 +20,7 @@ enum AverageWindow {
 }
 
 /// Checks the text of a window.
-pub(super) fn check_window(window: &str) -> Result<(), QueryError> {
+pub(super) fn check_window(window: &str) -> Result<(), GexpError> {
     parse_window(window).map(drop)
 }
 
@@ -39,7 +43,7 @@ pub(super) fn moving_average(
             .sum(),
     };
     if work > MAX_WORK {
-        return Err(QueryError::too_large("The moving average window has too many points"));
+        return Err(LimitError::MovingAverage.into());
     }
     let mut averages = PointColumns::default();
     // Approximate additions per value; the first values need fewer.
@@ -87,24 +91,20 @@ fn over_time(seen: &[f64], times: &[i64], millis: i64) -> f64 {
     0.0
 }
 
-fn parse_window(text: &str) -> Result<AverageWindow, QueryError> {
-    let unparseable = || QueryError::failed(format!("Unparseable window size: {text}"));
+fn parse_window(text: &str) -> Result<AverageWindow, GexpError> {
+    let unparseable = || GexpError::Window(text.to_owned());
     let Some(quoted) = text.strip_prefix('\'').and_then(|t| t.strip_suffix('\'')) else {
         let n: i64 = text.parse().map_err(|_| unparseable())?;
         return match usize::try_from(n) {
             Ok(n) if n > 0 => Ok(AverageWindow::Points(n)),
-            _ => Err(QueryError::failed(
-                "Moving average window must be an integer greater than zero",
-            )),
+            _ => Err(GexpError::WindowNotPositive),
         };
     };
     let digits = quoted.find(|c: char| !c.is_ascii_digit()).unwrap_or(quoted.len());
     let (number, unit) = quoted.split_at_checked(digits).ok_or_else(unparseable)?;
     let number: i64 = number.parse().map_err(|_| unparseable())?;
     if number <= 0 {
-        return Err(QueryError::failed(
-            "Moving average window must be an integer greater than zero",
-        ));
+        return Err(GexpError::WindowNotPositive);
     }
     let millis = match unit {
         "sec" | "s" => 1_000,
@@ -112,7 +112,8 @@ fn parse_window(text: &str) -> Result<AverageWindow, QueryError> {
         "hr" | "hour" | "h" => 3_600_000,
         "day" | "d" => 86_400_000,
         _ => {
-            return Err(QueryError::failed(format!("Unknown time unit={unit} in window={text}")));
+            let (unit, window) = (unit.to_owned(), text.to_owned());
+            return Err(GexpError::WindowUnit { unit, window });
         }
     };
     number.checked_mul(millis).map(AverageWindow::Millis).ok_or_else(unparseable)

@@ -1,7 +1,7 @@
 //! Parser of `name(param{,param})`, where a parameter is a call, a metric or a word.
 
 use super::{Call, CallInput, functions::Function};
-use crate::error::QueryError;
+use crate::error::GexpError;
 
 /// Maximum nesting depth of calls.
 const MAX_DEPTH: usize = 64;
@@ -10,11 +10,9 @@ const MAX_DEPTH: usize = 64;
 const MAX_BYTES: usize = 16 << 10;
 
 /// Parses an expression. Text after it is ignored.
-pub(super) fn parse(text: &str) -> Result<Call, QueryError> {
+pub(super) fn parse(text: &str) -> Result<Call, GexpError> {
     if text.len() > MAX_BYTES {
-        return Err(QueryError::bad_request(format!(
-            "An expression is longer than {MAX_BYTES} bytes"
-        )));
+        return Err(GexpError::TooLong { limit: MAX_BYTES });
     }
     let mut parser = Parser { text, rest: text };
     let name = parser.word().ok_or_else(|| parser.error())?;
@@ -34,8 +32,8 @@ enum Parameter {
 }
 
 impl<'a> Parser<'a> {
-    fn error(&self) -> QueryError {
-        QueryError::internal(format!("Failed to parse {}", self.text))
+    fn error(&self) -> GexpError {
+        GexpError::Grammar(self.text.to_owned())
     }
 
     fn skip_blanks(&mut self) {
@@ -53,7 +51,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn expect(&mut self, expected: char) -> Result<(), QueryError> {
+    fn expect(&mut self, expected: char) -> Result<(), GexpError> {
         if self.take(expected) { Ok(()) } else { Err(self.error()) }
     }
 
@@ -72,11 +70,9 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the parameters of a call after its opening parenthesis.
-    fn call(&mut self, name: &str, depth: usize) -> Result<Call, QueryError> {
+    fn call(&mut self, name: &str, depth: usize) -> Result<Call, GexpError> {
         if depth > MAX_DEPTH {
-            return Err(QueryError::bad_request(format!(
-                "An expression has more than {MAX_DEPTH} functions inside each other"
-            )));
+            return Err(GexpError::TooDeep { limit: MAX_DEPTH });
         }
         let mut inputs = Vec::new();
         let mut parameters = Vec::new();
@@ -84,8 +80,7 @@ impl<'a> Parser<'a> {
             match self.parameter(depth)? {
                 Parameter::Word(word) => parameters.push(word),
                 Parameter::Input(_) if !parameters.is_empty() => {
-                    let word = parameters.concat();
-                    return Err(QueryError::failed(format!("Unknown parameter type: {word}")));
+                    return Err(GexpError::ParameterBeforeInput(parameters.concat()));
                 }
                 Parameter::Input(input) => inputs.push(input),
             }
@@ -94,13 +89,12 @@ impl<'a> Parser<'a> {
             }
             self.expect(',')?;
         }
-        let function = Function::from_name(name).ok_or_else(|| {
-            QueryError::internal(format!("Function {name} has not been implemented"))
-        })?;
+        let function =
+            Function::from_name(name).ok_or_else(|| GexpError::UnknownFunction(name.to_owned()))?;
         Ok(Call { function, inputs, parameters })
     }
 
-    fn parameter(&mut self, depth: usize) -> Result<Parameter, QueryError> {
+    fn parameter(&mut self, depth: usize) -> Result<Parameter, GexpError> {
         let word = self.word().ok_or_else(|| self.error())?;
         if self.take('(') {
             return Ok(Parameter::Input(CallInput::Call(self.call(word, depth + 1)?)));

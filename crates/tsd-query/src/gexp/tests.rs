@@ -4,11 +4,12 @@ use proptest::prelude::*;
 use tsd_model::{PointColumns, Value};
 
 use super::*;
+use crate::error::GexpError;
 
 #[track_caller]
-fn check_error(text: &str, status: u16, message: &str) {
+fn check_error(text: &str, expected: GexpError) {
     let error = Gexp::parse(text).and_then(|gexp| gexp.evaluate((0, 10_000), &series)).unwrap_err();
-    assert_eq!((error.class.status(), error.message.as_str()), (status, message), "{text}");
+    assert_eq!(error, expected.into(), "{text}");
 }
 
 /// Series `a` and `b`: points each second. They are leaked, since `evaluate` borrows them.
@@ -72,32 +73,27 @@ fn metrics_are_listed_once_in_order() {
 }
 
 #[test]
-fn errors_match_opentsdb() {
-    check_error("nosuch(sum:a)", 500, "Function nosuch has not been implemented");
-    check_error("scale(sum:a", 500, "Failed to parse scale(sum:a");
-    check_error("", 500, "Failed to parse ");
-    check_error("scale(sum:a{host=web*},2)", 500, "Failed to parse scale(sum:a{host=web*},2)");
-    check_error("alias(sum:a)", 400, "Missing the alias");
-    check_error("sum(sum:a)", 400, "Must have 2 to 26 series, got 1 instead");
-    check_error("sum(sum:a,sum:short)", 400, "No more elements");
-    check_error("scale()", 500, "Failed to parse scale()");
-    check_error("scale(sum:a,x)", 400, "Unparseable scale factor value: 0.0");
-    let not_a_number = "Invalid parameter, must be an integer or floating point";
-    check_error("scale(sum:a,1.2.3)", 400, not_a_number);
-    check_error("highestMax(sum:a,x)", 400, "Unparseable top n value: x");
-    check_error("highestCurrent(sum:a,0)", 400, "Top n value must be greater than zero: 0");
-    check_error("scale(3,sum:a)", 400, "Unknown parameter type: 3");
-    check_error(
-        "movingAverage(sum:a,0)",
-        400,
-        "Moving average window must be an integer greater than zero",
-    );
-    check_error("movingAverage(sum:a,x)", 400, "Unparseable window size: x");
-    check_error("movingAverage(sum:a,'2x')", 400, "Unknown time unit=x in window='2x'");
+fn invalid_expressions_are_rejected() {
+    check_error("nosuch(sum:a)", GexpError::UnknownFunction("nosuch".into()));
+    for text in ["scale(sum:a", "", "scale(sum:a{host=web*},2)", "scale()"] {
+        check_error(text, GexpError::Grammar(text.into()));
+    }
+    check_error("alias(sum:a)", GexpError::NoAlias);
+    check_error("sum(sum:a)", GexpError::Sets { min: 2, max: 26, given: 1 });
+    check_error("sum(sum:a,sum:short)", GexpError::DifferentLengths);
+    check_error("scale(sum:a,x)", GexpError::Factor);
+    check_error("scale(sum:a,1.2.3)", GexpError::FactorNumber);
+    check_error("highestMax(sum:a,x)", GexpError::Count("x".into()));
+    check_error("highestCurrent(sum:a,0)", GexpError::CountNotPositive);
+    check_error("scale(3,sum:a)", GexpError::ParameterBeforeInput("3".into()));
+    check_error("movingAverage(sum:a,0)", GexpError::WindowNotPositive);
+    check_error("movingAverage(sum:a,x)", GexpError::Window("x".into()));
+    let (unit, window) = ("x".into(), "'2x'".into());
+    check_error("movingAverage(sum:a,'2x')", GexpError::WindowUnit { unit, window });
     let deep = format!("{}sum:a{}", "absolute(".repeat(1000), ")".repeat(1000));
-    assert_eq!(Gexp::parse(&deep).unwrap_err().class.status(), 400);
+    assert!(matches!(Gexp::parse(&deep), Err(QueryError::Gexp(GexpError::TooDeep { .. }))));
     let long = format!("scale(sum:{},2)", "a".repeat(20_000));
-    assert_eq!(Gexp::parse(&long).unwrap_err().class.status(), 400);
+    assert!(matches!(Gexp::parse(&long), Err(QueryError::Gexp(GexpError::TooLong { .. }))));
 }
 
 proptest! {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     aggregator::{Aggregator, aggregate_floats, aggregate_integers},
-    error::QueryError,
+    error::{DataError, QueryError},
 };
 
 mod folds;
@@ -219,8 +219,7 @@ impl Aggregation {
 
 /// The error of an infinite result.
 pub(super) fn infinity_error(value: f64) -> QueryError {
-    let sign = if value < 0.0 { "-" } else { "" };
-    QueryError::failed(format!("Got Infinity: {sign}Infinity"))
+    DataError::Infinite { negative: value < 0.0 }.into()
 }
 
 #[cfg(test)]

@@ -191,8 +191,10 @@ mod tests {
         )
     }
 
-    fn described(result: Result<OutputSeries, QueryError>) -> Result<Vec<(i64, String)>, String> {
-        let points = result.map_err(|error| error.message)?.points;
+    fn described(
+        result: Result<OutputSeries, QueryError>,
+    ) -> Result<Vec<(i64, String)>, QueryError> {
+        let points = result?.points;
         let value = |i| format!("{:?}", points.value(i).unwrap());
         Ok(points.times_ms.iter().enumerate().map(|(i, time)| (*time, value(i))).collect())
     }

@@ -7,7 +7,10 @@
 use tsd_model::{PointColumns, Value};
 
 use super::calendar::Calendar;
-use crate::{error::QueryError, request::FillPolicy};
+use crate::{
+    error::{DataError, LimitError, QueryError},
+    request::FillPolicy,
+};
 
 /// Times that are filled.
 #[derive(Clone, Debug)]
@@ -63,10 +66,7 @@ pub(super) fn fill(
     let (first, end) = grid.range((scan_start_ms, scan_end_ms));
     let expected = grid.len((scan_start_ms, scan_end_ms));
     if expected > max_points as u64 {
-        return Err(QueryError::too_large(format!(
-            "Sorry, you have attempted to fetch more than our limit of {max_points} data points. \
-             Please try filtering using more tags or decrease your time range."
-        )));
+        return Err(LimitError::DataPoints { limit: max_points as u64 }.into());
     }
     let mut filled = PointColumns::default();
     let mut next_point = 0;
@@ -79,7 +79,7 @@ pub(super) fn fill(
             Some(time) if *time == at => points.value(next_point),
             _ => match absent {
                 Some(value) => Some(Value::Float(value)),
-                None => return Err(QueryError::failed("unhandled fill policy")),
+                None => return Err(DataError::NoFillValue.into()),
             },
         };
         if at >= scan_start_ms

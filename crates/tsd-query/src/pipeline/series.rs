@@ -6,7 +6,10 @@ use bytes::Bytes;
 use tsd_model::{PackedRunError, PointColumns, SummarizedPoints, Summary, ValueKinds};
 
 use super::{accumulator::Accumulator, series_pipeline::SeriesPipeline, span_list::SpanList};
-use crate::{error::QueryError, filter::retain_values};
+use crate::{
+    error::{DataError, QueryError},
+    filter::retain_values,
+};
 
 /// Builds a series from its rows.
 ///
@@ -292,7 +295,7 @@ impl SeriesBuilder {
     ) -> Result<Option<Span>, QueryError> {
         let points = self.take_buckets(pipeline);
         if let Some(error) = self.damage {
-            return Err(QueryError::failed(error.to_string()));
+            return Err(DataError::Block(error).into());
         }
         match points {
             None => Ok(None),
@@ -309,7 +312,7 @@ impl SeriesBuilder {
         list: &mut SpanList,
     ) -> Result<(), QueryError> {
         if let Some(error) = self.damage.take() {
-            return Err(QueryError::failed(error.to_string()));
+            return Err(DataError::Block(error).into());
         }
         let range = self.range.take();
         self.close();

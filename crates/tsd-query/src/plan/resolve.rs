@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tsd_model::{TableSchema, UidKind, from_hex};
 
 use crate::{
-    error::QueryError,
+    error::{QueryError, SeriesError},
     filter::{FilterKind, TagFilter},
     request::{SeriesSource, SubQuery},
 };
@@ -91,7 +91,7 @@ impl SubQuery {
             }
             SeriesSource::Metric(metric) => metric,
         };
-        let missing = |kind: UidKind, name: &str| QueryError::no_such_name(kind.as_str(), name);
+        let missing = |kind: UidKind, name: &str| QueryError::no_such_name(kind, name);
         let metric_uid =
             uid_of(UidKind::Metric, metric).ok_or_else(|| missing(UidKind::Metric, metric))?;
         let mut filters = Vec::with_capacity(self.filters.len());
@@ -103,7 +103,7 @@ impl SubQuery {
                 let mut uids = Vec::with_capacity(names.len());
                 for name in names {
                     if name.is_empty() {
-                        return Err(QueryError::failed("Missing UID name"));
+                        return Err(SeriesError::EmptyTagValue.into());
                     }
                     match uid_of(UidKind::Tagv, name) {
                         Some(uid) => uids.push(uid),
@@ -137,23 +137,22 @@ fn resolve_tsuids(tsuids: &[String], schema: TableSchema) -> Result<Vec<Bytes>, 
         let Some(metric) = text.get(..schema.metric_width() * 2) else { continue };
         let shared = *first_metric.get_or_insert(metric);
         if !shared.eq_ignore_ascii_case(metric) {
-            return Err(QueryError::internal(format!(
-                "One or more TSUIDs did not share the same metric [{shared}] [{metric}]"
-            )));
+            let (first, other) = (shared.to_owned(), metric.to_owned());
+            return Err(SeriesError::MixedMetrics { first, other }.into());
         }
     }
     for text in tsuids {
         if text.len() < schema.metric_width() * 2 {
-            return Err(QueryError::internal(format!("TSUID has a wrong length: {text}")));
+            return Err(SeriesError::TsuidLength(text.clone()).into());
         }
-        let bytes = from_hex(text.as_bytes())
-            .ok_or_else(|| QueryError::internal(format!("For input string: \"{text}\"")))?;
+        let bytes =
+            from_hex(text.as_bytes()).ok_or_else(|| SeriesError::TsuidDigits(text.clone()))?;
         let tags = bytes.len().saturating_sub(schema.metric_width());
         if tags == 0 && bytes.len() == schema.metric_width() {
-            return Err(QueryError::failed("UID was empty"));
+            return Err(SeriesError::TsuidWithoutTags.into());
         }
         if tags == 0 || tags % schema.tag_pair_width() != 0 {
-            return Err(QueryError::internal(format!("TSUID has a wrong length: {text}")));
+            return Err(SeriesError::TsuidLength(text.clone()).into());
         }
         resolved.push(bytes.into());
     }

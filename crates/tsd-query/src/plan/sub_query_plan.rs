@@ -268,6 +268,7 @@ mod tests {
     use tsd_model::UidKind;
 
     use super::*;
+    use crate::error::{QueryError, SeriesError};
     use crate::{
         request::{RawQuery, parse_m_parameter, parse_tsuid_parameter},
         time::Clock,
@@ -389,12 +390,16 @@ mod tests {
         let schema = TableSchema::opentsdb_default();
         let error_of = |m: &str| {
             let sub = sub_query(m);
-            sub.resolve(&schema, &PlanSettings::default(), uid_of).unwrap_err().message
+            sub.resolve(&schema, &PlanSettings::default(), uid_of).unwrap_err()
         };
-        assert_eq!(error_of("sum:x{h=1}"), "No such name for 'metrics': 'x'");
-        assert_eq!(error_of("sum:m{q=1}"), "No such name for 'tagk': 'q'");
-        assert_eq!(error_of("sum:m{h=1|nope}"), "No such name for 'tagv': 'nope'");
-        assert_eq!(error_of("sum:m{h=|1}"), "Missing UID name");
+        for (m, kind, name) in [
+            ("sum:x{h=1}", UidKind::Metric, "x"),
+            ("sum:m{q=1}", UidKind::Tagk, "q"),
+            ("sum:m{h=1|nope}", UidKind::Tagv, "nope"),
+        ] {
+            assert_eq!(error_of(m), QueryError::no_such_name(kind, name));
+        }
+        assert_eq!(error_of("sum:m{h=|1}"), SeriesError::EmptyTagValue.into());
         let settings = PlanSettings { skip_unresolved_tagvs: true, ..PlanSettings::default() };
         assert_eq!(shape(&plan_with("sum:m{h=1|nope}", &settings)).0, "1=1");
         assert!(plan_with("sum:m{h=nope}", &settings).is_empty());
@@ -412,16 +417,12 @@ mod tests {
             sub.resolve(&schema, &PlanSettings::default(), uid_of).unwrap_err()
         };
         let error = error_of("sum:000009000001000002,000008000001000001");
-        assert_eq!(
-            error.message,
-            "One or more TSUIDs did not share the same metric [000009] [000008]"
-        );
-        assert_eq!(error.class.status(), 500);
-        for text in ["sum:xyz", "sum:00000900000100000"] {
-            assert_eq!(error_of(text).class.status(), 500, "{text}");
-        }
-        let without_tags = error_of("sum:000009");
-        assert_eq!((without_tags.class.status(), &*without_tags.message), (400, "UID was empty"));
+        let (first, other) = ("000009".to_owned(), "000008".to_owned());
+        assert_eq!(error, SeriesError::MixedMetrics { first, other }.into());
+        assert_eq!(error_of("sum:xyz"), SeriesError::TsuidLength("xyz".into()).into());
+        let odd = "00000900000100000".to_owned();
+        assert_eq!(error_of(&format!("sum:{odd}")), SeriesError::TsuidDigits(odd).into());
+        assert_eq!(error_of("sum:000009"), SeriesError::TsuidWithoutTags.into());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Rate options.
 
-use crate::error::QueryError;
+use crate::error::RateError;
 
 /// Options of a rate computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,16 +23,14 @@ impl Default for RateOptions {
 
 impl RateOptions {
     /// Parses the part of a URI sub query that starts with `rate`.
-    pub(crate) fn parse(text: &str) -> Result<Self, QueryError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, RateError> {
         if text.eq_ignore_ascii_case("rate") {
             return Ok(Self::default());
         }
         // As in OpenTSDB, the text between the fifth and the last character, whatever these are.
         let count = text.chars().count();
         if count < 6 {
-            return Err(QueryError::bad_request(format!(
-                "Invalid rate options specification: {text}"
-            )));
+            return Err(RateError::TooShort(text.to_owned()));
         }
         let inner: String = text.chars().take(count - 1).skip(5).collect();
         let mut parts: Vec<&str> = inner.split(',').collect();
@@ -41,27 +39,19 @@ impl RateOptions {
             parts.pop();
         }
         if parts.len() > 3 {
-            return Err(QueryError::bad_request(format!(
-                "Incorrect number of values in rate options specification, must be \
-                 counter[,counter max value,reset value], recieved: {} parts",
-                parts.len()
-            )));
+            return Err(RateError::TooManyParts(parts.len()));
         }
         let part = |i: usize| parts.get(i).copied().unwrap_or_default();
         let mut options = Self { counter: part(0).ends_with("counter"), ..Self::default() };
         options.drop_resets = part(0) == "dropcounter";
-        let number = |number: &str, what: &str| {
-            number.parse().map_err(|_| {
-                QueryError::bad_request(format!(
-                    "{what} value of counter was not a number, received '{number}'"
-                ))
-            })
+        let number = |number: &str, error: fn(String) -> RateError| {
+            number.parse().map_err(|_| error(number.to_owned()))
         };
         if !part(1).is_empty() {
-            options.counter_max = number(part(1), "Max")?;
+            options.counter_max = number(part(1), RateError::CounterMax)?;
         }
         if parts.len() == 3 {
-            options.reset_value = number(part(2), "Reset")?;
+            options.reset_value = number(part(2), RateError::ResetValue)?;
         }
         Ok(options)
     }
@@ -80,8 +70,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_error(text: &str, message: &str) {
-        assert_eq!(RateOptions::parse(text).map_err(|e| e.message), Err(message.to_owned()));
+    fn check_error(text: &str, expected: RateError) {
+        assert_eq!(RateOptions::parse(text), Err(expected));
     }
 
     #[test]
@@ -98,15 +88,11 @@ mod tests {
     }
 
     #[test]
-    fn errors_match_opentsdb() {
-        check_error("rate{", "Invalid rate options specification: rate{");
-        check_error(
-            "rate{counter,1,2,3}",
-            "Incorrect number of values in rate options specification, must be counter[,counter \
-             max value,reset value], recieved: 4 parts",
-        );
-        check_error("rate{counter,x}", "Max value of counter was not a number, received 'x'");
-        check_error("rate{counter,1,x}", "Reset value of counter was not a number, received 'x'");
+    fn invalid_options_are_rejected() {
+        check_error("rate{", RateError::TooShort("rate{".into()));
+        check_error("rate{counter,1,2,3}", RateError::TooManyParts(4));
+        check_error("rate{counter,x}", RateError::CounterMax("x".into()));
+        check_error("rate{counter,1,x}", RateError::ResetValue("x".into()));
     }
 
     proptest! {

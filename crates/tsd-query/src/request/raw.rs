@@ -2,7 +2,7 @@
 
 use super::RateOptions;
 use crate::{
-    error::QueryError,
+    error::{BodyQueryError, QueryError},
     filter::{TagFilter, ValueFilter, add_tag, short_filter},
 };
 
@@ -116,7 +116,7 @@ impl RawSubQuery {
                 self.value_filters.push(value_filter(kind, filter)?);
             } else {
                 let filter = TagFilter::try_new(tagk, kind, filter, entry.group_by)
-                    .map_err(|e| QueryError::unreadable_json(e.to_string()))?;
+                    .map_err(BodyQueryError::Filter)?;
                 self.filters.push(filter);
             }
         }
@@ -131,8 +131,7 @@ impl RawSubQuery {
     ) -> Result<(), QueryError> {
         self.filters.clear();
         for (tagk, expr) in tags {
-            let filter = short_filter(tagk, expr, true)
-                .map_err(|e| QueryError::unreadable_json(e.to_string()))?;
+            let filter = short_filter(tagk, expr, true).map_err(BodyQueryError::Filter)?;
             add_tag(&mut self.filters, filter);
         }
         Ok(())
@@ -143,9 +142,7 @@ impl RawSubQuery {
         for entry in filters {
             let kind = entry.kind.as_deref().unwrap_or_default();
             if !ValueFilter::is_kind(kind) {
-                return Err(QueryError::unreadable_json(format!(
-                    "Could not find a value filter of the type: {kind}"
-                )));
+                return Err(BodyQueryError::UnknownValueFilter(kind.to_owned()).into());
             }
             self.value_filters
                 .push(value_filter(kind, entry.filter.as_deref().unwrap_or_default())?);
@@ -155,5 +152,5 @@ impl RawSubQuery {
 }
 
 fn value_filter(kind: &str, filter: &str) -> Result<ValueFilter, QueryError> {
-    ValueFilter::try_new(kind, filter).map_err(|e| QueryError::bad_request(e.to_string()))
+    ValueFilter::try_new(kind, filter).map_err(QueryError::ValueFilter)
 }

@@ -4,7 +4,7 @@
 
 use super::{RateOptions, RawSubQuery};
 use crate::{
-    error::QueryError,
+    error::{QueryError, UriError},
     filter::{BraceEntry, EntryError, ValueFilter, add_tag, parse_brace_entry},
 };
 
@@ -42,21 +42,19 @@ pub fn parse_tsuid_parameter(text: &str) -> Result<RawSubQuery, QueryError> {
 /// Splits at colons into the aggregator, the options, and the last part.
 fn split<'a>(
     text: &'a str,
-    parameter: &str,
+    parameter: &'static str,
 ) -> Result<(RawSubQuery, Vec<&'a str>, &'a str), QueryError> {
     if text.is_empty() {
-        return Err(QueryError::bad_request("The query string was empty"));
+        return Err(UriError::Empty.into());
     }
     let mut pieces: Vec<&str> = text.split(':').collect();
-    let invalid = |how: &str| {
-        QueryError::bad_request(format!(
-            "Invalid parameter {parameter}={text} ({how} :-separated parts)"
-        ))
-    };
     if pieces.len() > 5 {
-        return Err(invalid("too many"));
+        return Err(UriError::TooManyParts { parameter, text: text.to_owned() }.into());
     }
-    let last = pieces.pop().filter(|_| !pieces.is_empty()).ok_or_else(|| invalid("not enough"))?;
+    let last = pieces
+        .pop()
+        .filter(|_| !pieces.is_empty())
+        .ok_or_else(|| UriError::TooFewParts { parameter, text: text.to_owned() })?;
     let aggregator = pieces.remove(0).to_owned();
     let sub = RawSubQuery { aggregator: Some(aggregator), ..RawSubQuery::default() };
     Ok((sub, pieces, last))
@@ -69,7 +67,7 @@ fn parse_common_option(
     sub: &mut RawSubQuery,
 ) -> Result<bool, QueryError> {
     let Some(first) = lower.chars().next() else {
-        return Err(QueryError::internal("String index out of range: 0"));
+        return Err(UriError::EmptyOption.into());
     };
     if lower.starts_with("rate") {
         sub.rate = true;
@@ -90,24 +88,18 @@ fn parse_common_option(
 
 /// `percentiles[50,99.9]`
 fn parse_percentiles(option: &str) -> Result<Vec<f32>, QueryError> {
-    let malformed =
-        || QueryError::bad_request(format!("Malformated percentile query paramater: {option}"));
+    let malformed = || UriError::Percentiles(option.to_owned());
     let (_, rest) = option.split_once('[').ok_or_else(malformed)?;
     let (list, _) = rest.split_once(']').ok_or_else(malformed)?;
-    let not_a_number = |p: &str| {
-        QueryError::internal(match p {
-            "" => "empty String".to_owned(),
-            _ => format!("For input string: \"{p}\""),
-        })
-    };
-    list.split(',').map(|p| p.trim().parse().map_err(|_| not_a_number(p.trim()))).collect()
+    let number = |p: &str| p.parse().map_err(|_| UriError::Percentile(p.to_owned()).into());
+    list.split(',').map(|p| number(p.trim())).collect()
 }
 
 /// Parses `name{group by}{filter}` and returns the name.
 fn parse_metric<'a>(text: &'a str, sub: &mut RawSubQuery) -> Result<&'a str, QueryError> {
     let Some((name, braces)) = text.split_once('{') else { return Ok(text) };
-    let missing = || QueryError::internal(format!("Missing '}}' at the end of: {text}"));
-    let braces = braces.strip_suffix('}').ok_or_else(missing)?;
+    let open = || UriError::OpenBrace(text.to_owned());
+    let braces = braces.strip_suffix('}').ok_or_else(open)?;
     let grouping = match braces.split_once('}') {
         None => braces,
         Some((grouping, _)) => {
@@ -125,7 +117,6 @@ fn parse_entries(text: &str, group_by: bool, sub: &mut RawSubQuery) -> Result<()
     if text.is_empty() {
         return Ok(());
     }
-    let what = if group_by { "tag" } else { "filter" };
     let mut pieces = text.split(',');
     while let Some(piece) = pieces.next() {
         let joined;
@@ -141,9 +132,9 @@ fn parse_entries(text: &str, group_by: bool, sub: &mut RawSubQuery) -> Result<()
         match parse_brace_entry(entry, group_by) {
             Ok(BraceEntry::Value(filter)) => sub.value_filters.push(filter),
             Ok(BraceEntry::Tag(filter)) => add_tag(&mut sub.filters, filter),
-            Err(EntryError::Value(e)) => return Err(QueryError::bad_request(e.to_string())),
-            Err(EntryError::Tag(why)) => {
-                return Err(QueryError::internal(format!("When parsing {what} '{entry}': {why}")));
+            Err(EntryError::Value(error)) => return Err(error.into()),
+            Err(EntryError::Tag(problem)) => {
+                return Err(UriError::Tag { group_by, entry: entry.to_owned(), problem }.into());
             }
         }
     }
@@ -164,12 +155,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::error::QueryErrorClass;
+    use crate::{
+        error::{RateError, TagEntryError},
+        filter::{FilterError, ValueFilterError},
+    };
 
     #[track_caller]
-    fn check_error(text: &str, status: u16, message: &str) {
-        let error = parse_m_parameter(text).unwrap_err();
-        assert_eq!((error.class.status(), error.message.as_str()), (status, message), "{text}");
+    fn check_error(text: &str, expected: impl Into<QueryError>) {
+        assert_eq!(parse_m_parameter(text).unwrap_err(), expected.into(), "{text}");
     }
 
     #[test]
@@ -246,39 +239,33 @@ mod tests {
     }
 
     #[test]
-    fn errors_match_opentsdb() {
-        check_error("sum", 400, "Invalid parameter m=sum (not enough :-separated parts)");
-        check_error(
-            "a:b:c:d:e:f",
-            400,
-            "Invalid parameter m=a:b:c:d:e:f (too many :-separated parts)",
-        );
-        check_error("", 400, "The query string was empty");
-        check_error("sum:m{host=a", 500, "Missing '}' at the end of: m{host=a");
-        check_error("sum:m{host}", 500, "When parsing tag 'host': invalid tag: host");
-        check_error("sum:m{}{host}", 500, "When parsing filter 'host': invalid tag: host");
-        check_error(
-            "sum:m{host=wildcard(a*}",
-            500,
-            "When parsing tag 'host=wildcard(a*': Filter must end with a ')': wildcard(a*",
-        );
-        check_error("sum:m{host=a=b}", 500, "When parsing tag 'host=a=b': invalid tag: host=a=b");
-        check_error(
-            "sum:m{host=nope(a)}",
-            500,
-            "When parsing tag 'host=nope(a)': Could not find a tag value filter of the type: nope",
-        );
-        check_error("sum:rate{:m", 400, "Invalid rate options specification: rate{");
-        check_error(
-            "sum:percentiles:m",
-            400,
-            "Malformated percentile query paramater: percentiles",
-        );
-        check_error("sum:percentiles[]:m", 500, "empty String");
-        check_error("sum:percentiles[x]:m", 500, "For input string: \"x\"");
-        check_error("sum:m{value=gt()}", 400, "Missing number in value filter: gt()");
-        let error = parse_m_parameter("sum::m").unwrap_err();
-        assert_eq!(error.class, QueryErrorClass::Internal);
+    fn invalid_parameters_are_rejected() {
+        let text = || "sum".to_owned();
+        check_error("sum", UriError::TooFewParts { parameter: "m", text: text() });
+        let text = "a:b:c:d:e:f";
+        check_error(text, UriError::TooManyParts { parameter: "m", text: text.into() });
+        check_error("", UriError::Empty);
+        check_error("sum::m", UriError::EmptyOption);
+        check_error("sum:m{host=a", UriError::OpenBrace("m{host=a".into()));
+        check_error("sum:rate{:m", RateError::TooShort("rate{".into()));
+        check_error("sum:percentiles:m", UriError::Percentiles("percentiles".into()));
+        check_error("sum:percentiles[]:m", UriError::Percentile(String::new()));
+        check_error("sum:percentiles[x]:m", UriError::Percentile("x".into()));
+        check_error("sum:m{value=gt()}", ValueFilterError::Missing("gt()".into()));
+    }
+
+    #[test]
+    fn invalid_entries_between_braces_are_rejected() {
+        let check_entry = |text: &str, group_by, entry: &str, problem| {
+            check_error(text, UriError::Tag { group_by, entry: entry.into(), problem });
+        };
+        check_entry("sum:m{host}", true, "host", TagEntryError::NoPair);
+        check_entry("sum:m{}{host}", false, "host", TagEntryError::NoPair);
+        check_entry("sum:m{host=a=b}", true, "host=a=b", TagEntryError::NoPair);
+        let no_end = TagEntryError::Filter(FilterError::NoEnd("wildcard(a*".into()));
+        check_entry("sum:m{host=wildcard(a*}", true, "host=wildcard(a*", no_end);
+        let unknown = TagEntryError::Filter(FilterError::UnknownType("nope".into()));
+        check_entry("sum:m{host=nope(a)}", true, "host=nope(a)", unknown);
     }
 
     proptest! {

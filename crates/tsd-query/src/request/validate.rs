@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{DownsampleSpec, Query, RawQuery, RawSubQuery, RollupUsage, SeriesSource, SubQuery};
 use crate::{
     aggregator::Aggregator,
-    error::QueryError,
+    error::{QueryError, RequestError},
     time::{Clock, find_zone, parse_time},
 };
 
@@ -15,24 +15,18 @@ const LAST_MS: i64 = 9_999_999_999_999;
 impl RawQuery {
     /// Checks everything that does not need name lookups.
     pub fn validate(&self, clock: &Clock) -> Result<Query, QueryError> {
-        let queries = self
-            .queries
-            .as_deref()
-            .ok_or_else(|| QueryError::internal("An internal null pointer exception was thrown"))?;
+        let queries = self.queries.as_deref().ok_or(RequestError::AbsentQueries)?;
         let zone_name = self.timezone.as_deref();
         let time = |text: &Option<String>| {
             parse_time(text.as_deref().unwrap_or_default(), zone_name, clock)
         };
-        let start_ms =
-            time(&self.start)?.ok_or_else(|| QueryError::invalid("Missing start time"))?;
+        let start_ms = time(&self.start)?.ok_or(RequestError::NoStart)?;
         let end_ms = time(&self.end)?.unwrap_or(clock.now_ms);
         if end_ms < start_ms {
-            return Err(QueryError::invalid(format!(
-                "End time [{end_ms}] must be greater than or equal to the start time [{start_ms}]"
-            )));
+            return Err(RequestError::EndBeforeStart { start_ms, end_ms }.into());
         }
         if queries.is_empty() {
-            return Err(QueryError::invalid("Missing queries"));
+            return Err(RequestError::NoQueries.into());
         }
         let mut sub_queries: Vec<SubQuery> = Vec::with_capacity(queries.len());
         for (raw, index) in queries.iter().zip(self.sub_query_indexes()) {
@@ -44,7 +38,7 @@ impl RawQuery {
                 && let Some(name) = zone_name.filter(|name| !name.is_empty())
                 && find_zone(name).is_none()
             {
-                return Err(QueryError::invalid("The timezone specification could not be found"));
+                return Err(RequestError::UnknownZone.into());
             }
             sub_queries.push(sub);
         }
@@ -53,7 +47,7 @@ impl RawQuery {
         }
         for time in [start_ms, end_ms] {
             if !(0..=LAST_MS).contains(&time) {
-                return Err(QueryError::internal(format!("Invalid timestamp: {time}")));
+                return Err(RequestError::Timestamp(time).into());
             }
         }
         Ok(Query {
@@ -120,24 +114,21 @@ impl RawSubQuery {
 
     fn validate(&self, index: usize, use_calendar: bool) -> Result<SubQuery, QueryError> {
         let name = self.aggregator.as_deref().filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| QueryError::invalid("Missing the aggregation function"))?;
+        let name = name.ok_or(RequestError::NoAggregator)?;
         let aggregator = Aggregator::from_name(name)
-            .ok_or_else(|| QueryError::invalid(format!("No such aggregation function: {name}")))?;
+            .ok_or_else(|| RequestError::UnknownAggregator(name.to_owned()))?;
         let source = if self.tsuids.is_empty() {
             let metric = self.metric.as_deref().filter(|metric| !metric.is_empty());
-            let metric = metric.ok_or_else(|| {
-                QueryError::invalid("Missing the metric or tsuids, provide at least one")
-            })?;
+            let metric = metric.ok_or(RequestError::NoSource)?;
             SeriesSource::Metric(metric.to_owned())
         } else {
             SeriesSource::Tsuids(self.tsuids.clone())
         };
         let downsample = match self.downsample.as_deref().filter(|text| !text.is_empty()) {
             None => None,
-            Some(text) => Some(
-                DownsampleSpec::parse(text, use_calendar)
-                    .map_err(|e| QueryError::invalid(e.to_string()))?,
-            ),
+            Some(text) => {
+                Some(DownsampleSpec::parse(text, use_calendar).map_err(RequestError::Downsample)?)
+            }
         };
         let usage = self.rollup_usage.as_deref().map(RollupUsage::from_name);
         Ok(SubQuery {
@@ -161,28 +152,22 @@ impl RawSubQuery {
 
 impl SubQuery {
     /// Checks that a histogram query only adds histograms.
-    fn check_histogram(&self) -> Result<(), QueryError> {
+    fn check_histogram(&self) -> Result<(), RequestError> {
         if !self.is_histogram() {
             return Ok(());
         }
         if !self.value_filters.is_empty() {
-            return Err(QueryError::bad_request("Value filters cannot be used with histograms"));
+            return Err(RequestError::HistogramValueFilter);
         }
         if !matches!(self.aggregator, Aggregator::None | Aggregator::Sum) {
-            return Err(QueryError::invalid(
-                "Only NONE or SUM aggregation function supported for histogram query",
-            ));
+            return Err(RequestError::HistogramAggregator);
         }
         match &self.downsample {
             Some(DownsampleSpec { function, .. }) if *function != Aggregator::Sum => {
-                Err(QueryError::invalid(
-                    "Only SUM downsampling aggregation supported for histogram query",
-                ))
+                Err(RequestError::HistogramDownsample)
             }
             _ => match self.percentiles.iter().find(|p| !(0.0..=100.0).contains(*p)) {
-                Some(p) => {
-                    Err(QueryError::invalid(format!("Invalid percentile parameters: {p:?}")))
-                }
+                Some(p) => Err(RequestError::HistogramPercentile(format!("{p:?}"))),
                 None => Ok(()),
             },
         }
@@ -194,7 +179,7 @@ mod tests {
     #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
     use super::*;
-    use crate::request::{RateOptions, parse_m_parameter};
+    use crate::request::{DownsampleError, RateOptions, parse_m_parameter};
 
     const NOW_MS: i64 = 1_357_300_800_000;
 
@@ -208,9 +193,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_error(raw: &RawQuery, status: u16, message: &str) {
-        let error = raw.validate(&Clock::utc(NOW_MS)).unwrap_err();
-        assert_eq!((error.class.status(), error.message.as_str()), (status, message));
+    fn check_error(raw: &RawQuery, expected: RequestError) {
+        assert_eq!(raw.validate(&Clock::utc(NOW_MS)).unwrap_err(), expected.into());
     }
 
     #[test]
@@ -221,56 +205,31 @@ mod tests {
     }
 
     #[test]
-    fn errors_match_opentsdb() {
-        check_error(&query("", "", &["sum:m"]), 400, "Missing start time");
-        check_error(
-            &query("1356998410", "1356998400", &["sum:m"]),
-            400,
-            "End time [1356998400000] must be greater than or equal to the start time [1356998410000]",
-        );
-        check_error(&query("1", "2", &[]), 400, "Missing queries");
-        check_error(
-            &RawQuery { start: Some("1".into()), ..RawQuery::default() },
-            500,
-            "An internal null pointer exception was thrown",
-        );
-        check_error(&query("1", "2", &["nope:m"]), 400, "No such aggregation function: nope");
-        check_error(&query("1", "2", &[":m"]), 400, "Missing the aggregation function");
-        check_error(
-            &query("1", "2", &["sum:"]),
-            400,
-            "Missing the metric or tsuids, provide at least one",
-        );
-        check_error(
-            &query("1", "2", &["sum:1m-none:m"]),
-            400,
-            "cannot use the NONE aggregator for downsampling",
-        );
-        check_error(
-            &query("1", "2", &["sum:percentiles[101]:m"]),
-            400,
-            "Invalid percentile parameters: 101.0",
-        );
-        check_error(
-            &query("1", "2", &["max:percentiles[50]:m"]),
-            400,
-            "Only NONE or SUM aggregation function supported for histogram query",
-        );
-        check_error(
-            &query("1", "2", &["sum:1m-max:percentiles[50]:m"]),
-            400,
-            "Only SUM downsampling aggregation supported for histogram query",
-        );
-        check_error(
-            &query("1", "2", &["sum:percentiles[50]:m{value=gt(1)}"]),
-            400,
-            "Value filters cannot be used with histograms",
-        );
+    fn invalid_requests_are_rejected() {
+        check_error(&query("", "", &["sum:m"]), RequestError::NoStart);
+        let (start_ms, end_ms) = (1_356_998_410_000, 1_356_998_400_000);
+        let reversed = query("1356998410", "1356998400", &["sum:m"]);
+        check_error(&reversed, RequestError::EndBeforeStart { start_ms, end_ms });
+        check_error(&query("1", "2", &[]), RequestError::NoQueries);
+        let absent = RawQuery { start: Some("1".into()), ..RawQuery::default() };
+        check_error(&absent, RequestError::AbsentQueries);
+        let late = 13_569_984_000_000;
         check_error(
             &query("13569984000000", "13569984000001", &["sum:m"]),
-            500,
-            "Invalid timestamp: 13569984000000",
+            RequestError::Timestamp(late),
         );
+        for (m, expected) in [
+            ("nope:m", RequestError::UnknownAggregator("nope".into())),
+            (":m", RequestError::NoAggregator),
+            ("sum:", RequestError::NoSource),
+            ("sum:1m-none:m", RequestError::Downsample(DownsampleError::NoneFunction)),
+            ("sum:percentiles[101]:m", RequestError::HistogramPercentile("101.0".into())),
+            ("max:percentiles[50]:m", RequestError::HistogramAggregator),
+            ("sum:1m-max:percentiles[50]:m", RequestError::HistogramDownsample),
+            ("sum:percentiles[50]:m{value=gt(1)}", RequestError::HistogramValueFilter),
+        ] {
+            check_error(&query("1", "2", &[m]), expected);
+        }
     }
 
     #[test]
@@ -280,7 +239,7 @@ mod tests {
         assert!(raw.validate(&Clock::utc(NOW_MS)).is_ok());
         let mut raw = query("1356998400", "", &["sum:1d-sum:m"]);
         raw.timezone = Some("Nowhere".into());
-        check_error(&raw, 400, "The timezone specification could not be found");
+        check_error(&raw, RequestError::UnknownZone);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tsd_model::{RollupConfig, RollupInterval};
 
 use crate::{
     aggregator::Aggregator,
-    error::QueryError,
+    error::{QueryError, RollupError},
     filter::FilterKind,
     plan::ScanWindow,
     request::{DownsampleSpec, DownsampleWindow, RollupUsage, SubQuery},
@@ -109,7 +109,7 @@ pub fn choose_reads(
     let pre_aggregate = sub.pre_aggregate || selects_pre_aggregate(sub, settings);
     let Some(config) = settings.config else {
         if sub.pre_aggregate {
-            return Err(QueryError::failed("An internal null pointer exception was thrown"));
+            return Err(RollupError::NotConfigured.into());
         }
         return Ok(only(raw(sub.clone(), (start_ms, end_ms), None)));
     };
@@ -224,9 +224,7 @@ fn rolled_up(
         sub.downsample.as_ref().map_or(Aggregator::Sum, |spec| stored_aggregator(spec.function));
     let id = |function: Aggregator| {
         let name = function.name();
-        config
-            .aggregator_id(name)
-            .ok_or_else(|| QueryError::failed(format!("No ID found mapping to aggregator: {name}")))
+        config.aggregator_id(name).ok_or_else(|| RollupError::NoCells(name.to_owned()))
     };
     let cells = match function {
         Aggregator::Avg => {
@@ -234,9 +232,7 @@ fn rolled_up(
         }
         Aggregator::Dev => {
             id(function)?;
-            return Err(QueryError::failed(
-                "Standard deviation over rolled up data is not supported",
-            ));
+            return Err(RollupError::Deviation.into());
         }
         other => RollupCells::One(id(other)?),
     };
@@ -369,7 +365,7 @@ mod tests {
         check("sum:pre-agg:m", &["raw-agg 0s-"]);
         let off = RollupSettings::default();
         let error = choose_with("sum:pre-agg:m", (0, 1), &off).unwrap_err();
-        assert_eq!(error.class.status(), 400);
+        assert_eq!(error, RollupError::NotConfigured.into());
     }
 
     #[test]
@@ -378,7 +374,7 @@ mod tests {
         let settings = RollupSettings { config: Some(&config), ..RollupSettings::default() };
         for (m, name) in [("sum:1h-dev:m", "dev"), ("sum:1h-p99:m", "p99")] {
             let error = choose_with(m, (0, 1), &settings).unwrap_err();
-            assert_eq!(error.message, format!("No ID found mapping to aggregator: {name}"));
+            assert_eq!(error, RollupError::NoCells(name.to_owned()).into());
         }
     }
 

@@ -6,7 +6,7 @@
 use jiff::{civil, tz::TimeZone};
 
 use super::{Clock, Duration, find_zone};
-use crate::error::QueryError;
+use crate::error::{TimeError, TimeProblem};
 
 /// Parses a time expression to epoch milliseconds; `None` if the text is empty.
 ///
@@ -15,25 +15,25 @@ pub fn parse_time(
     text: &str,
     zone_name: Option<&str>,
     clock: &Clock,
-) -> Result<Option<i64>, QueryError> {
+) -> Result<Option<i64>, TimeError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let invalid = |why: &str| Err(QueryError::invalid(format!("Invalid time: {text}. {why}")));
+    let invalid = |problem| Err(TimeError::Invalid { text: text.to_owned(), problem });
     if let Some(digits) = text.strip_suffix("ms")
         && !digits.is_empty()
         && digits.bytes().all(|b| b.is_ascii_digit())
     {
         return match digits.parse() {
             Ok(ms) => Ok(Some(ms)),
-            Err(_) => invalid(&format!("Value too long: {digits}")),
+            Err(_) => invalid(TimeProblem::TooLong(digits.to_owned())),
         };
     }
     if text.eq_ignore_ascii_case("now") {
         return Ok(Some(clock.now_ms));
     }
     if let Some(head) = strip_ago(text) {
-        let duration = Duration::parse(head).map_err(|e| QueryError::invalid(e.to_string()))?;
+        let duration = Duration::parse(head).map_err(TimeError::Duration)?;
         return Ok(Some(clock.now_ms.saturating_sub(duration.millis)));
     }
     if text.contains(['/', ':']) {
@@ -42,15 +42,12 @@ pub fn parse_time(
     if text.contains('.') {
         return match dotted(text) {
             Some(ms) => Ok(Some(ms)),
-            None => invalid(
-                "Millisecond timestamps must be in the format <seconds>.<ms> where the \
-                 milliseconds are limited to 3 digits",
-            ),
+            None => invalid(TimeProblem::Fraction),
         };
     }
     match parse_long(text) {
-        Err(why) => invalid(&why),
-        Ok(n) if n < 0 => invalid("Negative timestamps are not supported."),
+        Err(problem) => invalid(problem),
+        Ok(n) if n < 0 => invalid(TimeProblem::Negative),
         Ok(n) if text.len() <= 10 => Ok(Some(n * 1000)),
         Ok(n) => Ok(Some(n)),
     }
@@ -76,40 +73,40 @@ fn dotted(text: &str) -> Option<i64> {
     format!("{secs}{fraction}").parse().ok()
 }
 
-/// Parses a signed decimal, with OpenTSDB's error texts.
-fn parse_long(text: &str) -> Result<i64, String> {
+/// Parses a signed decimal.
+fn parse_long(text: &str) -> Result<i64, TimeProblem> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() {
-        return Err(format!("Just a sign, no value: {text}"));
+        return Err(TimeProblem::OnlySign);
     }
     if let Some(c) = digits.chars().find(|c| !c.is_ascii_digit()) {
-        return Err(format!("Invalid character '{c}' in {text}"));
+        return Err(TimeProblem::Character(c));
     }
     if digits.len() > 19 {
-        return Err(format!("Value too long: {text}"));
+        return Err(TimeProblem::TooLong(text.to_owned()));
     }
-    let flow = if text.starts_with('-') { "Underflow" } else { "Overflow" };
-    text.parse().map_err(|_| format!("{flow} in {text}"))
+    let is_negative = text.starts_with('-');
+    let flow = || if is_negative { TimeProblem::Underflow } else { TimeProblem::Overflow };
+    text.parse().map_err(|_| flow())
 }
 
 /// Parses calendar text, whose pattern is chosen by its length.
-fn parse_calendar(text: &str, zone_name: Option<&str>, clock: &Clock) -> Result<i64, QueryError> {
+fn parse_calendar(text: &str, zone_name: Option<&str>, clock: &Clock) -> Result<i64, TimeError> {
     let pattern: &str = match text.encode_utf16().count() {
         10 => "y/M/d",
         16 if text.contains('-') => "y/M/d-H:m",
         16 => "y/M/d H:m",
         19 if text.contains('-') => "y/M/d-H:m:s",
         19 => "y/M/d H:m:s",
-        _ => return Err(QueryError::invalid(format!("Invalid absolute date: {text}"))),
+        _ => return Err(TimeError::DateLength(text.to_owned())),
     };
     let zone = match zone_name {
         None | Some("") => clock.zone.clone(),
-        Some(name) => find_zone(name)
-            .ok_or_else(|| QueryError::invalid(format!("Invalid timezone name: {name}")))?,
+        Some(name) => find_zone(name).ok_or_else(|| TimeError::Zone(name.to_owned()))?,
     };
-    CalendarFields::parse(text, pattern).and_then(|fields| fields.epoch_ms(&zone)).ok_or_else(
-        || QueryError::invalid(format!("Invalid date: {text}. Unparseable date: \"{text}\"")),
-    )
+    CalendarFields::parse(text, pattern)
+        .and_then(|fields| fields.epoch_ms(&zone))
+        .ok_or_else(|| TimeError::Date(text.to_owned()))
 }
 
 /// Fields of a calendar text, which may overflow: `2013/13/45` is 14 February 2014.
@@ -175,18 +172,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::time::DurationError;
 
     const NOW_MS: i64 = 1_357_300_800_000;
 
     #[track_caller]
-    fn check(text: &str, expected: Result<i64, &str>) {
+    fn check(text: &str, expected: Result<i64, TimeError>) {
         check_in(text, None, expected);
     }
 
     #[track_caller]
-    fn check_in(text: &str, zone: Option<&str>, expected: Result<i64, &str>) {
-        let got = parse_time(text, zone, &Clock::utc(NOW_MS)).map_err(|e| e.message);
-        assert_eq!(got, expected.map(Some).map_err(str::to_owned), "{text}");
+    fn check_in(text: &str, zone: Option<&str>, expected: Result<i64, TimeError>) {
+        let got = parse_time(text, zone, &Clock::utc(NOW_MS));
+        assert_eq!(got, expected.map(Some), "{text}");
+    }
+
+    fn invalid(text: &str, problem: TimeProblem) -> Result<i64, TimeError> {
+        Err(TimeError::Invalid { text: text.into(), problem })
     }
 
     #[test]
@@ -212,8 +214,8 @@ mod tests {
         check("1H-AGO", Ok(NOW_MS - 3_600_000));
         check("1h30m-ago", Ok(NOW_MS - 60_000));
         check("1n-ago", Ok(NOW_MS - 2_592_000_000));
-        check("-ago", Err("Cannot parse null or empty duration"));
-        check("5q-ago", Err("Invalid duration (suffix): 5q"));
+        check("-ago", Err(TimeError::Duration(DurationError::Empty)));
+        check("5q-ago", Err(TimeError::Duration(DurationError::Suffix("5q".into()))));
     }
 
     #[test]
@@ -224,15 +226,15 @@ mod tests {
         check("2013/01/01-00:00:31", Ok(1_356_998_431_000));
         check("2013/01/01 00:00:31", Ok(1_356_998_431_000));
         check("2013/13/45", Ok(1_392_336_000_000));
-        check("2013/1/1", Err("Invalid absolute date: 2013/1/1"));
-        check("2013/ab/01", Err("Invalid date: 2013/ab/01. Unparseable date: \"2013/ab/01\""));
+        check("2013/1/1", Err(TimeError::DateLength("2013/1/1".into())));
+        check("2013/ab/01", Err(TimeError::Date("2013/ab/01".into())));
     }
 
     #[test]
     fn calendar_text_is_local_to_the_zone() {
         check_in("2013/01/01", Some("Asia/Kabul"), Ok(1_356_998_400_000 - 16_200_000));
         check_in("2013/01/01", Some(""), Ok(1_356_998_400_000));
-        check_in("2013/01/01", Some("Nowhere"), Err("Invalid timezone name: Nowhere"));
+        check_in("2013/01/01", Some("Nowhere"), Err(TimeError::Zone("Nowhere".into())));
         check_in("1356998400", Some("Nowhere"), Ok(1_356_998_400_000));
     }
 
@@ -249,19 +251,19 @@ mod tests {
         check("1356998400.50", Ok(135_699_840_050));
         check("1356998400.5", Ok(13_569_984_005));
         for text in ["1356998400.5000", "135699840.500", "1356998400.", ".5", "1356998400.5a"] {
-            let message = format!(
-                "Invalid time: {text}. Millisecond timestamps must be in the format <seconds>.<ms> \
-             where the milliseconds are limited to 3 digits"
-            );
-            check(text, Err(&message));
+            check(text, invalid(text, TimeProblem::Fraction));
         }
     }
 
     #[test]
     fn invalid_numbers_are_rejected() {
-        check("-5", Err("Invalid time: -5. Negative timestamps are not supported."));
-        check("12x4", Err("Invalid time: 12x4. Invalid character 'x' in 12x4"));
-        check(" 12", Err("Invalid time:  12. Invalid character ' ' in  12"));
+        check("-5", invalid("-5", TimeProblem::Negative));
+        check("12x4", invalid("12x4", TimeProblem::Character('x')));
+        check(" 12", invalid(" 12", TimeProblem::Character(' ')));
+        check("-", invalid("-", TimeProblem::OnlySign));
+        let long = "12345678901234567890";
+        check(long, invalid(long, TimeProblem::TooLong(long.into())));
+        check("9999999999999999999", invalid("9999999999999999999", TimeProblem::Overflow));
     }
 
     proptest! {

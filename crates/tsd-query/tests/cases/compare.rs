@@ -1,9 +1,9 @@
 //! Compares a result with the recorded one.
 
 use serde_json::Value as Json;
-use tsd_query::QueryError;
+use tsd_protocol::ApiError;
 
-pub(crate) fn check(case: &Json, got: &Result<Json, QueryError>) -> Result<(), String> {
+pub(crate) fn check(case: &Json, got: &Result<Json, ApiError>) -> Result<(), String> {
     match (case.get("expect_error"), got) {
         (None, Ok(got)) => same(&case["expect"], got, ""),
         (None, Err(e)) => Err(format!("failed: {e}")),
@@ -15,10 +15,10 @@ pub(crate) fn check(case: &Json, got: &Result<Json, QueryError>) -> Result<(), S
             } else {
                 e.message.contains(message)
             };
-            if same_text && expected["status"] == e.class.status() {
+            if same_text && expected["status"] == e.status {
                 Ok(())
             } else {
-                Err(format!("{expected} expected, got {} {e}", e.class.status()))
+                Err(format!("{expected} expected, got {} {e}", e.status))
             }
         }
     }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value as Json, json};
 use tsd_model::{UidKind, Value};
+use tsd_protocol::ApiError;
 use tsd_query::{
     Clock, ExpOutput, FillPolicy, GexpQuery, NamedSeries, OutputSeries, PlanSettings, Query,
     QueryError, RawQuery, ReadAttempt, ReadStrategy, RollupSettings, SeriesPipeline, SeriesSource,
@@ -12,12 +13,12 @@ use tsd_query::{
 use crate::{request, table::Tables};
 
 /// The result as JSON, or the error.
-pub(crate) fn execute(case: &Json, salt_buckets: u32) -> Result<Json, QueryError> {
+pub(crate) fn execute(case: &Json, salt_buckets: u32) -> Result<Json, ApiError> {
     let tables = Tables::of_case(case, salt_buckets);
     let executor = QueryExecutor { tables: &tables, settings: settings(case) };
     let uri = case["request"]["uri"].as_str().unwrap_or("/api/query");
     if uri == "/api/query/exp" {
-        return executor.exp(&case["query"]);
+        return Ok(executor.exp(&case["query"])?);
     }
     let parameters = request::parameters(uri);
     let raw = match &case["query"] {
@@ -26,7 +27,7 @@ pub(crate) fn execute(case: &Json, salt_buckets: u32) -> Result<Json, QueryError
     };
     if uri.starts_with("/api/query/gexp") {
         let texts = parameters.iter().filter(|(key, _)| key == "exp").map(|(_, text)| text);
-        return executor.gexp(raw, &texts.map(String::as_str).collect::<Vec<_>>());
+        return Ok(executor.gexp(raw, &texts.map(String::as_str).collect::<Vec<_>>())?);
     }
     let in_arrays = parameters.iter().any(|(key, _)| key == "arrays");
     let query = validate(&raw)?;

@@ -1,6 +1,7 @@
 //! Parses the request of a case, as far as the cases need it.
 
 use serde_json::Value as Json;
+use tsd_protocol::ApiError;
 use tsd_query::{
     BodyFilter, BodyValueFilter, QueryError, RateOptions, RawExpExpression, RawExpFill,
     RawExpFilter, RawExpJoin, RawExpMetric, RawExpOutput, RawExpQuery, RawExpTime, RawQuery,
@@ -34,14 +35,14 @@ fn decode(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-pub(crate) fn from_uri(uri: &str) -> Result<RawQuery, QueryError> {
+pub(crate) fn from_uri(uri: &str) -> Result<RawQuery, ApiError> {
     let parameters = parameters(uri);
     let all = |name: &str| -> Vec<String> {
         parameters.iter().filter(|(key, _)| key == name).map(|(_, v)| v.clone()).collect()
     };
     let start = all("start").pop();
     if start.is_none() {
-        return Err(QueryError::bad_request("Missing parameter <code>start</code>"));
+        return Err(ApiError::missing_parameter("start"));
     }
     let mut queries = Vec::new();
     for text in all("tsuid") {
@@ -51,7 +52,7 @@ pub(crate) fn from_uri(uri: &str) -> Result<RawQuery, QueryError> {
         queries.push(parse_m_parameter(&text)?);
     }
     if queries.is_empty() && all("exp").is_empty() {
-        return Err(QueryError::bad_request("Missing sub queries"));
+        return Err(ApiError::new(400, "Missing sub queries"));
     }
     let end = all("end").pop();
     Ok(RawQuery { start, end, queries: Some(queries), ..RawQuery::default() })

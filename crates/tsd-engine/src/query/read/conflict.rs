@@ -1,10 +1,10 @@
 //! Names the points that a query refuses to choose from.
 //!
-//! The message is OpenTSDB's and names a row key in bytes; the details say which series and instant it
-//! is, and both cells, so that an operator finds them.
+//! The error of a row has its key in bytes; here it gets the names of the series, the instant, and both
+//! cells, so that an operator finds them.
 
 use tsd_model::{Row, RowKey, Uid, UidKind, conflicting_points};
-use tsd_query::{ErrorDetails, QueryError};
+use tsd_query::{DataError, PointConflict, QueryError};
 
 use crate::query::{engine::QueryEngine, failure::QueryFailure};
 
@@ -19,25 +19,24 @@ impl QueryEngine {
         row: &Row,
         offset_ms: u32,
     ) -> QueryFailure {
-        let QueryFailure::Rejected(error) = failure else { return failure };
-        let Ok(key) = RowKey::decode(&self.schema, &row.key) else { return error.into() };
+        let QueryFailure::Rejected(QueryError::Data(DataError::Row(error))) = failure else {
+            return failure;
+        };
+        let Ok(key) = RowKey::decode(&self.schema, &row.key) else {
+            return QueryError::from(DataError::Row(error)).into();
+        };
         let metric = self.name_or_uid(UidKind::Metric, key.metric()).await;
         let mut tags = Vec::new();
         for (tagk, tagv) in key.tags() {
             let tagk = self.name_or_uid(UidKind::Tagk, tagk).await;
             let tagv = self.name_or_uid(UidKind::Tagv, tagv).await;
-            tags.push(format!("{tagk}={tagv}"));
+            tags.push((tagk, tagv));
         }
         let time_ms = key.base_time().as_millis() + i64::from(offset_ms);
-        let points = conflicting_points(row, offset_ms);
-        let cells: Vec<String> = points.iter().take(MAX_CELLS).map(ToString::to_string).collect();
-        let details = format!(
-            "{}: metric {metric}, tags {{{}}}, time {time_ms} ms, cells {}",
-            error.message,
-            tags.join(", "),
-            cells.join(" and ")
-        );
-        QueryError { details: ErrorDetails::Text(details), ..error }.into()
+        let mut points = conflicting_points(row, offset_ms);
+        points.truncate(MAX_CELLS);
+        let conflict = PointConflict { error: *error, metric, tags, time_ms, points };
+        QueryError::from(DataError::Conflict(Box::new(conflict))).into()
     }
 
     /// The name of a UID, or the UID in hex if it has none or cannot be looked up.

@@ -4,7 +4,7 @@ use tsd_model::{
     Annotation, BaseTime, PointColumns, Row, RowError, RowExtras, SimpleHistogram,
     decode_rollup_row, decode_row, histogram_offset_ms,
 };
-use tsd_query::{QueryError, RollupCells, SeriesPipeline};
+use tsd_query::{DataError, QueryError, RollupCells, SeriesPipeline};
 
 use super::series_state::{SeriesState, SeriesValues};
 use crate::query::{engine::QueryEngine, plan::row_content::RowContent};
@@ -33,13 +33,13 @@ impl RowDecoder {
         match (content, &mut series.values) {
             (RowContent::Points, SeriesValues::Points(builder)) => {
                 decode_row(row, base, engine.merge, first, &mut self.extras)
-                    .map_err(|error| failed(&error, &mut self.conflict_ms))?;
+                    .map_err(|error| failed(error, &mut self.conflict_ms))?;
                 builder.push(pipeline, first);
                 self.add_annotations(with_annotations, series);
             }
             (RowContent::Histograms, SeriesValues::Histograms { points, bytes }) => {
                 decode_row(row, base, engine.merge, first, &mut self.extras)
-                    .map_err(|error| failed(&error, &mut self.conflict_ms))?;
+                    .map_err(|error| failed(error, &mut self.conflict_ms))?;
                 *bytes += self.add_histograms(engine, base, points)?;
             }
             (RowContent::Rollup { interval, cells }, values) => {
@@ -57,7 +57,7 @@ impl RowDecoder {
                     &ids,
                     &mut self.columns,
                 )
-                .map_err(|error| QueryError::failed(error.to_string()))?;
+                .map_err(|error| DataError::Row(Box::new(error)))?;
                 let [first, second] = &self.columns;
                 match values {
                     SeriesValues::Points(builder) => builder.push(pipeline, first),
@@ -114,7 +114,7 @@ impl RowDecoder {
             let Some(offset_ms) = histogram_offset_ms(&cell.qualifier) else { continue };
             // Histograms of unknown codecs are skipped.
             let Some(decoded) = codecs.decode(&cell.value) else { continue };
-            let histogram = decoded.map_err(|error| QueryError::failed(error.to_string()))?;
+            let histogram = decoded.map_err(DataError::Histogram)?;
             bytes += size_of::<i64>() + histogram.memory_bytes();
             points.push((base.as_millis() + i64::from(offset_ms), histogram));
         }
@@ -124,9 +124,9 @@ impl RowDecoder {
     }
 }
 
-fn failed(error: &RowError, conflict_ms: &mut Option<u32>) -> QueryError {
-    if let RowError::Duplicate { offset_ms, .. } = error {
+fn failed(error: RowError, conflict_ms: &mut Option<u32>) -> QueryError {
+    if let RowError::Duplicate { offset_ms, .. } = &error {
         *conflict_ms = Some(*offset_ms);
     }
-    QueryError::failed(error.to_string())
+    DataError::Row(Box::new(error)).into()
 }

@@ -13,7 +13,7 @@ use std::{
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
-use tsd_query::{ExecutionLimits, QueryError};
+use tsd_query::{ExecutionLimits, LimitError, QueryError};
 
 use super::{
     memory_budget::MemoryBudget,
@@ -24,7 +24,7 @@ use super::{
 use crate::{
     actor::ActorRef,
     query::{
-        failure::{ADVICE, QueryFailure},
+        failure::QueryFailure,
         stats::{QueryStats, SubQueryStats},
     },
 };
@@ -111,7 +111,7 @@ impl QueryContext {
 
     /// Fails once the query has ended; no client sees the error.
     pub(crate) fn check_ended(&self) -> Result<(), QueryError> {
-        if self.has_ended() { Err(QueryError::internal("the query was cancelled")) } else { Ok(()) }
+        if self.has_ended() { Err(QueryError::Ended) } else { Ok(()) }
     }
 
     /// Sets the stage. Sub queries run concurrently; the last writer wins.
@@ -215,11 +215,8 @@ impl QueryContext {
     /// The error of a query that reached its time limit.
     pub(crate) fn timeout_error(&self) -> QueryError {
         self.record_limit("timeout");
-        QueryError::too_large(format!(
-            "Sorry, your query timed out. Time limit: {} ms, fetch time: {} ms. {ADVICE}",
-            self.query.time_limit.unwrap_or_default().as_millis(),
-            self.started.elapsed().as_millis()
-        ))
+        let limit = self.query.time_limit.unwrap_or_default();
+        LimitError::Time { limit, elapsed: self.started.elapsed() }.into()
     }
 
     /// Records which limit ended the query, for metrics.
@@ -288,7 +285,7 @@ impl QueryContext {
 impl ExecutionLimits for &QueryContext {
     fn check(&mut self) -> Result<(), QueryError> {
         if self.operator_cancel.is_cancelled() {
-            return Err(QueryError::bad_request(QueryFailure::CancelledByOperator.to_string()));
+            return Err(QueryError::CancelledByOperator);
         }
         self.check_time()
     }
@@ -296,7 +293,11 @@ impl ExecutionLimits for &QueryContext {
     fn reserve(&mut self, bytes: usize) -> Result<(), QueryError> {
         QueryContext::reserve(self, bytes).map_err(|failure| match failure {
             QueryFailure::Rejected(error) => error,
-            other => QueryError::too_large(other.to_string()),
+            QueryFailure::NoMemory { limit_mb, key } => {
+                LimitError::TotalMemory { limit_mb, key }.into()
+            }
+            // A reservation has no other failure.
+            _ => QueryError::Ended,
         })
     }
 }

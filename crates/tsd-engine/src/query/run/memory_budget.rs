@@ -2,8 +2,8 @@
 //!
 //! Spans, decoded columns, results and everything else that grows with the data is reserved before
 //! or just after it is allocated, and released once the query's response was written. A query that
-//! exceeds its own budget is rejected as too large (413); one that finds the shared budget
-//! exhausted may be retried later (503). The last part of the shared budget is reserved for small
+//! exceeds its own budget is rejected as too large; one that finds the shared budget
+//! exhausted may be retried later. The last part of the shared budget is reserved for small
 //! queries, so that large ones cannot starve them.
 
 use std::sync::{
@@ -11,11 +11,11 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use tsd_query::QueryError;
+use tsd_query::{LimitError, QueryError};
 
 use crate::{
     process_memory::{MEMORY_LIMIT_KEY, MemoryPart, ProcessMemory},
-    query::failure::{ADVICE, QueryFailure},
+    query::failure::QueryFailure,
 };
 
 const MB: u64 = 1 << 20;
@@ -101,13 +101,8 @@ impl MemoryBudget {
         let reserved = self.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if self.limit > 0 && reserved > self.limit {
             self.reserved.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(QueryError::too_large(format!(
-                "Sorry, your query needs more than our maximum of {}MB of memory ({}). \
-                 {ADVICE}",
-                self.limit / MB,
-                self.key
-            ))
-            .into());
+            let (limit_mb, key) = (self.limit / MB, self.key);
+            return Err(QueryError::from(LimitError::Memory { limit_mb, key }).into());
         }
         let limit = match self.total.limit {
             0 => u64::MAX,
@@ -173,7 +168,8 @@ mod tests {
         let memory = MemoryBudget::new(Arc::clone(&total), 100, "a.key");
         assert!(memory.reserve(100).is_ok());
         let rejected = memory.reserve(1);
-        assert!(matches!(rejected, Err(QueryFailure::Rejected(e)) if e.class.status() == 413));
+        let expected = QueryError::from(LimitError::Memory { limit_mb: 0, key: "a.key" });
+        assert!(matches!(rejected, Err(QueryFailure::Rejected(error)) if error == expected));
         memory.release(1);
         assert!(memory.reserve(1).is_ok());
         assert_eq!((total.reserved(), memory.peak()), (100, 100));

@@ -80,11 +80,10 @@ impl QueryGuard {
             .is_some_and(|registered| registered.context.operator_cancel.is_cancelled())
     }
 
-    /// Records that the response was written completely, with this HTTP status; encoding it took
-    /// `serialization`.
-    pub fn mark_sent(self, status: u16, serialization: Duration) {
+    /// Records that the response was written completely; encoding it took `serialization`.
+    pub fn mark_sent(self, serialization: Duration) {
         if let Some(registered) = self.registered {
-            registered.mark_sent(status, serialization);
+            registered.mark_sent(serialization);
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::query::stats::{QueryStats, ScannerStats, SubQueryStats};
+use crate::query::{
+    failure::QueryFailure,
+    stats::{QueryStats, ScannerStats, SubQueryStats},
+};
 
 /// Number of a query; they count up from 1 when the engine starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +73,20 @@ pub struct RunningQuery {
     pub cpu: Duration,
 }
 
+/// How a query ended.
+#[derive(Clone, Debug, Default)]
+pub enum QueryOutcome {
+    /// Its client went away before there was a result.
+    #[default]
+    Abandoned,
+    /// It has no result.
+    Failed(QueryFailure),
+    /// It had a result, and the response was not written completely.
+    NotSent,
+    /// The response was written completely.
+    Sent,
+}
+
 /// A query that has ended.
 #[derive(Clone, Debug)]
 pub struct CompletedQuery {
@@ -81,12 +98,8 @@ pub struct CompletedQuery {
     pub started_ms: i64,
     /// When its response was written or dropped, in epoch milliseconds.
     pub completed_ms: i64,
-    /// Why it has no result; `None` if it had one.
-    pub failure: Option<String>,
-    /// HTTP status of the response, if the HTTP layer reported one.
-    pub status: Option<u16>,
-    /// True if the response was written completely.
-    pub sent: bool,
+    /// How it ended.
+    pub outcome: QueryOutcome,
     /// Times the same client sent the same query; only the last one is listed.
     pub executed: u64,
     /// Queries that ran when it was submitted, including itself.
@@ -114,7 +127,10 @@ impl CompletedQuery {
         let scans: usize = subs.iter().map(|sub| sub.scanners.len()).sum();
         let text = client.remote.len() + client.query.len() + headers;
         let user = client.user.as_ref().map_or(0, String::len);
-        let failure = self.failure.as_ref().map_or(0, String::len);
+        let failure = match &self.outcome {
+            QueryOutcome::Failed(failure) => failure.to_string().len(),
+            _ => 0,
+        };
         size_of::<Self>()
             + size_of::<QueryStats>()
             + text

@@ -5,13 +5,10 @@ use std::sync::{
     atomic::{AtomicIsize, AtomicU64, Ordering},
 };
 
-use tsd_query::QueryError;
+use tsd_query::{LimitError, QueryError};
 
 use super::context::QueryContext;
-use crate::{
-    config::QueryConfig,
-    query::failure::{ADVICE, QueryFailure},
-};
+use crate::{config::QueryConfig, query::failure::QueryFailure};
 
 /// Limits of a sub query on cells and bytes read, and what it has read so far.
 #[derive(Debug)]
@@ -54,18 +51,11 @@ impl ReadBudget {
         let Self { max_cells, max_bytes, .. } = *self;
         if max_cells > 0 && self.cells.load(Ordering::Relaxed) >= max_cells {
             self.context.record_limit("data_points");
-            return Err(QueryError::too_large(format!(
-                "Sorry, you have attempted to fetch more than our limit of {max_cells} data \
-                 points. {ADVICE}"
-            )));
+            return Err(LimitError::DataPoints { limit: max_cells }.into());
         }
         if max_bytes > 0 && self.bytes.load(Ordering::Relaxed) > max_bytes {
             self.context.record_limit("bytes");
-            return Err(QueryError::too_large(format!(
-                "Sorry, you have attempted to fetch more than our maximum amount of {}MB from \
-                 storage. {ADVICE}",
-                max_bytes / 1_024 / 1_024
-            )));
+            return Err(LimitError::Bytes { limit_mb: max_bytes / 1_024 / 1_024 }.into());
         }
         self.context.check_time()
     }

@@ -18,7 +18,9 @@ use tsd_query::QueryError;
 
 use super::{
     context::{NewQuery, QueryContext},
-    query_list::{CompletedQuery, QueryClient, QueryId, QueryList, RunningQuery, RunningStage},
+    query_list::{
+        CompletedQuery, QueryClient, QueryId, QueryList, QueryOutcome, RunningQuery, RunningStage,
+    },
     query_message::QueryMessage,
 };
 use crate::{
@@ -52,18 +54,8 @@ pub(crate) struct RegisteredQuery {
     registry: Arc<QueryRegistry>,
     pub(crate) context: Arc<QueryContext>,
     outcome: QueryOutcome,
-}
-
-/// How a query ended.
-#[derive(Debug, Default)]
-struct QueryOutcome {
-    failure: Option<String>,
-    status: Option<u16>,
-    sent: bool,
     processing: Duration,
     serialization: Duration,
-    /// True if execution succeeded, so that there is a response.
-    executed: bool,
 }
 
 impl fmt::Debug for QueryRegistry {
@@ -94,9 +86,8 @@ impl QueryRegistry {
             let same =
                 |context: &Arc<QueryContext>| is_same_request(&context.query.client, &new.client);
             if state.running.values().any(same) {
-                let endpoint = &new.client.remote;
-                let message = format!("Query is already executing for endpoint: {endpoint}");
-                return Err(QueryError::internal(message).into());
+                let endpoint = new.client.remote.clone();
+                return Err(QueryError::Duplicate { endpoint }.into());
             }
         }
         let context = Arc::new(QueryContext::new(id, state.running.len() + 1, new));
@@ -106,6 +97,8 @@ impl QueryRegistry {
             registry: Arc::clone(self),
             context,
             outcome: QueryOutcome::default(),
+            processing: Duration::ZERO,
+            serialization: Duration::ZERO,
         })
     }
 
@@ -142,19 +135,16 @@ impl QueryRegistry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn complete(&self, context: &QueryContext, outcome: &mut QueryOutcome) {
-        let mut stats = context.stats();
-        stats.processing_pre_write = outcome.processing;
-        stats.serialization = outcome.serialization;
-        let cancelled = || QueryFailure::Cancelled.to_string();
+    fn complete(&self, ended: &mut RegisteredQuery) {
+        let context = &ended.context;
+        let mut stats = ended.stats();
+        stats.serialization = ended.serialization;
         let mut query = CompletedQuery {
             id: context.id,
             client: Arc::clone(&context.query.client),
             started_ms: context.query.started_ms,
             completed_ms: self.clock.now_ms(),
-            failure: outcome.failure.take().or_else(|| (!outcome.executed).then(cancelled)),
-            status: outcome.status,
-            sent: outcome.sent,
+            outcome: std::mem::take(&mut ended.outcome),
             executed: 1,
             running: context.running_at_start,
             stats: Arc::new(stats),
@@ -191,7 +181,7 @@ impl RegisteredQuery {
     /// Its current statistics.
     pub(crate) fn stats(&self) -> QueryStats {
         let mut stats = self.context.stats();
-        stats.processing_pre_write = self.outcome.processing;
+        stats.processing_pre_write = self.processing;
         stats
     }
 
@@ -199,26 +189,24 @@ impl RegisteredQuery {
     pub(crate) fn begin_response(&mut self) {
         self.context.set_stage(RunningStage::Sending);
         self.context.query.scheduler.finish_execution();
-        self.outcome.executed = true;
-        self.outcome.processing = self.context.started.elapsed();
+        self.outcome = QueryOutcome::NotSent;
+        self.processing = self.context.started.elapsed();
     }
 
     /// Records that execution failed.
     pub(crate) fn fail(mut self, failure: &QueryFailure) {
-        self.outcome.failure = Some(failure.to_string());
-        self.outcome.status = Some(failure.status());
+        self.outcome = QueryOutcome::Failed(failure.clone());
     }
 
     /// Records that the response was written.
-    pub(crate) fn mark_sent(mut self, status: u16, serialization: Duration) {
-        self.outcome.status = Some(status);
-        self.outcome.serialization = serialization;
-        self.outcome.sent = true;
+    pub(crate) fn mark_sent(mut self, serialization: Duration) {
+        self.outcome = QueryOutcome::Sent;
+        self.serialization = serialization;
     }
 }
 
 impl Drop for RegisteredQuery {
     fn drop(&mut self) {
-        self.registry.complete(&self.context, &mut self.outcome);
+        Arc::clone(&self.registry).complete(self);
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, future::Future, sync::Arc};
 
 use actix::ArbiterHandle;
 use tokio::sync::{Semaphore, oneshot};
-use tsd_query::{Query, QueryError};
+use tsd_query::{LimitError, Query, QueryError};
 
 use super::{
     context::{NewQuery, QueryContext},
@@ -68,11 +68,7 @@ impl QueryRunner {
     pub(crate) fn check_size(&self, query: &Query) -> Result<(), QueryFailure> {
         let (count, limit) = (query.sub_queries.len(), self.engine.config.max_sub_queries);
         if limit > 0 && count > limit {
-            return Err(QueryError::too_large(format!(
-                "Sorry, your query has {count} sub queries and our limit is {limit}. Please split it \
-                 into several queries."
-            ))
-            .into());
+            return Err(QueryError::from(LimitError::SubQueries { count, limit }).into());
         }
         Ok(())
     }
@@ -139,7 +135,7 @@ impl QueryRunner {
     }
 
     /// Memory budget of one query. Its limit is below the total, so that a query running alone
-    /// fails as too large (413), not as retryable (503).
+    /// fails as too large, not as one that may be retried.
     fn query_memory(&self) -> MemoryBudget {
         let own = self.engine.config.max_memory_bytes;
         let most = self.memory.limit() / 4 * 3;

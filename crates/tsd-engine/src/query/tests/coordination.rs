@@ -53,7 +53,8 @@ async fn panic_in_a_scan_ends_its_query_with_the_cause_and_no_other() {
     for batch in 1..8 {
         hook.batches.store(batch, Ordering::Relaxed);
         let failure = execute(&engine, request()).await.unwrap_err();
-        assert_eq!((failure.status(), hook.batches.load(Ordering::Relaxed)), (500, 0));
+        assert!(matches!(failure, QueryFailure::Panicked { .. }), "{failure}");
+        assert_eq!(hook.batches.load(Ordering::Relaxed), 0);
         let text = failure.to_string();
         assert!(text.ends_with("while it worked on the query: a scan of the test"), "{text}");
         let result = execute(&engine, request()).await.unwrap();
@@ -98,7 +99,9 @@ async fn queries_are_listed_cancelled_and_timed_out_while_the_query_threads_are_
     let failure = tokio::time::timeout(PATIENCE, cancelled).await.unwrap().unwrap().unwrap_err();
     assert!(matches!(failure, QueryFailure::CancelledByOperator), "{failure}");
     let failure = tokio::time::timeout(PATIENCE, limited).await.unwrap().unwrap().unwrap_err();
-    assert!(failure.to_string().contains("your query timed out"), "{failure}");
+    let QueryFailure::Rejected(QueryError::Limit(LimitError::Time { .. })) = failure else {
+        panic!("{failure:?}")
+    };
     drop(releases);
 }
 

@@ -61,9 +61,12 @@ fn settings_without_compaction(salt_width: usize, threads: usize) -> EngineConfi
     settings
 }
 
-fn message(failure: &QueryFailure, status: u16) -> String {
-    assert_eq!(failure.status(), status, "{failure}");
-    failure.to_string()
+#[track_caller]
+fn limit_of(failure: QueryFailure) -> LimitError {
+    match failure {
+        QueryFailure::Rejected(QueryError::Limit(limit)) => limit,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test]
@@ -79,14 +82,12 @@ async fn query_is_listed_until_its_response_was_written() {
     assert_eq!((running.id, running.stage), (result.id, RunningStage::Sending));
     assert_eq!((running.cells, running.client.remote.as_str()), (8_640, "10.0.0.1:5"));
     assert!(running.memory_bytes > 0 && !running.cpu.is_zero());
-    result.guard.mark_sent(200, Duration::from_millis(3));
+    result.guard.mark_sent(Duration::from_millis(3));
     let list = engine.queries().await;
     assert!(list.running.is_empty());
     let [done] = list.completed.as_slice() else { panic!("{list:?}") };
-    assert_eq!(
-        (done.id, done.status, done.sent, &done.failure),
-        (result.id, Some(200), true, &None)
-    );
+    assert_eq!(done.id, result.id);
+    assert!(matches!(done.outcome, QueryOutcome::Sent));
     assert_eq!((done.executed, done.running), (1, 1));
     let stats = &done.stats;
     assert_eq!(stats.serialization, Duration::from_millis(3));
@@ -109,11 +110,15 @@ async fn dropped_response_is_not_sent() {
     drop(execute(&engine, query(HOUR, HOUR + 10, &["sum:sys.cpu"])).await.unwrap());
     assert!(execute(&engine, query(HOUR, HOUR + 10, &["sum:none"])).await.is_err());
     let completed = engine.queries().await.completed;
-    let outcomes: Vec<_> =
-        completed.iter().map(|q| (q.status, q.sent, q.failure.as_deref())).collect();
     // Both have the same (empty) client and text, so the second replaces the first.
-    assert_eq!(outcomes, [(Some(400), false, Some("No such name for 'metrics': 'none'"))]);
-    assert_eq!(completed[0].executed, 2);
+    let [last] = completed.as_slice() else { panic!("{completed:?}") };
+    let QueryOutcome::Failed(QueryFailure::Rejected(error)) = &last.outcome else {
+        panic!("{last:?}")
+    };
+    assert_eq!(*error, QueryError::no_such_name(UidKind::Metric, "none"));
+    assert_eq!(last.executed, 2);
+    drop(execute(&engine, query(HOUR, HOUR + 10, &["sum:sys.cpu"])).await.unwrap());
+    assert!(matches!(engine.queries().await.completed[0].outcome, QueryOutcome::NotSent));
 }
 
 #[tokio::test]
@@ -127,11 +132,14 @@ async fn query_cancelled_by_number_closes_its_scans() {
     assert!(!engine.cancel_query(QueryId(id.0 + 1)));
     assert!(engine.cancel_query(id));
     let failure = query.await.unwrap().unwrap_err();
-    assert_eq!(message(&failure, 400), "The query was cancelled by an operator");
+    assert!(matches!(failure, QueryFailure::CancelledByOperator), "{failure}");
     wait_for_closed_scans(&store).await;
     assert!(!engine.cancel_query(id));
     let completed = engine.queries().await.completed;
-    assert_eq!(completed[0].failure.as_deref(), Some("The query was cancelled by an operator"));
+    assert!(matches!(
+        completed[0].outcome,
+        QueryOutcome::Failed(QueryFailure::CancelledByOperator)
+    ));
     wait_for_released_memory(&engine).await;
 }
 
@@ -147,7 +155,7 @@ async fn client_disconnect_closes_scans() {
     wait_for_closed_scans(&store).await;
     let list = engine.queries().await;
     assert!(list.running.is_empty());
-    assert_eq!(list.completed[0].failure.as_deref(), Some("the query was cancelled"));
+    assert!(matches!(list.completed[0].outcome, QueryOutcome::Abandoned));
 }
 
 #[tokio::test]
@@ -187,8 +195,8 @@ async fn duplicate_queries_of_a_client_can_be_rejected() {
             Ok(_) => assert!(allowed),
             Err(failure) => {
                 assert!(!allowed);
-                let expected = "Query is already executing for endpoint: 10.0.0.1:4";
-                assert_eq!(message(&failure, 500), expected);
+                let QueryFailure::Rejected(error) = failure else { panic!("{failure:?}") };
+                assert_eq!(error, QueryError::Duplicate { endpoint: "10.0.0.1:4".into() });
             }
         }
         for other in [control_of("10.0.0.1:5", "{}"), control_of("10.0.0.1:4", "{ }")] {
@@ -219,9 +227,7 @@ async fn memory_is_limited_per_query_and_in_total_and_released() {
         (less.midpoint(more), 0);
     let engine = start(settings.clone(), &store);
     let failure = execute(&engine, large.clone()).await.unwrap_err();
-    assert!(
-        message(&failure, 413).starts_with("Sorry, your query needs more than our maximum of ")
-    );
+    assert!(matches!(limit_of(failure), LimitError::Memory { .. }));
     wait_for_released_memory(&engine).await;
     let result = execute(&engine, small.clone()).await.unwrap();
     assert!(engine.shared().queries.memory.reserved() > 0);
@@ -240,7 +246,7 @@ async fn memory_is_limited_per_query_and_in_total_and_released() {
         assert!(retained.len() < 100);
     };
     assert!(!retained.is_empty());
-    assert!(message(&failure, 503).starts_with("Sorry, what runs now uses all of the "));
+    assert!(matches!(failure, QueryFailure::NoMemory { .. }), "{failure}");
     retained.clear();
     wait_for_released_memory(&engine).await;
     assert!(execute(&engine, large).await.is_ok());
@@ -258,16 +264,16 @@ async fn metric_limits_override_configured_limits() {
     let request = query(HOUR, HOUR + 10_000, &["sum:sys.cpu"]);
     let limit = async |request: &Query| match execute(&engine, request.clone()).await {
         Ok(_) => None,
-        Err(failure) => Some(message(&failure, 413)),
+        Err(failure) => Some(limit_of(failure)),
     };
-    assert!(limit(&request).await.unwrap().contains("our limit of 100 data points"));
+    assert_eq!(limit(&request).await, Some(LimitError::DataPoints { limit: 100 }));
     overrides.replace(vec![LimitOverride::try_new("^sys\\.", 0, 0).unwrap()]);
     assert_eq!(limit(&request).await, None);
     overrides.replace(vec![
         LimitOverride::try_new("^cpu", 0, 0).unwrap(),
         LimitOverride::try_new("cpu$", 0, 7).unwrap(),
     ]);
-    assert!(limit(&request).await.unwrap().contains("our limit of 7 data points"));
+    assert_eq!(limit(&request).await, Some(LimitError::DataPoints { limit: 7 }));
     overrides.replace(Vec::new());
     let result =
         execute(&engine, query(HOUR, HOUR + 1, &["sum:sys.cpu{host=web1}"])).await.unwrap();
@@ -275,7 +281,7 @@ async fn metric_limits_override_configured_limits() {
     overrides.replace(vec![LimitOverride::try_new("cpu", 0, 5).unwrap()]);
     let mut by_tsuid = request;
     by_tsuid.sub_queries[0].source = tsd_query::SeriesSource::Tsuids(vec![tsuid]);
-    assert!(limit(&by_tsuid).await.unwrap().contains("our limit of 5 data points"));
+    assert_eq!(limit(&by_tsuid).await, Some(LimitError::DataPoints { limit: 5 }));
 }
 
 #[tokio::test]
@@ -288,7 +294,7 @@ async fn number_of_sub_queries_is_limited() {
     let three = ["sum:sys.cpu", "max:sys.cpu", "min:sys.cpu"];
     assert!(execute(&engine, query(HOUR, HOUR + 1, &three[..2])).await.is_ok());
     let failure = execute(&engine, query(HOUR, HOUR + 1, &three)).await.unwrap_err();
-    assert!(message(&failure, 413).contains("3 sub queries and our limit is 2"));
+    assert_eq!(limit_of(failure), LimitError::SubQueries { count: 3, limit: 2 });
 }
 
 #[tokio::test]
@@ -300,7 +306,7 @@ async fn only_the_last_completed_queries_are_listed() {
     for n in 0..300 {
         let result =
             engine.query(request.clone(), control_of(&format!("a:{n}"), "{}")).await.unwrap();
-        result.guard.mark_sent(200, Duration::ZERO);
+        result.guard.mark_sent(Duration::ZERO);
     }
     let completed = engine.queries().await.completed;
     assert_eq!(completed.len(), 256);

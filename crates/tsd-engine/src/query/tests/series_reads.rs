@@ -475,9 +475,11 @@ async fn a_refused_conflict_is_named() {
         let error = |engine| answer(engine, query(HOUR, HOUR + 60, &["sum:m"]));
         let by_series = error(&daemon.open.by_series).await.unwrap_err();
         assert_eq!(by_series, error(&daemon.open.scanning).await.unwrap_err());
-        for part in ["metric m", "host=a", &format!("time {}", (HOUR + 5) * 1_000), " and "] {
+        let time = format!("time_ms: {}", (HOUR + 5) * 1_000);
+        for part in ["metric: \"m\"", "(\"host\", \"a\")", &time] {
             assert!(by_series.contains(part), "{by_series}");
         }
+        assert_eq!(by_series.matches("ConflictingPoint").count(), 2, "{by_series}");
         daemon.open.store.flush().await.unwrap();
     }
     daemon.open.store.stop().await;

@@ -200,7 +200,7 @@ fn fill_with_too_many_points_is_rejected() {
     let mut builder = pipeline.start();
     builder.push(&pipeline, &columns(&BTreeMap::from([(10, Value::Integer(1))])));
     let error = builder.finish(&pipeline, Bytes::new()).unwrap_err();
-    assert_eq!(error.class.status(), 413);
+    assert_eq!(error, crate::error::LimitError::DataPoints { limit: 1_000 }.into());
 }
 
 /// Extreme specifications that are accepted.

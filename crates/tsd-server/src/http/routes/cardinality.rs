@@ -2,11 +2,14 @@
 //! it.
 
 use serde_json::{Value, json};
-use tsd_engine::{Cardinality, CardinalityRequest, QueryFailure};
-use tsd_protocol::{ApiError, query_error};
+use tsd_engine::{Cardinality, CardinalityRequest};
+use tsd_protocol::ApiError;
 
 use super::query::control_by_uri;
-use crate::http::{error::HttpError, service::HttpRequest};
+use crate::{
+    http::{error::HttpError, service::HttpRequest},
+    query_failure_mapping::cause_of,
+};
 
 /// Length of each list, unless the request has `limit`, and the greatest.
 const DEFAULT_LIMIT: usize = 10;
@@ -17,7 +20,8 @@ pub(super) async fn cardinality(request: &HttpRequest<'_>) -> Result<Value, Http
     let limit = read_limit(request.query.get("limit"))?;
     let counted = CardinalityRequest { metric: metric.map(str::to_owned), limit };
     let counted = request.state.engine.cardinality(counted, control_by_uri(request)).await;
-    let (cardinality, _guard) = counted.map_err(to_api_error)?;
+    let (cardinality, _guard) =
+        counted.map_err(|failure| cause_of(&failure).cardinality_error())?;
     Ok(body(&cardinality))
 }
 
@@ -51,14 +55,6 @@ fn body(counted: &Cardinality) -> Value {
             .map(|(start, n)| json!({ "start": start, "series": n }))
             .collect::<Vec<_>>(),
     })
-}
-
-fn to_api_error(failure: QueryFailure) -> ApiError {
-    match failure {
-        QueryFailure::Rejected(error) => query_error(&error, None),
-        failure if failure.status() == 503 => ApiError::overloaded(&failure.to_string()),
-        failure => ApiError::internal(failure.to_string()),
-    }
 }
 
 #[cfg(test)]

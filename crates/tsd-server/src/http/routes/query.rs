@@ -16,8 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::Method;
 use tsd_engine::{
-    Query, QueryClient, QueryControl, QueryFailure, RawQuery, SeriesSource, SubQueryStats,
-    UidError, UidKind,
+    Query, QueryClient, QueryControl, QueryFailure, RawQuery, SeriesSource, SubQueryStats, UidKind,
 };
 use tsd_protocol::{
     ApiError, ResponseLayout, parse_query_body, parse_query_uri, query_error, render_query,
@@ -25,7 +24,10 @@ use tsd_protocol::{
 };
 
 pub(super) use self::stats_format::{NamedStats, overall};
-use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
+use crate::{
+    http::{error::HttpError, response::HttpResponse, service::HttpRequest},
+    query_failure_mapping::cause_of,
+};
 
 /// Headers whose values are masked in the query list.
 const SECRET_HEADERS: [&str; 3] = ["cookie", "authorization", "proxy-authorization"];
@@ -75,7 +77,7 @@ async fn plain_query(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError
         .engine
         .query(query.clone(), control)
         .await
-        .map_err(|failure| to_api_error(failure, Some(&raw)))?;
+        .map_err(|failure| to_api_error(&failure, Some(&raw)))?;
     let echoes = echoes(&query, &tagks, result.sub_results.iter().map(|sub| &sub.stats));
     Ok(query_response::query_response(&query, result, layout(request, &query), echoes))
 }
@@ -126,7 +128,7 @@ async fn filter_tagks(
             names.dedup();
             for uid in request.state.engine.uids().uids_of(UidKind::Tagk, &names).await {
                 // A name without a UID is reported by the query itself.
-                let uid = uid.map_err(|error| to_api_error(error.into(), None))?;
+                let uid = uid.map_err(|error| to_api_error(&error.into(), None))?;
                 uids.extend(uid.map(|uid| Bytes::copy_from_slice(uid.as_bytes())));
             }
             uids.sort();
@@ -189,21 +191,8 @@ fn title_case(name: &str) -> String {
 }
 
 /// Maps a query failure to its API error.
-fn to_api_error(failure: QueryFailure, raw: Option<&RawQuery>) -> ApiError {
-    let status = failure.status();
-    match failure {
-        QueryFailure::Rejected(error) => query_error(&error, raw),
-        QueryFailure::Uid(UidError::NoSuchName { kind, name }) => {
-            ApiError::wrapped(400, format!("No such name for '{kind}': '{name}'"))
-        }
-        QueryFailure::Busy | QueryFailure::Closed | QueryFailure::Cancelled => {
-            ApiError::overloaded(&failure.to_string())
-        }
-        QueryFailure::Panicked { .. } | QueryFailure::TaskLost => {
-            ApiError::internal(failure.to_string())
-        }
-        _ => ApiError::wrapped(status, failure.to_string()),
-    }
+fn to_api_error(failure: &QueryFailure, raw: Option<&RawQuery>) -> ApiError {
+    cause_of(failure).query_error(raw)
 }
 
 #[cfg(test)]

@@ -4,16 +4,22 @@ use std::fmt::Write;
 
 use hyper::{Method, StatusCode};
 use serde_json::json;
-use tsd_engine::{CompletedQuery, QueryClient, QueryId, QueryList, RunningQuery, RunningStage};
+use tsd_engine::{
+    CompletedQuery, QueryClient, QueryId, QueryList, QueryOutcome, RunningQuery, RunningStage,
+};
 use tsd_protocol::{
-    ApiError, ListedClient, ListedCompleted, ListedRunning, StatValue, render_query_list,
+    ApiError, ListedClient, ListedCompleted, ListedOutcome, ListedRunning, StatValue,
+    render_query_list,
 };
 
 use super::query::{NamedStats, overall};
-use crate::http::{
-    error::HttpError,
-    response::{ContentType, HttpResponse},
-    service::HttpRequest,
+use crate::{
+    http::{
+        error::HttpError,
+        response::{ContentType, HttpResponse},
+        service::HttpRequest,
+    },
+    query_failure_mapping::cause_of,
 };
 
 /// Lists queries as JSON, or with `text` as a table. A DELETE with `id` cancels a query.
@@ -80,21 +86,31 @@ fn progress(query: &RunningQuery) -> NamedStats {
 }
 
 fn completed(query: &CompletedQuery) -> ListedCompleted<'_> {
-    let status = query.status.map(|code| {
+    let outcome = outcome(&query.outcome);
+    let status = outcome.status.map(|code| {
         let status_code = StatusCode::from_u16(code).ok();
         (code, status_code.and_then(|status| status.canonical_reason()).unwrap_or_default())
     });
     ListedCompleted {
         id: query.id.0,
         client: client(&query.client),
-        failure: query.failure.as_deref(),
+        failure: outcome.message,
         executed: query.executed,
         running: query.running,
         status,
         started_ms: query.started_ms,
         completed_ms: query.completed_ms,
-        sent: query.sent,
+        sent: matches!(query.outcome, QueryOutcome::Sent),
         stats: overall(&query.stats),
+    }
+}
+
+fn outcome(outcome: &QueryOutcome) -> ListedOutcome {
+    match outcome {
+        QueryOutcome::Abandoned => ListedOutcome::abandoned(),
+        QueryOutcome::Failed(failure) => ListedOutcome::failed(&cause_of(failure)),
+        QueryOutcome::NotSent => ListedOutcome::default(),
+        QueryOutcome::Sent => ListedOutcome::sent(),
     }
 }
 
@@ -139,10 +155,10 @@ fn table(list: &QueryList) -> String {
         );
     }
     for query in list.completed.iter().rev() {
-        let end = match (&query.failure, query.sent) {
+        let end = match (outcome(&query.outcome).message, &query.outcome) {
             (Some(failure), _) => format!("failed: {failure}"),
-            (None, true) => "sent".to_owned(),
-            (None, false) => "not sent completely".to_owned(),
+            (None, QueryOutcome::Sent) => "sent".to_owned(),
+            (None, _) => "not sent completely".to_owned(),
         };
         let subs = &query.stats.sub_queries;
         let _ = writeln!(

@@ -3,18 +3,21 @@
 use std::time::Instant;
 
 use hyper::Method;
-use tsd_engine::{Lookup, LookupSeries, QueryFailure};
+use tsd_engine::{Lookup, LookupSeries};
 use tsd_model::to_hex;
 use tsd_protocol::{
     ApiError, LookupRequest, LookupResult, SearchType, check_plugin_search, lookup_response,
-    parse_lookup_body, parse_lookup_uri, query_error,
+    parse_lookup_body, parse_lookup_uri,
 };
 
 use super::query::{
     control_by_uri,
     response_stream::{self, SerializationTimer},
 };
-use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
+use crate::{
+    http::{error::HttpError, response::HttpResponse, service::HttpRequest},
+    query_failure_mapping::cause_of,
+};
 
 /// Handles a search. A body replaces the parameters, whatever the method.
 pub(super) async fn search(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
@@ -47,8 +50,12 @@ async fn lookup(
             .use_meta
             .unwrap_or_else(|| request.state.engine.config().tracks_series()),
     };
-    let (result, guard) =
-        request.state.engine.lookup(lookup, control_by_uri(request)).await.map_err(to_api_error)?;
+    let (result, guard) = request
+        .state
+        .engine
+        .lookup(lookup, control_by_uri(request))
+        .await
+        .map_err(|failure| cause_of(&failure).lookup_error())?;
     let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let total = result.series.len();
     let series = result.series.into_iter().map(series_result);
@@ -59,16 +66,4 @@ async fn lookup(
 
 fn series_result(series: LookupSeries) -> LookupResult {
     LookupResult { tsuid: to_hex(&series.tsuid), metric: series.metric, tags: series.tags }
-}
-
-fn to_api_error(failure: QueryFailure) -> ApiError {
-    match failure {
-        QueryFailure::Rejected(error) => query_error(&error, None),
-        QueryFailure::Uid(error) => {
-            ApiError::new(404, "Unable to resolve one or more UIDs").with_details(error.to_string())
-        }
-        failure if failure.status() == 503 => ApiError::overloaded(&failure.to_string()),
-        // OpenTSDB reports all lookup failures alike.
-        _ => ApiError::new(500, "Unexpected exception").with_details(failure.to_string()),
-    }
 }

@@ -30,7 +30,7 @@ pub(super) async fn exp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiEr
         .engine
         .query_exp(query, control)
         .await
-        .map_err(|failure| to_api_error(failure, None))?;
+        .map_err(|failure| to_api_error(&failure, None))?;
     let mut writer = ExpResponseWriter::new(result, echo);
     let write = move |out: &mut Vec<u8>, chunk_bytes| writer.write(out, chunk_bytes);
     Ok(response_stream::chunked(write, SerializationTimer::default(), guard))

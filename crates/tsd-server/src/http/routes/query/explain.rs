@@ -14,7 +14,7 @@ pub(super) async fn explain(
     query: &Query,
 ) -> Result<HttpResponse, ApiError> {
     let plans = request.state.engine.explain(query).await;
-    let plans = plans.map_err(|failure| to_api_error(failure, Some(raw)))?;
+    let plans = plans.map_err(|failure| to_api_error(&failure, Some(raw)))?;
     let plans: Vec<Value> = plans.iter().map(sub_query).collect();
     Ok(HttpResponse::json(json!({ "explain": plans }).to_string()))
 }

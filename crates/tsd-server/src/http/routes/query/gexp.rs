@@ -32,7 +32,7 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     let globals = if query.global_annotations && !query.no_annotations {
         let annotations =
             engine.annotations().global_of_query((query.start_ms, query.end_ms)).await;
-        annotations.map_err(|error| to_api_error(error.into(), None))?
+        annotations.map_err(|error| to_api_error(&error.into(), None))?
     } else {
         None
     };
@@ -40,7 +40,7 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     let control = control(request, render_query(&raw, &query, &texts).into());
     let result = engine.query_gexp(gexp_query, control).await;
     let GexpResult { series, stats, guard } =
-        result.map_err(|failure| to_api_error(failure, Some(&raw)))?;
+        result.map_err(|failure| to_api_error(&failure, Some(&raw)))?;
     let echoes = echoes(&query, &tagks, stats.sub_queries.iter());
     let timer = SerializationTimer::default();
     let show_tsuids = query.show_tsuids;

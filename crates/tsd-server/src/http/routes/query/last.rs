@@ -33,7 +33,7 @@ pub(super) async fn last(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
         resolve,
     };
     let result = request.state.engine.last_points(query, control_by_uri(request)).await;
-    let (points, guard) = result.map_err(|failure| to_api_error(failure, None))?;
+    let (points, guard) = result.map_err(|failure| to_api_error(&failure, None))?;
     let mut response = last_points_response(points.into_iter().map(point_result));
     let write = move |out: &mut Vec<u8>, bytes| response.write(out, bytes);
     Ok(response_stream::chunked(write, SerializationTimer::default(), guard))

@@ -64,7 +64,7 @@ pub(in crate::http::routes) fn chunked(
     let sent_timer = timer.clone();
     let on_sent: OnSent = Box::new(move || {
         if let Some(guard) = on_sent_guard.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            guard.mark_sent(200, sent_timer.time());
+            guard.mark_sent(sent_timer.time());
         }
     });
     let mut writer = ChunkWriter { write: Box::new(write), timer, more: true };

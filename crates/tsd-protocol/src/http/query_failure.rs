@@ -1,0 +1,140 @@
+//! OpenTSDB's responses to queries that failed, or were not executed.
+
+use tsd_model::UidKind;
+use tsd_query::{QueryError, RawQuery};
+
+use super::query_error::{
+    CANCELLED_BY_OPERATOR, UNRESOLVED_UIDS, no_memory, no_such_name, query_error,
+};
+use crate::ApiError;
+
+/// Why a query has no result. Texts are those of the store or the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueryFailureCause {
+    /// The query is invalid, or reached a limit.
+    Rejected(QueryError),
+    /// A name has no UID.
+    NoSuchName {
+        /// Kind of the name.
+        kind: UidKind,
+        /// The name.
+        name: String,
+    },
+    /// A name or UID could not be resolved for another reason.
+    Unresolved(String),
+    /// The store failed.
+    Storage(String),
+    /// The store did not reply in time.
+    StorageTimeout(String),
+    /// The daemon is busy or shutting down, or nobody waits for the result any more.
+    Unavailable(String),
+    /// An operator cancelled it.
+    CancelledByOperator,
+    /// The memory of all queries is used up.
+    NoMemory {
+        /// The limit that is reached, in MiB.
+        limit_mb: u64,
+        /// Its key.
+        key: &'static str,
+    },
+    /// The engine failed.
+    Internal(String),
+}
+
+impl QueryFailureCause {
+    /// Status of the response to a query.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::Rejected(error) => query_error(error, None).status,
+            // Not a 5xx: a retry would restart what the operator ended.
+            Self::NoSuchName { .. } | Self::Unresolved(_) | Self::CancelledByOperator => 400,
+            Self::StorageTimeout(_) => 408,
+            Self::Storage(_) => 424,
+            Self::Unavailable(_) | Self::NoMemory { .. } => 503,
+            Self::Internal(_) => 500,
+        }
+    }
+
+    /// What went wrong, as the list of queries shows it.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::Rejected(error) => query_error(error, None).message,
+            Self::NoSuchName { kind, name } => format!("no such name for '{kind}': '{name}'"),
+            Self::CancelledByOperator => CANCELLED_BY_OPERATOR.to_owned(),
+            Self::NoMemory { limit_mb, key } => no_memory(*limit_mb, key),
+            Self::Unresolved(text)
+            | Self::Storage(text)
+            | Self::StorageTimeout(text)
+            | Self::Unavailable(text)
+            | Self::Internal(text) => text.clone(),
+        }
+    }
+
+    /// The API error of a query. `raw` is the query, if it was parsed.
+    pub fn query_error(&self, raw: Option<&RawQuery>) -> ApiError {
+        match self {
+            Self::Rejected(error) => query_error(error, raw),
+            Self::NoSuchName { kind, name } => ApiError::wrapped(400, no_such_name(*kind, name)),
+            Self::Unavailable(text) => ApiError::overloaded(text),
+            Self::Internal(text) => ApiError::internal(text.clone()),
+            _ => ApiError::wrapped(self.status(), self.message()),
+        }
+    }
+
+    /// The API error of a series look-up. OpenTSDB reports all failures of the store alike.
+    pub fn lookup_error(&self) -> ApiError {
+        match self {
+            Self::Rejected(error) => query_error(error, None),
+            Self::NoSuchName { .. } | Self::Unresolved(_) => {
+                ApiError::new(404, UNRESOLVED_UIDS).with_details(self.message())
+            }
+            Self::Unavailable(_) | Self::NoMemory { .. } => ApiError::overloaded(&self.message()),
+            _ => ApiError::new(500, "Unexpected exception").with_details(self.message()),
+        }
+    }
+
+    /// The API error of counting series, which OpenTSDB does not have.
+    pub fn cardinality_error(&self) -> ApiError {
+        match self {
+            Self::Rejected(error) => query_error(error, None),
+            Self::Unavailable(_) | Self::NoMemory { .. } => ApiError::overloaded(&self.message()),
+            _ => ApiError::internal(self.message()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tsd_query::LimitError;
+
+    use super::*;
+
+    fn causes() -> Vec<QueryFailureCause> {
+        vec![
+            QueryFailureCause::Rejected(LimitError::SubQueries { count: 3, limit: 2 }.into()),
+            QueryFailureCause::NoSuchName { kind: UidKind::Metric, name: "m".into() },
+            QueryFailureCause::Unresolved("no UID".into()),
+            QueryFailureCause::Storage("the region is gone".into()),
+            QueryFailureCause::StorageTimeout("no reply".into()),
+            QueryFailureCause::Unavailable("too many queries are waiting".into()),
+            QueryFailureCause::CancelledByOperator,
+            QueryFailureCause::NoMemory { limit_mb: 256, key: "tsd.memory.limit" },
+            QueryFailureCause::Internal("a scan panicked".into()),
+        ]
+    }
+
+    #[test]
+    fn responses_to_failed_queries() {
+        let mut lines = Vec::new();
+        for cause in causes() {
+            assert_eq!(cause.status(), cause.query_error(None).status, "{cause:?}");
+            lines.push(format!("list: {} {}", cause.status(), cause.message()));
+            lines.push(format!("query: {}", cause.query_error(None).render()));
+            lines.push(format!("look-up: {}", cause.lookup_error().render()));
+            lines.push(format!("cardinality: {}", cause.cardinality_error().render()));
+        }
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+}
