@@ -96,10 +96,10 @@ pub struct MemoryPlan {
     pub series_index: u64,
     /// Cached names of each kind.
     pub names: u64,
-    /// Queue of each write shard, bytes.
+    /// Writes that wait for the store, for each salt bucket, bytes.
     pub write_queue: u64,
-    /// Queue of the log, bytes.
-    pub log_queue: u64,
+    /// Those of all salt buckets, which share it.
+    pub write_queues: u64,
     /// Queues of row compaction, bytes.
     pub compaction_queue: u64,
     /// All request bodies, bytes.
@@ -158,7 +158,7 @@ impl MemoryPlan {
         let names = (for_names / NAME_BYTES / NAME_KINDS).min(MOST_NAMES);
         let write_queue =
             parts.write_queue.unwrap_or_else(|| (all / 32 / write_shards.max(1)).min(8 * MB));
-        let log_queue = share(64, 16 * MB);
+        let write_queues = write_queue.saturating_mul(write_shards);
         let compaction_queue = share(64, 256 * MB);
         let if_any = |has: bool, bytes: u64| if has { bytes } else { 0 };
         let fixed = vec![
@@ -169,9 +169,9 @@ impl MemoryPlan {
             ("block_cache", if_any(input.has_block_cache, block_cache)),
             ("series_cache", series.saturating_mul(SERIES_BYTES)),
             ("uid_cache", names * NAME_BYTES * NAME_KINDS),
-            ("write_queues", write_queue.saturating_mul(write_shards)),
-            // A group is written beside the queue.
-            ("log_queue", if_any(input.has_log, log_queue + log_queue / 4)),
+            ("write_queues", write_queues),
+            // Records of a group are encoded beside the queue.
+            ("log_group", if_any(input.has_log, share(256, 4 * MB))),
             ("compaction_queues", compaction_queue),
             ("query_cache", query_cache),
             ("series_index", if_any(input.has_series_index, series_index)),
@@ -219,7 +219,7 @@ impl MemoryPlan {
             series_index,
             names,
             write_queue,
-            log_queue,
+            write_queues,
             compaction_queue,
         })
     }

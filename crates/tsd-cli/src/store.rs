@@ -130,7 +130,7 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
     let store = tokio::task::spawn_blocking(move || EmbeddedStorage::open(&config)).await??;
     let wal = WalConfig {
         memtable_bytes: storage.memtable_bytes,
-        queue_bytes: storage.log_queue_bytes,
+        budget: storage.write_budget.clone(),
         max_age: storage.memtable_max_age,
         segment_bytes: storage.segment_bytes,
         accept_damage: storage.accept_damage,

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tsd_model::{HistogramCodecs, MergeRule, TableSchema};
-use tsd_storage::{Retention, Table};
+use tsd_storage::{ByteBudget, Retention, Table};
 
 use crate::{
     clock::{Clock, SystemClock},
@@ -163,8 +163,9 @@ settings! {
         pub series_cache_entries: usize = 1_000_000,
         /// Write actors; 0 means one per salt bucket, at most 64.
         pub write_actors: usize = 0,
-        /// Most bytes of cells per write actor; senders wait beyond it.
-        pub bucket_queue_bytes: usize = 8 << 20,
+        /// Bytes of cells that wait for the store or are being written; senders wait beyond it. The
+        /// store shares it.
+        pub budget: ByteBudget = ByteBudget::new(160 << 20),
         /// Most bytes of cells per storage call.
         pub max_write_bytes: usize = 2 << 20,
         /// Most storage calls in flight per write actor. Requests that arrive meanwhile are merged
@@ -176,7 +177,7 @@ settings! {
         /// message to the write actor, which wakes one more thread for each request. For a store that
         /// joins concurrent writes by itself, as the group commit of a log and the HBase client do.
         pub direct_writes: bool = false,
-        /// How long a sender waits for a full write actor before its points are throttled.
+        /// How long a sender waits for the budget before its points are throttled.
         pub queue_deadline: Duration = Duration::from_secs(10),
         /// How long a request waits for its points to be stored before its client gets a retryable
         /// error. They may still be stored later.

@@ -15,12 +15,11 @@ use std::{
 
 use actix::ArbiterHandle;
 use tsd_model::{FlushPace, NameRule};
-use tsd_storage::{Storage, StorageError, Table};
+use tsd_storage::{BudgetAccess, Storage, StorageError, Table};
 
 use crate::{
     actor::{self, ActorRef, ActorThreads},
     annotations::Annotations,
-    byte_budget::ByteBudget,
     compaction::{
         CompactionMessage, CompactionPace, CompactionStats, CompactorSettings, QueueTotals,
         RowCompactor, RowRules,
@@ -243,6 +242,7 @@ fn build(
         series: SeriesCache::new(config.ingest.series_cache_entries),
         resolver: uids.resolver.clone(),
         targets,
+        admission: BudgetAccess::new(config.ingest.budget.clone()),
         shards,
         hold,
         rounds,
@@ -397,7 +397,6 @@ impl Builder<'_> {
         let metrics = WriteMetrics::new();
         let compactors: Arc<[_]> = compactors.into();
         let start = |i| {
-            let budget = ByteBudget::new(config.bucket_queue_bytes);
             let settings = Arc::new(WriterSettings {
                 storage: Arc::clone(self.storage),
                 targets: Arc::clone(&targets.list),
@@ -409,12 +408,13 @@ impl Builder<'_> {
                 metrics: metrics.clone(),
             });
             let direct = config.direct_writes.then(|| DirectWrites::new(Arc::clone(&settings)));
-            // Every request that the budget admits fits, and so do drains.
-            let mailbox = budget.max_requests() + 64;
+            // Every request that the budget admits fits, so do those of a chunk that is larger than
+            // the budget, and drains.
+            let mailbox = config.budget.max_requests() + targets.list.len() + 64;
             let writer = actor::spawn(&self.threads.get(i), "write", mailbox, move || {
                 Writer::new(Arc::clone(&settings))
             });
-            WriteShard { writer, budget, direct }
+            WriteShard { writer, direct }
         };
         (0..count).map(start).collect()
     }

@@ -280,9 +280,7 @@ impl EngineHandle {
         self.shared.ingest.closed.store(true, Ordering::Release);
         self.stop_verification().await;
         self.end_holds();
-        for shard in &self.shared.ingest.shards {
-            shard.budget.close();
-        }
+        self.shared.ingest.admission.close();
         let work = async {
             self.drain_writes().await;
             if let Some(tracker) = &self.shared.ingest.tracker {

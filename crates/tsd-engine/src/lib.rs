@@ -6,7 +6,6 @@
 
 mod actor;
 mod annotations;
-mod byte_budget;
 mod cardinality;
 mod clock;
 mod compaction;

@@ -70,6 +70,7 @@ pub fn describe_metrics() {
         ("tsd_uid_rejected_total", "Names rejected because too many were waiting for a UID."),
         ("tsd_write_points_failed_total", "Points that the storage failed to write."),
         ("tsd_write_points_stored_total", "Points stored."),
+        ("tsd_write_queue_waits_total", "Waits for the byte budget of the store."),
         (
             "tsd_write_retries_total",
             "Retries of held points: writes and UID requests that the store did not accept.",
@@ -104,7 +105,7 @@ pub fn describe_metrics() {
             "Telnet points that are held and retried because the store does not accept them.",
         ),
         ("tsd_uid_used", Unit::Count, "UIDs taken from the counter, by kind."),
-        ("tsd_write_queued_bytes", Unit::Bytes, "Size of the points queued or being written."),
+        ("tsd_write_queued_bytes", Unit::Bytes, "Size of the writes that wait for the store."),
     ] {
         describe_gauge!(name, unit, text);
     }

@@ -139,13 +139,14 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
     let set = |name: &'static str, value: u64| metrics::gauge!(name).set(value as f64);
     let ingest = &shared.ingest;
     set("tsd_series_cache_entries", ingest.series.len() as u64);
-    let queued: usize = ingest.shards.iter().map(|shard| shard.budget.acquired_bytes()).sum();
-    set("tsd_write_queued_bytes", queued as u64);
+    let budget = ingest.admission.budget();
+    set("tsd_write_queued_bytes", budget.acquired_bytes() as u64);
     set("tsd_write_held_points", ingest.hold.held_points());
     let totals = &shared.queue_totals;
     set("tsd_compaction_queue_rows", load_size(&totals.rows));
     set("tsd_compaction_queue_bytes", load_size(&totals.bytes));
     let absolute = |name: &'static str, value: u64| metrics::counter!(name).absolute(value);
+    absolute("tsd_write_queue_waits_total", budget.waits());
     absolute("tsd_series_cache_evictions_total", ingest.series.evicted());
     absolute("tsd_compaction_queue_rejected_rows_total", load_size(&totals.rejected));
     let compaction = &shared.compaction_stats;

@@ -5,21 +5,20 @@
 //! needed. In front of a store that joins writes itself, requests without an order skip the actor.
 //! Chunks of a pipelined session are written one call after the other, so that points of
 //! one cell are stored in order; a client that waits for each response needs no order. A request is
-//! completed when its points are durable. The bytes an actor holds are bounded by a [`ByteBudget`]:
-//! senders acquire their bytes before they send and return them on completion, so a full actor
-//! blocks its senders, and these stop reading their sockets. A batch of a session that holds its
-//! points (see [`WriteHold`]) is written again after a transient failure, before all later ones of
-//! its queue.
+//! completed when its points are durable. What the actors hold is bounded by the
+//! [`ByteBudget`](tsd_storage::ByteBudget) of the store: senders acquire the bytes of a chunk before
+//! they send it, and each request returns its part on completion. So a full budget blocks the
+//! senders, and these stop reading their sockets. A batch of a session that holds its points (see
+//! [`WriteHold`]) is written again after a transient failure, before all later ones of its queue.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use tokio_util::task::TaskTracker;
-use tsd_storage::{CellBatch, Storage, StorageError};
+use tsd_storage::{BytePermit, CellBatch, Storage, StorageError};
 
 use crate::{
     actor::{Actor, ActorContext, ActorRef, Reply, SendError},
-    byte_budget::{ByteBudget, BytePermit},
     compaction::{CompactionMessage, CompactionStats, RowCompactor},
     ingest::{WriteCompletion, WriteTarget},
     metrics::WriteMetrics,
@@ -37,7 +36,7 @@ pub(crate) struct WriteRequest {
     pub(crate) completion: WriteCompletion,
     /// Rows to report to row compaction once they are stored.
     pub(crate) touched: Vec<TouchedRow>,
-    /// Bytes acquired from the shard's budget.
+    /// Bytes acquired from the store's budget.
     pub(crate) permit: BytePermit,
 }
 
@@ -61,13 +60,11 @@ pub(crate) enum WriteMessage {
     Panic,
 }
 
-/// A write actor and its admission.
+/// A write actor, and the writes beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteShard {
     /// The actor.
     pub(crate) writer: ActorRef<WriteMessage>,
-    /// Bytes of cells that it and direct writes may hold.
-    pub(crate) budget: ByteBudget,
     /// Set if requests without an order are written directly.
     pub(crate) direct: Option<DirectWrites>,
 }
@@ -304,7 +301,8 @@ impl WriteBatch {
     async fn execute(mut self, settings: Arc<WriterSettings>) -> Option<Self> {
         let started = Instant::now();
         let points: usize = self.waiters.iter().map(|(completion, _)| completion.points()).sum();
-        let cells = std::mem::take(&mut self.cells);
+        let mut cells = std::mem::take(&mut self.cells);
+        cells.set_admitted();
         let holds = self.waiters.iter().any(|(completion, _)| completion.holds());
         let kept = (holds && !settings.hold.is_ended()).then(|| cells.clone());
         if self.failures == 0 {

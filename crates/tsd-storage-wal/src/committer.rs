@@ -18,8 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tsd_storage::StorageError;
+use tokio::sync::oneshot;
+use tsd_storage::{BytePermit, StorageError};
 
 use self::group_wait::GroupWait;
 use crate::{
@@ -56,7 +56,7 @@ struct StagedWrite {
     change: Option<(Change, i64)>,
     response: oneshot::Sender<Result<WriteOutcome, StorageError>>,
     result: Result<WriteOutcome, StorageError>,
-    permits: [OwnedSemaphorePermit; 2],
+    permit: Option<BytePermit>,
 }
 
 pub(crate) struct Committer {
@@ -250,7 +250,7 @@ impl Committer {
             return None;
         }
         self.room -= needed;
-        let WriteRequest { table, command, response, permits, .. } = *request;
+        let WriteRequest { table, command, response, permit, .. } = *request;
         if matches!(command, WriteCommand::Change(_) | WriteCommand::Rewrite(_))
             && !self.touched.contains(&id)
         {
@@ -283,7 +283,7 @@ impl Committer {
             }
             Decision::Fail(error) => (None, Err(error)),
         };
-        self.staged.push(StagedWrite { id, change, response, result, permits });
+        self.staged.push(StagedWrite { id, change, response, result, permit });
         None
     }
 
@@ -310,7 +310,7 @@ impl Committer {
                 Some(error) => Err(error.clone()),
                 None => staged.result,
             };
-            drop(staged.permits);
+            drop(staged.permit);
             let _ = staged.response.send(result);
         }
         if !self.group.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use tsd_storage::{ClockMs, DiskSpace, Table, system_clock_ms};
+use tsd_storage::{ByteBudget, ClockMs, DiskSpace, Table, system_clock_ms};
 
 /// Settings of a store. Every bound has a counter or a gauge in the metrics.
 #[derive(Clone, Debug)]
@@ -30,10 +30,9 @@ pub struct WalConfig {
     /// its reserve fail with [`StorageError::DiskFull`](tsd_storage::StorageError::DiskFull);
     /// deletes may use it. `None`: only the system limits the log.
     pub space: Option<Arc<DiskSpace>>,
-    /// Bytes of writes queued for the committer; callers wait beyond that.
-    pub queue_bytes: usize,
-    /// Number of writes queued for the committer; callers wait beyond that.
-    pub queue_entries: usize,
+    /// Bound of the writes that wait for the committer; callers wait beyond that. Shared with those
+    /// who queue points for this store.
+    pub budget: ByteBudget,
     /// Bytes of records that are written and synced together.
     pub group_bytes: usize,
     /// Opens a damaged log without its unreadable records.
@@ -104,8 +103,7 @@ impl WalConfig {
             max_log_bytes: None,
             stuck_after: Duration::from_mins(1),
             space: None,
-            queue_bytes: 16 << 20,
-            queue_entries: 4096,
+            budget: ByteBudget::new(16 << 20),
             group_bytes: 4 << 20,
             accept_damage: false,
             clock: system_clock_ms,

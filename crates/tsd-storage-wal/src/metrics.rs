@@ -48,8 +48,6 @@ handles! {
             "tsd_wal_group_waits_total", "Groups that waited for requests of senders of the last group.";
         disk_full: "tsd_wal_disk_full_total", "Writes that failed because a disk was full.";
         segments: "tsd_wal_segments_created_total", "Log segments created.";
-        queue_waits:
-            "tsd_wal_queue_waits_total", "Writes that waited for a place in the commit queue.";
         stalls: "tsd_wal_stalls_total", "Times that commits waited for a flush.";
         conditional_retries:
             "tsd_wal_conditional_retries_total",
@@ -101,8 +99,6 @@ pub fn describe_metrics() {
         ("tsd_wal_memtable_pool_bytes", Unit::Bytes, "Free memory pooled for memtables."),
         ("tsd_wal_memtable_rows", Unit::Count, "Rows in the memtables."),
         ("tsd_wal_oldest_unflushed_seconds", Unit::Seconds, "Age of the oldest unflushed change."),
-        ("tsd_wal_queue_bytes", Unit::Bytes, "Size of the writes in the commit queue."),
-        ("tsd_wal_queue_entries", Unit::Count, "Writes in the commit queue."),
         ("tsd_wal_rejected_rows", Unit::Count, "Rows that the backend rejects at present."),
         (
             "tsd_wal_stuck_tables",

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tsd_storage::{CellBatch, Column, ReplacedColumn, Storage, StorageError, Table};
+use tokio::sync::oneshot;
+use tsd_storage::{BytePermit, CellBatch, Column, ReplacedColumn, Storage, StorageError, Table};
 
 use crate::{change::Change, memtable::TableId};
 
@@ -23,8 +23,8 @@ pub(crate) struct WriteRequest {
     pub(crate) id: TableId,
     pub(crate) command: WriteCommand,
     pub(crate) response: oneshot::Sender<Result<WriteOutcome, StorageError>>,
-    /// Queue entry and queue bytes, released when the request is dropped.
-    pub(crate) permits: [OwnedSemaphorePermit; 2],
+    /// Bytes of the store's budget, unless the writer has acquired them.
+    pub(crate) permit: Option<BytePermit>,
 }
 
 /// A change, or a condition that the committer turns into one.
@@ -95,6 +95,17 @@ pub(crate) struct RewriteCommand {
 }
 
 impl WriteCommand {
+    /// True if the bytes are acquired from the store's budget already.
+    pub(crate) const fn is_admitted(&self) -> bool {
+        match self {
+            Self::Change(Change::Put(batch))
+            | Self::Conditional { write: ConditionalWrite::Append(batch), .. } => {
+                batch.is_admitted()
+            }
+            _ => false,
+        }
+    }
+
     /// Approximate size in bytes, for the bound of the queue.
     pub(crate) fn byte_len(&self) -> usize {
         let column_len = |column: &Column| column.row.len() + column.qualifier.len() + 64;

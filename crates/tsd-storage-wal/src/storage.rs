@@ -545,8 +545,6 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
             ("tsd_wal_memtable_pool_bytes", state.buffer_pool.bytes() as f64),
             ("tsd_wal_memtable_rows", view.row_count() as f64),
             ("tsd_wal_immutable_memtables", view.immutable_count() as f64),
-            ("tsd_wal_queue_entries", self.queue.entry_count() as f64),
-            ("tsd_wal_queue_bytes", self.queue.byte_count() as f64),
             ("tsd_wal_closed_segments", closed_segments as f64),
             ("tsd_wal_active_segment_bytes", active_segment_bytes as f64),
             ("tsd_wal_log_bytes", state.log_bytes() as f64),

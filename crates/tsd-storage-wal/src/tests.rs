@@ -7,8 +7,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tsd_model::{Cell, Family};
 use tsd_storage::{
-    CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage, Operation,
-    ReadVersion, ReplacedColumn, RowRewrite, Scan, Storage, StorageError, Table, conformance,
+    ByteBudget, CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage,
+    Operation, ReadVersion, ReplacedColumn, RowRewrite, Scan, Storage, StorageError, Table,
+    conformance,
 };
 
 use crate::{

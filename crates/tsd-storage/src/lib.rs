@@ -5,6 +5,7 @@
 
 mod batch;
 mod blocking_pool;
+mod byte_budget;
 mod clock;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
@@ -38,6 +39,7 @@ mod verify;
 
 pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef, decode_family};
 pub use blocking_pool::{BlockingPool, JobPriority, PoolHandle};
+pub use byte_budget::{BudgetAccess, ByteBudget, BytePermit};
 pub use clock::{ClockMs, system_clock_ms};
 pub use critical_thread::{panic_text, spawn_critical};
 pub use direct_store::{DirectBackend, DirectStore, DirectTable};

@@ -363,7 +363,8 @@ pub static KEYS: &[Key] = &[
     // How long a point waits for a full queue, and an HTTP request for the store, before they are
     // rejected, milliseconds.
     int("tsd.storage.write.deadline", "10000", 1, INT_MAX),
-    // Maximum queued cells per salt bucket, bytes; beyond it senders wait.
+    // Maximum bytes of writes that wait for the store, for each salt bucket; all buckets share the
+    // sum, beyond which senders wait.
     int("tsd.storage.write.queue_size", "8388608", 65_536, BYTES_MAX),
     no_plugin("tsd.timeseriesfilter.enable"),
     without_effect("tsd.timeseriesfilter.plugin", None),

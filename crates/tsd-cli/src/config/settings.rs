@@ -18,6 +18,7 @@ use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 use tsd_engine::EngineConfig;
 use tsd_model::TableSchema;
 use tsd_server::ServerConfig;
+use tsd_storage::ByteBudget;
 
 pub use self::{
     hbase::{Ack, HBaseSettings},
@@ -110,8 +111,8 @@ pub struct StorageSettings {
     pub schema: TableSchema,
     /// Maximum size of the memtables, bytes.
     pub memtable_bytes: usize,
-    /// Maximum size of the writes queued for the log, bytes.
-    pub log_queue_bytes: usize,
+    /// Bound of the writes that wait for the store. The engine and the log share it.
+    pub write_budget: ByteBudget,
     /// Maximum age of a row in a memtable.
     pub memtable_max_age: Duration,
     /// Size of the log, in bytes, at which the memtable is rotated.
@@ -134,9 +135,11 @@ impl Settings {
         let memory = memory::memory(config, storage.engine, storage.schema)?;
         storage.memtable_bytes = usize::try_from(memory.memtables).unwrap_or(usize::MAX);
         storage.cache_bytes = memory.block_cache;
-        storage.log_queue_bytes = usize::try_from(memory.log_queue).unwrap_or(usize::MAX);
+        storage.write_budget =
+            ByteBudget::new(usize::try_from(memory.write_queues).unwrap_or(usize::MAX));
         let mut engine = engine::engine(config, storage.schema)?;
         limit_engine(&mut engine, &memory);
+        engine.ingest.budget = storage.write_budget.clone();
         let mut server = server::server(config)?;
         server.limits.all_bodies_bytes = usize::try_from(memory.bodies).unwrap_or(usize::MAX);
         for (key, size) in [
@@ -170,7 +173,6 @@ fn limit_engine(engine: &mut EngineConfig, memory: &MemoryPlan) {
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     engine.memory = memory.budget.clone();
     engine.ingest.series_cache_entries = size(memory.series);
-    engine.ingest.bucket_queue_bytes = size(memory.write_queue);
     engine.uids.max_cached_names = size(memory.names);
     engine.compaction.max_queue_bytes = size(memory.compaction_queue);
     engine.query.max_total_memory_bytes = memory.queries;
@@ -289,7 +291,7 @@ fn storage(config: &Config) -> Result<StorageSettings, ConfigError> {
         schema,
         // Sizes are set by the memory limit.
         memtable_bytes: 0,
-        log_queue_bytes: 0,
+        write_budget: ByteBudget::new(0),
         memtable_max_age: Duration::from_secs(config.int("tsd.storage.memtable.max_age")),
         segment_bytes: config.int("tsd.storage.log.segment_size"),
         cache_bytes: 0,

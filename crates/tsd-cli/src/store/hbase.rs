@@ -246,7 +246,7 @@ fn wal_config(settings: &Settings, directory: &Path, tables: Vec<Table>) -> WalC
     WalConfig {
         logged: LoggedTables::Only(tables),
         memtable_bytes: storage.memtable_bytes,
-        queue_bytes: storage.log_queue_bytes,
+        budget: storage.write_budget.clone(),
         max_age: hbase.hold,
         // Several segments, so that flushed ones can be deleted.
         segment_bytes: storage.segment_bytes.min(hbase.max_log_bytes / 4).max(1 << 16),

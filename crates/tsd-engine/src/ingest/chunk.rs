@@ -191,6 +191,13 @@ impl Chunk {
         batches.flat_map(|batch| batch.tags.iter().copied())
     }
 
+    /// Number of non-empty batches, and bytes of their cells.
+    pub(super) fn size(&self) -> (usize, usize) {
+        let batches = self.shards.iter().chain(self.extra.iter().map(|extra| &extra.batch));
+        let batches = batches.filter(|batch| !batch.tags.is_empty());
+        batches.fold((0, 0), |(n, bytes), batch| (n + 1, bytes + batch.cells.byte_len()))
+    }
+
     /// Takes the non-empty batches: index of the write target, index of the shard, cells.
     pub(super) fn take_batches(&mut self) -> impl Iterator<Item = (usize, usize, ShardBatch)> {
         let Self { shards, extra, single_shard, .. } = self;

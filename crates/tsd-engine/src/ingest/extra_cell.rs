@@ -203,7 +203,7 @@ mod tests {
     use std::time::Duration;
 
     use tsd_model::SimpleHistogram;
-    use tsd_storage::{Fault, MemoryStorage, Operation, StorageError, Table};
+    use tsd_storage::{ByteBudget, Fault, MemoryStorage, Operation, StorageError, Table};
 
     use super::*;
     use crate::{
@@ -427,7 +427,7 @@ mod tests {
     async fn full_queue_throttles_rollups_like_points() {
         let store = rollup_store();
         let mut settings = rollup_config();
-        settings.ingest.bucket_queue_bytes = 64;
+        settings.ingest.budget = ByteBudget::new(64);
         settings.ingest.queue_deadline = Duration::from_millis(30);
         let engine = start(settings, &store);
         put_rollup(&engine, HOURLY_SUM, 7_200, 1).await;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tsd_model::TableSchema;
-use tsd_storage::Retention;
+use tsd_storage::{BudgetAccess, Retention};
 
 use super::{extra_cell::WriteTargets, validate::NameRules};
 use crate::{
@@ -34,6 +34,8 @@ pub(crate) struct IngestShared {
     pub(crate) series: SeriesCache,
     pub(crate) resolver: Resolver,
     pub(crate) targets: WriteTargets,
+    /// The store's budget.
+    pub(crate) admission: BudgetAccess,
     pub(crate) shards: Vec<WriteShard>,
     pub(crate) hold: Arc<WriteHold>,
     /// Current compaction round of each shard.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use tokio::time::Instant;
+use tokio::time::timeout;
 
 use super::{
     chunk::ShardBatch,
@@ -16,7 +16,7 @@ use crate::{
     put_error::{PointFailure, PutError},
     series_cache::NewSeries,
     uid::UidError,
-    writer::{WriteRequest, WriteShard},
+    writer::WriteRequest,
 };
 
 impl IngestSession {
@@ -31,23 +31,50 @@ impl IngestSession {
         if !self.log.is_empty() {
             self.resolve_log(group).await;
         }
-        // Held points wait as long as it takes.
-        let deadline = (!group.holds()).then(|| Instant::now() + self.shared.queue_deadline);
-        let shared = Arc::clone(&self.shared);
-        for (target, shard, batch) in self.chunk.take_batches() {
-            if let Some(shard) = shared.shards.get(shard) {
-                send_batch(batch, target, shard, group, deadline).await;
-            }
-        }
+        self.send_batches(group).await;
         group.close_one();
-        if let Some(tracker) = &shared.tracker {
+        if let Some(tracker) = &self.shared.tracker {
             let seen = self.chunk.take_tracked();
             if !seen.is_empty() {
-                MetaTracker::series_seen(tracker, &shared.tracking_dropped, seen);
+                MetaTracker::series_seen(tracker, &self.shared.tracking_dropped, seen);
             }
         }
         self.points = 0;
         self.due_before = self.shared.due_before();
+    }
+
+    /// Sends each write shard its batch once the store's budget admits all of them.
+    async fn send_batches(&mut self, group: &Arc<CommitGroup>) {
+        let shared = Arc::clone(&self.shared);
+        let (batches, bytes) = self.chunk.size();
+        if batches == 0 {
+            return;
+        }
+        let acquired = shared.admission.acquire(batches, bytes, group.is_pipelined());
+        let acquired = if group.holds() {
+            // Held points wait as long as it takes.
+            Ok(acquired.await)
+        } else {
+            timeout(shared.queue_deadline, acquired).await
+        };
+        let refused = match acquired {
+            Ok(Some(mut permit)) => {
+                for (target, shard, batch) in self.chunk.take_batches() {
+                    let ShardBatch { cells, tags, touched, .. } = batch;
+                    let permit = permit.split(cells.byte_len());
+                    let completion = group.completion(tags);
+                    let request = WriteRequest { target, cells, completion, touched, permit };
+                    if let Some(shard) = shared.shards.get(shard) {
+                        shard.submit(request);
+                    }
+                }
+                return;
+            }
+            Ok(None) => PutError::Closed,
+            Err(_) => PutError::Throttled,
+        };
+        group.fail(self.chunk.tags().map(|tag| PointFailure::new(tag, refused.clone())));
+        self.chunk.clear();
     }
 
     /// Tags of the points put since the last chunk ended.
@@ -121,29 +148,6 @@ impl IngestSession {
         shared.series.insert(epoch, *text, resolved);
         group.fail(failures);
     }
-}
-
-/// Sends a write shard its batch of a chunk once the shard's budget admits it.
-async fn send_batch(
-    batch: ShardBatch,
-    target: usize,
-    shard: &WriteShard,
-    group: &Arc<CommitGroup>,
-    deadline: Option<Instant>,
-) {
-    let completion = group.completion(batch.tags);
-    let acquired = shard.budget.acquire(batch.cells.byte_len(), group.is_pipelined());
-    let acquired = match deadline {
-        Some(deadline) => tokio::time::timeout_at(deadline, acquired).await,
-        None => Ok(acquired.await),
-    };
-    let permit = match acquired {
-        Ok(Some(permit)) => permit,
-        Ok(None) => return completion.complete(Err(PutError::Closed)),
-        Err(_) => return completion.complete(Err(PutError::Throttled)),
-    };
-    let ShardBatch { cells, touched, .. } = batch;
-    shard.submit(WriteRequest { target, cells, completion, touched, permit });
 }
 
 /// Resolves names again while the store does not accept them.

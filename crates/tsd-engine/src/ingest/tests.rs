@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tsd_model::{PointValue, TableSchema};
-use tsd_storage::{Fault, Operation, StorageError};
+use tsd_storage::{ByteBudget, Fault, Operation, StorageError};
 
 use super::*;
 use crate::{
@@ -241,7 +241,7 @@ async fn failures_of_pipelined_points_are_sent_to_the_channel() {
 async fn full_queue_throttles_after_the_deadline() {
     let store = store();
     let mut settings = config();
-    settings.ingest.bucket_queue_bytes = 64;
+    settings.ingest.budget = ByteBudget::new(64);
     settings.ingest.queue_deadline = Duration::from_millis(30);
     let engine = start(settings, &store);
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();

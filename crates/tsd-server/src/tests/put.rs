@@ -3,7 +3,7 @@ use std::{io::Write, time::Duration};
 use flate2::{Compression, write::GzEncoder};
 use hyper::Method;
 use serde_json::json;
-use tsd_storage::{Fault, Operation, StorageError};
+use tsd_storage::{ByteBudget, Fault, Operation, StorageError};
 
 use super::harness::{Tsd, config, engine_config, with_limits};
 use crate::{Limits, ServerConfig};
@@ -167,7 +167,7 @@ async fn sync_timeout_is_reported() {
 async fn full_engine_responds_503() {
     let mut engine = engine_config();
     engine.ingest.queue_deadline = Duration::from_millis(1);
-    engine.ingest.bucket_queue_bytes = 64;
+    engine.ingest.budget = ByteBudget::new(64);
     // Requests are spread over write shards; with one, both use the same.
     engine.ingest.write_actors = 1;
     let tsd = Tsd::start_with(config(), engine).await;

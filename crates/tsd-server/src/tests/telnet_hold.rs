@@ -8,7 +8,7 @@ use tokio::{
     task::JoinHandle,
 };
 use tsd_engine::EngineConfig;
-use tsd_storage::{Fault, Operation, StorageError};
+use tsd_storage::{ByteBudget, Fault, Operation, StorageError};
 
 use super::harness::{Tsd, config, engine_config, read_to_end};
 use crate::ServerConfig;
@@ -22,7 +22,7 @@ const MANY: usize = 100_000;
 fn small_queue() -> EngineConfig {
     let mut engine = engine_config();
     engine.ingest.write_actors = 1;
-    engine.ingest.bucket_queue_bytes = 64 << 10;
+    engine.ingest.budget = ByteBudget::new(64 << 10);
     engine.ingest.session_chunks_in_flight = 2;
     engine
 }

@@ -39,7 +39,7 @@ async fn passes_when_every_commit_fills_the_memtable() {
 
 #[tokio::test]
 async fn passes_with_the_smallest_queue() {
-    run(|config| WalConfig { queue_entries: 1, queue_bytes: 1, ..config }).await;
+    run(|config| WalConfig { budget: ByteBudget::new(1), ..config }).await;
 }
 
 #[tokio::test]

@@ -87,7 +87,8 @@ async fn check_runs(seed: u64) {
         let config = WalConfig {
             memtable_bytes: [1, 70_000, 300_000, 1 << 30][rng.below(4) as usize],
             segment_bytes: [8_192, 32_768, 100_000][rng.below(3) as usize],
-            queue_entries: 1 + rng.below(4) as usize,
+            // One to four small writes at once.
+            budget: ByteBudget::new(640 * (1 + rng.below(4) as usize)),
             ..small(Path::new("faulty"))
         };
         let opened = Store::open_in(config, Arc::new(disk.clone()), Arc::clone(&backend)).await;
