@@ -166,23 +166,16 @@ settings! {
         /// Bytes of cells that wait for the store or are being written; senders wait beyond it. The
         /// store shares it.
         pub budget: ByteBudget = ByteBudget::new(160 << 20),
-        /// Most bytes of cells per storage call.
+        /// Most bytes of cells per storage call of a write actor.
         pub max_write_bytes: usize = 2 << 20,
-        /// Most storage calls in flight per write actor. Requests that arrive meanwhile are merged
-        /// into one call, which is as slow as its slowest cell; a storage that batches by itself
-        /// works best with many calls. Chunks of pipelined sessions are ordered: always one call in
-        /// flight.
-        pub max_writes_in_flight: usize = 1,
-        /// Requests without an order call the store from the thread of their connection, not by a
-        /// message to the write actor, which wakes one more thread for each request. For a store that
-        /// joins concurrent writes by itself, as the group commit of a log and the HBase client do.
-        pub direct_writes: bool = false,
         /// How long a sender waits for the budget before its points are throttled.
         pub queue_deadline: Duration = Duration::from_secs(10),
         /// How long a request waits for its points to be stored before its client gets a retryable
         /// error. They may still be stored later.
         pub store_deadline: Duration = Duration::from_secs(10),
-        /// Most chunks in flight per pipelined session.
+        /// Most chunks in flight per pipelined session: its depth, and the bound of its failures. It is
+        /// no admission: a chunk has at most the bytes of a read, and those in flight are in the
+        /// budget. But a session that waits reads more at once, so chunks grow with the load.
         pub session_chunks_in_flight: usize = 8,
     }
 }

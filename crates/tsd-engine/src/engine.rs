@@ -401,13 +401,12 @@ impl Builder<'_> {
                 storage: Arc::clone(self.storage),
                 targets: Arc::clone(&targets.list),
                 max_write_bytes: config.max_write_bytes,
-                max_in_flight: config.max_writes_in_flight,
                 compactors: Arc::clone(&compactors),
                 compaction_stats: Arc::clone(compaction_stats),
                 hold: Arc::clone(hold),
                 metrics: metrics.clone(),
             });
-            let direct = config.direct_writes.then(|| DirectWrites::new(Arc::clone(&settings)));
+            let direct = DirectWrites::new(Arc::clone(&settings));
             // Every request that the budget admits fits, so do those of a chunk that is larger than
             // the budget, and drains.
             let mailbox = config.budget.max_requests() + targets.list.len() + 64;

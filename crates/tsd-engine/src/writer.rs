@@ -1,10 +1,11 @@
-//! Write actors: one per salt bucket, each with a bounded number of storage calls in flight.
+//! Write actors: one per salt bucket, for requests with an order.
 //!
-//! An idle actor writes a request at once. While the maximum of calls is in flight it queues
-//! requests and merges them into the next call, so batches grow with the load and no timer is
-//! needed. In front of a store that joins writes itself, requests without an order skip the actor.
-//! Chunks of a pipelined session are written one call after the other, so that points of
-//! one cell are stored in order; a client that waits for each response needs no order. A request is
+//! Chunks of a pipelined session are written one call after the other, so that points of one cell are
+//! stored in order: an actor has at most one call in flight for each target. An idle actor writes a
+//! request at once. Others arrive during the call and are merged into the next one, so batches grow
+//! with the load and no timer is needed: a store cannot join them, since it gets one call at a time.
+//! A client that waits for each response needs no order: its requests skip the actor, and stores join
+//! the calls (the group commit of a log, the queues by server of the HBase client). A request is
 //! completed when its points are durable. What the actors hold is bounded by the
 //! [`ByteBudget`](tsd_storage::ByteBudget) of the store: senders acquire the bytes of a chunk before
 //! they send it, and each request returns its part on completion. So a full budget blocks the
@@ -65,8 +66,8 @@ pub(crate) enum WriteMessage {
 pub(crate) struct WriteShard {
     /// The actor.
     pub(crate) writer: ActorRef<WriteMessage>,
-    /// Set if requests without an order are written directly.
-    pub(crate) direct: Option<DirectWrites>,
+    /// Requests without an order.
+    pub(crate) direct: DirectWrites,
 }
 
 /// Starts writes outside of the actor.
@@ -96,10 +97,8 @@ impl DirectWrites {
 impl WriteShard {
     /// Sends a request to the actor, or starts its write if it needs no order.
     pub(crate) fn submit(&self, request: WriteRequest) {
-        if let Some(direct) = &self.direct
-            && !request.completion.is_pipelined()
-        {
-            return direct.start(request);
+        if !request.completion.is_pipelined() {
+            return self.direct.start(request);
         }
         // The budget admits no more requests than the mailbox holds, so a full mailbox is not expected.
         // A closed one drops the request, which completes it as lost.
@@ -114,9 +113,7 @@ impl WriteShard {
     pub(crate) async fn drain(&self) {
         // An actor that does not reply has nothing pending.
         let _ = self.writer.ask(WriteMessage::Drain).await;
-        if let Some(direct) = &self.direct {
-            direct.drain().await;
-        }
+        self.direct.drain().await;
     }
 }
 
@@ -126,7 +123,6 @@ pub(crate) struct WriterSettings {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) targets: Arc<[WriteTarget]>,
     pub(crate) max_write_bytes: usize,
-    pub(crate) max_in_flight: usize,
     pub(crate) compactors: Arc<[ActorRef<CompactionMessage>]>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) hold: Arc<WriteHold>,
@@ -136,54 +132,33 @@ pub(crate) struct WriterSettings {
 /// State of a write actor.
 pub(crate) struct Writer {
     settings: Arc<WriterSettings>,
-    /// Two per target: of unordered requests, then of pipelined ones.
+    /// One per target.
     queues: Vec<WriteQueue>,
-    /// Index of the queue to serve next, round robin.
-    next_queue: usize,
-    in_flight: usize,
     drains: Vec<Reply<()>>,
 }
 
-/// Requests of one target and ordering.
+/// Requests of one target, in order.
 #[derive(Default)]
 struct WriteQueue {
     requests: VecDeque<WriteRequest>,
-    /// At most one call in flight.
-    is_ordered: bool,
-    /// Calls in progress, and batches that wait for a retry.
-    in_flight: usize,
+    /// A call is in progress, or a batch waits for a retry.
+    is_busy: bool,
     /// A batch to be written again, before `requests`.
     held: Option<WriteBatch>,
 }
 
 impl Writer {
     pub(crate) fn new(settings: Arc<WriterSettings>) -> Self {
-        let queue = |is_ordered| WriteQueue { is_ordered, ..WriteQueue::default() };
-        let queues = settings.targets.iter().flat_map(|_| [queue(false), queue(true)]).collect();
-        Self { settings, queues, next_queue: 0, in_flight: 0, drains: Vec::new() }
+        let queues = settings.targets.iter().map(|_| WriteQueue::default()).collect();
+        Self { settings, queues, drains: Vec::new() }
     }
 
-    /// The next batch and the index of its queue, round robin over the queues.
-    fn next_batch(&mut self) -> Option<(usize, WriteBatch)> {
-        for _ in 0..self.queues.len() {
-            let at = self.next_queue;
-            self.next_queue = (at + 1) % self.queues.len();
-            let queue = self.queues.get_mut(at)?;
-            if let Some(batch) = queue.next_batch(self.settings.max_write_bytes) {
-                return Some((at, batch));
-            }
-        }
-        None
-    }
-
-    /// Starts storage calls up to the maximum in flight.
+    /// Starts a call for each queue that has none in progress.
     fn start_writes(&mut self, ctx: &mut ActorContext<'_, Self>) {
-        while self.in_flight < self.settings.max_in_flight.max(1) {
-            let Some((at, batch)) = self.next_batch() else { break };
-            self.in_flight += 1;
+        for (at, queue) in self.queues.iter_mut().enumerate() {
+            let Some(batch) = queue.next_batch(self.settings.max_write_bytes) else { continue };
             let settings = Arc::clone(&self.settings);
             ctx.spawn(batch.execute(settings), move |writer, held, ctx| {
-                writer.in_flight -= 1;
                 match held {
                     None => writer.release(at, None),
                     Some(batch) => writer.retry_later(at, batch, ctx),
@@ -199,7 +174,7 @@ impl Writer {
         }
     }
 
-    /// Writes a batch again after a pause. Its queue stays in flight, for the order.
+    /// Writes a batch again after a pause. Its queue stays busy, for the order.
     fn retry_later(&mut self, at: usize, batch: WriteBatch, ctx: &mut ActorContext<'_, Self>) {
         let hold = Arc::clone(&self.settings.hold);
         let pause = async move {
@@ -215,7 +190,7 @@ impl Writer {
     /// Ends a call of a queue. `held` is its next batch.
     fn release(&mut self, at: usize, held: Option<WriteBatch>) {
         if let Some(queue) = self.queues.get_mut(at) {
-            queue.in_flight -= 1;
+            queue.is_busy = false;
             queue.held = held;
         }
     }
@@ -223,18 +198,18 @@ impl Writer {
 
 impl WriteQueue {
     fn is_idle(&self) -> bool {
-        self.in_flight == 0 && self.held.is_none() && self.requests.is_empty()
+        !self.is_busy && self.held.is_none() && self.requests.is_empty()
     }
 
     fn next_batch(&mut self, max_bytes: usize) -> Option<WriteBatch> {
-        if self.is_ordered && self.in_flight > 0 {
+        if self.is_busy {
             return None;
         }
         let batch = match self.held.take() {
             Some(held) => held,
             None => WriteBatch::merge(&mut self.requests, max_bytes)?,
         };
-        self.in_flight += 1;
+        self.is_busy = true;
         Some(batch)
     }
 }
@@ -245,9 +220,8 @@ impl Actor for Writer {
     fn handle(&mut self, message: WriteMessage, ctx: &mut ActorContext<'_, Self>) {
         match message {
             WriteMessage::Write(request) => {
-                let at = request.target * 2 + usize::from(request.completion.is_pipelined());
-                // Every target has its queues. A dropped request would complete as lost.
-                if let Some(queue) = self.queues.get_mut(at) {
+                // Every target has its queue. A dropped request would complete as lost.
+                if let Some(queue) = self.queues.get_mut(request.target) {
                     queue.requests.push_back(request);
                 }
             }

@@ -214,18 +214,16 @@ fn defaults_are_a_salted_embedded_store() {
 }
 
 #[test]
-fn requests_without_an_order_skip_the_write_actors_on_every_store() {
-    let hbase = "tsd.storage.engine = hbase\ntsd.storage.hbase.zk_quorum = localhost\n";
-    for (text, writes_in_flight) in [
-        (String::new(), 1),
-        (format!("{hbase}tsd.storage.ack = log\n"), 1),
-        // Ordered requests of other connections do not wait for a region that moves.
-        (format!("{hbase}tsd.storage.ack = storage\n"), 256),
-    ] {
-        let ingest = Settings::from_config(&from_file(&text)).unwrap().engine.ingest;
-        assert!(ingest.direct_writes, "{text}");
-        assert_eq!(ingest.max_writes_in_flight, writes_in_flight, "{text}");
-    }
+fn engine_and_log_share_the_budget_of_all_salt_buckets() {
+    let text = "tsd.storage.write.queue_size = 65536\n";
+    let settings = Settings::from_config(&from_file(text)).unwrap();
+    let (budget, of_store) = (settings.engine.ingest.budget, settings.storage.write_budget);
+    assert_eq!(budget.max_requests(), 20 * 65_536 / 512);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let permit = runtime.block_on(budget.acquire(1, 1 << 10, true));
+    assert_eq!(of_store.acquired_bytes(), 1_536);
+    drop(permit);
+    assert_eq!(of_store.acquired_bytes(), 0);
 }
 
 #[test]

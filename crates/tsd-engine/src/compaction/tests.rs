@@ -140,7 +140,7 @@ async fn rows_of_a_single_shard_chunk_are_reported_to_the_compactors_of_their_bu
     // Twice, since the second chunk finds its series in the cache.
     for offset in [0, 10] {
         let mut session = engine.ingest_session(NameText::Utf8);
-        session.use_single_shard();
+        session.use_single_shard(1);
         for (tag, host) in (0..50_u32).map(|i| (i, format!("host=h{i:02}"))) {
             put(&mut session, "m", &host, HOUR + offset, 1, tag).unwrap();
             put(&mut session, "m", &host, HOUR + offset, 2, 50 + tag).unwrap();

@@ -16,6 +16,9 @@ use crate::{
     writer::TouchedRow,
 };
 
+/// Bytes of most points in a batch: the key of a row with two or three tags, and the cell.
+const POINT_BYTES: usize = 40;
+
 /// Cells of one chunk.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
@@ -57,9 +60,11 @@ impl Chunk {
         self.shards.is_empty()
     }
 
-    /// Sends every later cell to one write shard.
-    pub(super) fn use_single_shard(&mut self, shard: usize) {
-        self.shards = vec![ShardBatch::default()];
+    /// Sends every later cell to one write shard, with room for so many points.
+    pub(super) fn use_single_shard(&mut self, shard: usize, points: usize) {
+        let mut batch = ShardBatch { tags: Vec::with_capacity(points), ..ShardBatch::default() };
+        batch.cells.reserve(points * POINT_BYTES);
+        self.shards = vec![batch];
         self.single_shard = shard;
     }
 

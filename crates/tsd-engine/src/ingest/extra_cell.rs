@@ -314,7 +314,7 @@ mod tests {
         let engine = start(config(), &store);
         let value = SimpleHistogram::parse("u=0:o=1:0,1=42").unwrap().encode(42).unwrap();
         let mut session = engine.ingest_session(NameText::Latin1);
-        session.use_single_shard();
+        session.use_single_shard(3);
         for (tag, timestamp) in [(0, 1_356_998_401), (1, 1_356_998_400_250)] {
             put_host(&mut session, timestamp, SampleContent::Histogram(&value), tag);
         }

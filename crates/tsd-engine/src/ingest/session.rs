@@ -64,16 +64,17 @@ impl IngestSession {
         }
     }
 
-    /// Sends each chunk to a single write shard instead of one shard per bucket. For small chunks
-    /// that end with [`Self::commit`]: twenty messages of two points cost more than the points.
+    /// Sends each chunk to a single write shard instead of one shard per bucket, and makes room for
+    /// so many points. For small chunks that end with [`Self::commit`]: twenty calls of two points
+    /// cost more than the points.
     ///
     /// Writes of other sessions to the same cells may then use other shards. A client that needs an
     /// order between sessions waits for the first response, as with any two requests. Has no effect
     /// after the first point.
-    pub fn use_single_shard(&mut self) {
+    pub fn use_single_shard(&mut self, points: usize) {
         if self.chunk.is_unused() {
             let next = self.shared.next_shard.fetch_add(1, Ordering::Relaxed);
-            self.chunk.use_single_shard(next % self.shared.shards.len().max(1));
+            self.chunk.use_single_shard(next % self.shared.shards.len().max(1), points);
         }
     }
 

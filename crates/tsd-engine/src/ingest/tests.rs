@@ -278,15 +278,14 @@ async fn panicked_write_actor_fails_its_requests_and_restarts() {
     put(&mut first, "m", "host=a", 2, 1, 0).unwrap();
     first.send().await;
     let mut second = engine.ingest_session(NameText::Utf8);
+    let mut failures = second.failures();
     put(&mut second, "m", "host=a", 3, 1, 1).unwrap();
     // Queued after the write in flight, so that the actor holds it when it panics.
-    let (report, ()) = tokio::join!(second.commit(), async {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        for shard in &engine.shared().ingest.shards {
-            shard.writer.try_send(WriteMessage::Panic).ok().unwrap();
-        }
-    });
-    assert!(matches!(report.failures[0].error, PutError::Lost));
+    second.send().await;
+    for shard in &engine.shared().ingest.shards {
+        shard.writer.try_send(WriteMessage::Panic).ok().unwrap();
+    }
+    assert!(matches!(failures.recv().await.unwrap().error, PutError::Lost));
     first.drain().await;
     put_one(&engine, "m", "host=a", 4, 1).await.unwrap();
     assert_eq!(data(&store).await.len(), 3, "the write in flight completed");
@@ -309,9 +308,7 @@ async fn shutdown_stores_accepted_points_and_rejects_others() {
 #[tokio::test]
 async fn direct_writes_do_not_wait_for_the_write_actor() {
     let store = store();
-    let mut settings = config();
-    settings.ingest.direct_writes = true;
-    let engine = start(settings, &store);
+    let engine = start(config(), &store);
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
     store.script(Operation::Put, [Fault::Delay(Duration::from_secs(5))]);
     let mut pipelined = engine.ingest_session(NameText::Utf8);
@@ -327,9 +324,7 @@ async fn direct_writes_do_not_wait_for_the_write_actor() {
 #[tokio::test]
 async fn a_failed_direct_write_fails_only_its_request() {
     let store = store();
-    let mut settings = config();
-    settings.ingest.direct_writes = true;
-    let engine = start(settings, &store);
+    let engine = start(config(), &store);
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
     // The actor would join the second and the third request while the first call is in progress.
     let delay = Fault::Delay(Duration::from_millis(200));
@@ -345,9 +340,7 @@ async fn a_failed_direct_write_fails_only_its_request() {
 #[tokio::test]
 async fn shutdown_waits_for_direct_writes_whose_clients_left() {
     let store = store();
-    let mut settings = config();
-    settings.ingest.direct_writes = true;
-    let engine = start(settings, &store);
+    let engine = start(config(), &store);
     put_one(&engine, "m", "host=a", 1, 1).await.unwrap();
     store.script(Operation::Put, [Fault::Delay(Duration::from_millis(200))]);
     let mut session = engine.ingest_session(NameText::Utf8);

@@ -13,10 +13,6 @@ use tsd_storage_hbase::SeriesIndexMode;
 use super::{extra_data, queries, text};
 use crate::config::{Config, ConfigError};
 
-/// Concurrent calls of each write actor if the store itself batches mutations per server: a region
-/// that moves must not delay the others.
-const WRITES_IN_FLIGHT: usize = 256;
-
 /// Settings of the engine. The schema is that of the store, which overrides the keys.
 pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfig, ConfigError> {
     let defaults = EngineConfig::default();
@@ -29,13 +25,6 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
             enable_appends: config.bool("tsd.storage.enable_appends"),
             queue_deadline: Duration::from_millis(config.int("tsd.storage.write.deadline")),
             store_deadline: Duration::from_millis(config.int("tsd.storage.write.deadline")),
-            max_writes_in_flight: if config.writes_directly() {
-                WRITES_IN_FLIGHT
-            } else {
-                defaults.ingest.max_writes_in_flight
-            },
-            // The log joins concurrent writes to one commit, the HBase client to calls by server.
-            direct_writes: true,
             ..defaults.ingest
         },
         compaction: CompactionConfig {

@@ -26,7 +26,7 @@ use crate::{
     server_state::ServerState,
 };
 
-/// Bodies of up to this many points are sent to one write shard as one message.
+/// Bodies of up to this many points are written by one call of the store.
 const MAX_SINGLE_BATCH_POINTS: usize = 512;
 
 /// Why a point was rejected.
@@ -195,7 +195,7 @@ impl<'a> PendingPut<'a> {
     fn new(state: &'a ServerState, outcome: PutOutcome, points: usize) -> Self {
         let mut session = state.engine.ingest_session(NameText::Latin1);
         if points <= MAX_SINGLE_BATCH_POINTS {
-            session.use_single_shard();
+            session.use_single_shard(points);
         }
         Self { state, session, outcome, accepted: Vec::with_capacity(points), rejected: Vec::new() }
     }
