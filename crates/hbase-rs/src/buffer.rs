@@ -11,6 +11,8 @@
 //!   rejects writes to it.
 //! * The bytes that are accepted and not complete are bounded: callers wait for admission.
 //!   Unavailable and paused regions take at most half of the bound; then the callers who write to them wait.
+//!   The bound is the client's own, whatever callers count before: it is of encoded mutations, which are
+//!   copies, and it alone knows which of them wait for a region.
 //!
 //! A receipt reports for every mutation whether HBase has it. Nothing is acknowledged before, so
 //! dropping the buffer or a crash of the process loses no acknowledged write. A dropped buffer still

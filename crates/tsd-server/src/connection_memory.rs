@@ -3,6 +3,11 @@
 //! A connection reserves its minimum when it is accepted. A telnet connection reserves the buffer of
 //! a read before it reads, and releases it once nothing is left to read: while there is no memory
 //! its socket is not read, and TCP slows the client down.
+//!
+//! This is the first of two bounds of points: bytes of a connection, from the socket until the store's
+//! queue has the points. The second is the byte budget of the store, which has them from then on
+//! ([`IngestConfig::budget`](tsd_engine::IngestConfig::budget)). Request bodies draw on the same memory
+//! until the response is sent.
 
 use std::{
     future::Future,

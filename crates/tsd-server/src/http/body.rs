@@ -1,4 +1,7 @@
 //! Reads request bodies within limits of size, time and total memory.
+//!
+//! Bodies of all kinds of requests, not only of puts: they have a limit of their own
+//! (`tsd.http.request.max_total`) within the memory limit of the process.
 
 use std::{sync::Arc, time::Duration};
 
