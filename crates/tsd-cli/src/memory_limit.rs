@@ -90,6 +90,8 @@ pub struct MemoryPlan {
     pub block_cache: u64,
     /// Cache of queries, bytes.
     pub query_cache: u64,
+    /// True if identical queries share an execution: the cache of queries is not turned off.
+    pub shares_queries: bool,
     /// Entries of the series cache.
     pub series: u64,
     /// The series index of a table in HBase, bytes.
@@ -215,6 +217,7 @@ impl MemoryPlan {
             memtables,
             block_cache,
             query_cache,
+            shares_queries: parts.query_cache != Some(0),
             series,
             series_index,
             names,

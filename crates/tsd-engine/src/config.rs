@@ -261,6 +261,8 @@ settings! {
         pub series_range_bytes: u64 = 256 << 10,
         /// Bytes of the cache of ended days, as repeated queries have downsampled them; 0: none.
         pub cache_bytes: u64 = 0,
+        /// Identical queries that are asked at the same time share one execution.
+        pub share_executions: bool = false,
         /// Read hours and days as summaries, where the store has them and the result is the same. Off in
         /// tests that compare both.
         pub summaries: bool = true,

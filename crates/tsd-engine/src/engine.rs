@@ -29,7 +29,7 @@ use crate::{
     ingest::{IngestShared, NameRules, WriteTargets},
     meta_tracking::{MetaTracker, MetaTracking, TrackerMessage, TrackerSettings},
     metrics::{WriteMetrics, describe_metrics},
-    query::{DayCache, FilterCache, QueryEngine, QueryRunner, Scheduler},
+    query::{DayCache, FilterCache, QueryEngine, QueryRunner, Scheduler, SharedExecutions},
     series_cache::SeriesCache,
     snapshot::SnapshotSlot,
     uid::{
@@ -261,6 +261,7 @@ fn build(
         uids,
         annotations,
         uid_stats,
+        shared_executions: queries.engine.config.share_executions.then(SharedExecutions::new),
         queries,
         compactors,
         compaction_stats,

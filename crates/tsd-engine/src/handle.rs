@@ -21,7 +21,7 @@ use crate::{
     meta_tracking::TrackerMessage,
     query::{
         ExplainedSubQuery, GexpResult, QueryContext, QueryControl, QueryEngine, QueryFailure,
-        QueryGuard, QueryId, QueryList, QueryResult, QueryRunner,
+        QueryGuard, QueryId, QueryList, QueryResult, QueryRunner, SharedExecutions,
     },
     retention::learn_metrics,
     snapshot::SnapshotSlot,
@@ -47,6 +47,8 @@ pub(crate) struct EngineShared {
     pub(crate) annotations: Annotations,
     pub(crate) uid_stats: Arc<AssignerStats>,
     pub(crate) queries: QueryRunner,
+    /// `None` if each query has an execution of its own.
+    pub(crate) shared_executions: Option<Arc<SharedExecutions>>,
     pub(crate) compactors: Vec<ActorRef<CompactionMessage>>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) queue_totals: Arc<QueueTotals>,
@@ -132,11 +134,17 @@ impl EngineHandle {
     ) -> Result<QueryResult, QueryFailure> {
         let queries = &self.shared.queries;
         queries.check_size(&query)?;
-        let ignore_limits = (query.override_byte_limit, query.override_data_point_limit);
-        let work = |engine: Arc<QueryEngine>, context: Arc<QueryContext>| async move {
-            engine.execute(&query, &context).await
+        let shared = self.shared.shared_executions.as_ref();
+        let shared = shared.filter(|_| SharedExecutions::may_share(&query));
+        let (mut result, guard) = if let Some(shared) = shared {
+            shared.run(queries, query, control).await?
+        } else {
+            let ignore_limits = (query.override_byte_limit, query.override_data_point_limit);
+            let work = |engine: Arc<QueryEngine>, context: Arc<QueryContext>| async move {
+                engine.execute(&query, &context).await
+            };
+            queries.run(control, ignore_limits, work).await?
         };
-        let (mut result, guard) = queries.run(control, ignore_limits, work).await?;
         result.id = guard.id();
         result.stats = guard.stats();
         result.guard = guard;

@@ -57,6 +57,10 @@ pub fn describe_metrics() {
         ("tsd_query_cancelled_total", "Queries cancelled, by their client or by an operator."),
         ("tsd_query_rejected_total", "Queries ended by a limit, by limit."),
         (
+            "tsd_query_shared_total",
+            "Queries with the result of an execution that an identical query had started.",
+        ),
+        (
             "tsd_limits_refused_series_points_total",
             "Points of new series that were refused because of tsd.limits.series_per_metric.",
         ),

@@ -3,11 +3,12 @@
 //! A query walks through these modules:
 //!
 //! 1. **run**: the runner limits the number of queries and starts an actor for each
-//!    ([`run::query_actor`]). The actor coordinates: it waits for admission, starts the work, fans out the
-//!    scans, counts them down, and keeps the deadline. It computes nothing. Rows and columns are worked on
-//!    by tasks on the query threads, which the scheduler shares in time slices, so that decoding and
-//!    arithmetic use all cores and do not delay writes. All that limits a query is in its
-//!    [`run::context::QueryContext`]: deadline, cancellation, memory, time slices.
+//!    ([`run::query_actor`]), or for identical ones together ([`shared_executions`]). The actor
+//!    coordinates: it waits for admission, starts the work, fans out the scans, counts them down, and
+//!    keeps the deadline. It computes nothing. Rows and columns are worked on by tasks on the query
+//!    threads, which the scheduler shares in time slices, so that decoding and arithmetic use all cores
+//!    and do not delay writes. All that limits a query is in its [`run::context::QueryContext`]:
+//!    deadline, cancellation, memory, time slices.
 //! 2. [`execution`] takes each sub query through the stages; [`sub_query`] does so for one.
 //! 3. **plan**: names to UIDs, the tables to read, key ranges, the filter that the store checks, and
 //!    whether rows are scanned, fetched by key, or read by series ([`plan::row_access`]).
@@ -33,6 +34,7 @@ mod plan;
 mod read;
 mod render;
 mod run;
+mod shared_executions;
 mod stats;
 mod sub_query;
 
@@ -44,6 +46,7 @@ pub(crate) use self::{
     plan::filter_cache::FilterCache,
     read::day_cache::DayCache,
     run::{context::QueryContext, runner::QueryRunner, scheduler::Scheduler},
+    shared_executions::SharedExecutions,
 };
 pub use self::{
     explain::{ExplainedRange, ExplainedRead, ExplainedSubQuery},

@@ -177,6 +177,7 @@ fn limit_engine(engine: &mut EngineConfig, memory: &MemoryPlan) {
     engine.compaction.max_queue_bytes = size(memory.compaction_queue);
     engine.query.max_total_memory_bytes = memory.queries;
     engine.query.cache_bytes = memory.query_cache;
+    engine.query.share_executions = memory.shares_queries;
 }
 
 fn text(config: &Config, key: &str) -> String {

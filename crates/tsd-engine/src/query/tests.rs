@@ -6,6 +6,7 @@ mod lifecycle;
 mod row_contents;
 mod series_index;
 mod series_reads;
+mod shared_executions;
 mod shared_series_index;
 mod summaries;
 

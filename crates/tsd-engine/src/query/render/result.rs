@@ -65,3 +65,20 @@ pub struct ResultSeries {
     /// read had no annotation at all, or none were requested.
     pub annotations: Option<Vec<Annotation>>,
 }
+
+impl ResultSeries {
+    /// Approximate memory in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let texts = self.tags.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
+            + self.aggregate_tags.iter().map(String::len).sum::<usize>();
+        let annotations = self.annotations.iter().flatten();
+        let annotations =
+            annotations.map(|it| size_of::<Annotation>() + it.description.len() + it.notes.len());
+        size_of::<Self>()
+            + self.metric.len()
+            + 2 * texts
+            + self.tsuids.len() * size_of::<Bytes>()
+            + self.points.memory_bytes()
+            + annotations.sum::<usize>()
+    }
+}

@@ -43,6 +43,8 @@ pub(crate) struct QueryContext {
     ended: AtomicBool,
     actor: OnceLock<ActorRef<QueryMessage>>,
     limit_reached: OnceLock<&'static str>,
+    /// Nanoseconds from the start until the last query that shares the execution times out.
+    shared_limit_nanos: AtomicU64,
     progress: QueryProgress,
     sub_queries: Mutex<Vec<SubQueryStats>>,
 }
@@ -59,6 +61,8 @@ pub(crate) struct NewQuery {
     /// Permits for open scans.
     pub(crate) scans: Semaphore,
     pub(crate) time_limit: Option<Duration>,
+    /// True if identical queries may share its execution, which then goes on without it.
+    pub(crate) is_shareable: bool,
 }
 
 /// Progress counters, for the list of running queries.
@@ -84,6 +88,7 @@ impl QueryContext {
             ended: AtomicBool::new(false),
             actor: OnceLock::new(),
             limit_reached: OnceLock::new(),
+            shared_limit_nanos: AtomicU64::new(0),
             progress: QueryProgress::default(),
             sub_queries: Mutex::default(),
         }
@@ -207,9 +212,25 @@ impl QueryContext {
         }
     }
 
-    /// Time left; `None` without a limit.
+    /// Time left to the execution; `None` without a limit.
     pub(crate) fn time_left(&self) -> Option<Duration> {
+        let shared = self.shared_limit_nanos.load(Ordering::Relaxed);
+        let limit = self.query.time_limit.filter(|_| shared != u64::MAX)?;
+        Some(limit.max(Duration::from_nanos(shared)).saturating_sub(self.started.elapsed()))
+    }
+
+    /// Time left to the query itself, whoever shares its execution; `None` without a limit.
+    pub(crate) fn own_time_left(&self) -> Option<Duration> {
         self.query.time_limit.map(|limit| limit.saturating_sub(self.started.elapsed()))
+    }
+
+    /// Gives the execution the time of another query that shares it.
+    pub(crate) fn extend_time_limit(&self, other: &Self) {
+        let limit = other.query.time_limit.map_or(u64::MAX, |limit| {
+            let until = other.started.saturating_duration_since(self.started) + limit;
+            u64::try_from(until.as_nanos()).unwrap_or(u64::MAX)
+        });
+        self.shared_limit_nanos.fetch_max(limit, Ordering::Relaxed);
     }
 
     /// The error of a query that reached its time limit.
@@ -284,7 +305,8 @@ impl QueryContext {
 /// The operator's cancellation, the deadline and the memory budget; no time slice.
 impl ExecutionLimits for &QueryContext {
     fn check(&mut self) -> Result<(), QueryError> {
-        if self.operator_cancel.is_cancelled() {
+        // A shared execution ends when nobody waits for it.
+        if self.operator_cancel.is_cancelled() && !self.query.is_shareable {
             return Err(QueryError::CancelledByOperator);
         }
         self.check_time()

@@ -117,23 +117,30 @@ impl QueryActor {
         if new.abandoned.is_cancelled() {
             return self.end(Err(QueryFailure::Cancelled), ctx);
         }
-        if let Some(time) = new.context.time_left() {
-            if time.is_zero() {
-                let timeout = new.context.timeout_error().into();
-                return self.end(Err(timeout), ctx);
-            }
-            ctx.after(time, |actor, ctx| {
-                let timeout = actor.query.as_ref().map(|query| query.new.context.timeout_error());
-                if let Some(timeout) = timeout {
-                    actor.end(Err(timeout.into()), ctx);
-                }
-            });
+        if !self.keep_deadline(ctx) {
+            return;
         }
+        let Some(ActiveQuery { new, .. }) = &self.query else { return };
         ctx.spawn(new.abandoned.clone().cancelled_owned(), |actor, (), ctx| {
             actor.end(Err(QueryFailure::Cancelled), ctx);
         });
         let admission = Arc::clone(&new.admission).acquire_owned();
         ctx.spawn(admission, |actor, permit, ctx| actor.admitted(work, permit, ctx));
+    }
+
+    /// Ends the query when its time is up, which others who share it may extend. False if it is up.
+    fn keep_deadline(&mut self, ctx: &mut ActorContext<'_, Self>) -> bool {
+        let Some(query) = &self.query else { return false };
+        let Some(time) = query.new.context.time_left() else { return true };
+        if time.is_zero() {
+            let timeout = query.new.context.timeout_error().into();
+            self.end(Err(timeout), ctx);
+            return false;
+        }
+        ctx.after(time, |actor, ctx| {
+            actor.keep_deadline(ctx);
+        });
+        true
     }
 
     fn admitted(

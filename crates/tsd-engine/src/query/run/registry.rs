@@ -107,7 +107,10 @@ impl QueryRegistry {
         let context = self.lock().running.get(&id).cloned();
         let Some(context) = context else { return false };
         context.operator_cancel.cancel();
-        if let Some(actor) = context.actor() {
+        // Others may share the execution; this one leaves it because of the token.
+        if let Some(actor) = context.actor()
+            && !context.query.is_shareable
+        {
             // One that has ended writes its response, which ends because of the token.
             let _ = actor.try_send(QueryMessage::Cancel(QueryFailure::CancelledByOperator));
         }

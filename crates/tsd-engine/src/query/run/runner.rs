@@ -4,13 +4,14 @@
 use std::{fmt, future::Future, sync::Arc};
 
 use actix::ArbiterHandle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use tokio_util::sync::CancellationToken;
 use tsd_query::{LimitError, Query, QueryError};
 
 use super::{
     context::{NewQuery, QueryContext},
     memory_budget::{MemoryBudget, TotalMemoryBudget},
-    metrics::QueryMetrics,
+    metrics::{QueryMetrics, QueryTimer},
     query_actor::{NewQueryActor, QueryActor},
     query_control::QueryControl,
     query_guard::QueryGuard,
@@ -35,11 +36,25 @@ pub(crate) struct QueryRunner {
     pub(crate) scheduler: Arc<Scheduler>,
     /// Permits for queries that run or are queued.
     submitted: Semaphore,
+    pub(crate) starter: ActorStarter,
+    metrics: QueryMetrics,
+}
+
+/// Starts the actors of queries.
+#[derive(Clone)]
+pub(crate) struct ActorStarter {
+    pub(crate) engine: Arc<QueryEngine>,
     /// Permits for queries that run.
     admission: Arc<Semaphore>,
     /// The thread of the query actors.
     thread: ArbiterHandle,
-    metrics: QueryMetrics,
+}
+
+/// A query that was submitted and registered.
+pub(crate) struct SubmittedQuery<'r> {
+    timer: QueryTimer<'r>,
+    pub(crate) registered: RegisteredQuery,
+    _permit: SemaphorePermit<'r>,
 }
 
 impl fmt::Debug for QueryRunner {
@@ -57,8 +72,11 @@ impl QueryRunner {
             memory: TotalMemoryBudget::new(config.max_total_memory_bytes, engine.memory.clone()),
             scheduler: Scheduler::new(engine.threads, heavy),
             submitted: Semaphore::new(heavy + config.max_waiting),
-            admission: Arc::new(Semaphore::new(heavy * ADMITTED_PER_HEAVY)),
-            thread,
+            starter: ActorStarter {
+                engine: Arc::clone(&engine),
+                admission: Arc::new(Semaphore::new(heavy * ADMITTED_PER_HEAVY)),
+                thread,
+            },
             metrics: QueryMetrics::new(),
             engine,
         }
@@ -85,21 +103,42 @@ impl QueryRunner {
         T: Send + 'static,
         W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
     {
+        let submitted = self.submit(&control, ignore_limits, false)?;
+        let context = Arc::clone(&submitted.registered.context);
+        let work = work(Arc::clone(&self.engine), Arc::clone(&context));
+        let result = self.starter.execute(control.cancel.child_token(), &context, work).await;
+        self.finish(submitted, result)
+    }
+
+    /// Counts and registers a query. `is_shareable` says whether others may share its execution.
+    pub(crate) fn submit(
+        &self,
+        control: &QueryControl,
+        ignore_limits: (bool, bool),
+        is_shareable: bool,
+    ) -> Result<SubmittedQuery<'_>, QueryFailure> {
         let timer = self.metrics.begin();
-        let Ok(_submitted) = self.submitted.try_acquire() else {
+        let Ok(permit) = self.submitted.try_acquire() else {
             timer.end(Err((&QueryFailure::Busy, Some("busy"))));
             return Err(QueryFailure::Busy);
         };
-        let mut registered = match self.register(&control, ignore_limits) {
-            Ok(registered) => registered,
+        match self.register(control, ignore_limits, is_shareable) {
+            Ok(registered) => Ok(SubmittedQuery { timer, registered, _permit: permit }),
             Err(failure) => {
                 timer.end(Err((&failure, Some("duplicate"))));
-                return Err(failure);
+                Err(failure)
             }
-        };
+        }
+    }
+
+    /// Records how the execution of a query ended.
+    pub(crate) fn finish<T>(
+        &self,
+        submitted: SubmittedQuery<'_>,
+        result: Result<T, QueryFailure>,
+    ) -> Result<(T, QueryGuard), QueryFailure> {
+        let SubmittedQuery { timer, mut registered, _permit } = submitted;
         let context = Arc::clone(&registered.context);
-        let work = work(Arc::clone(&self.engine), Arc::clone(&context));
-        let result = self.execute(&control, &context, work).await;
         let result = result.and_then(|output| context.reserve(RESPONSE_BYTES).map(|()| output));
         match result {
             Ok(output) => {
@@ -119,6 +158,7 @@ impl QueryRunner {
         &self,
         control: &QueryControl,
         ignore_limits: (bool, bool),
+        is_shareable: bool,
     ) -> Result<RegisteredQuery, QueryFailure> {
         let config = &self.engine.config;
         let own =
@@ -131,6 +171,7 @@ impl QueryRunner {
             scheduler: Arc::new(self.scheduler.register()),
             scans: Semaphore::new(config.max_scans.max(1)),
             time_limit: [own, config.timeout].into_iter().flatten().min(),
+            is_shareable,
         })
     }
 
@@ -146,16 +187,17 @@ impl QueryRunner {
         };
         MemoryBudget::new(Arc::clone(&self.memory), limit, key)
     }
+}
 
-    /// Has an actor execute `work`. Dropping the future ends it.
-    async fn execute<T: Send + 'static>(
+impl ActorStarter {
+    /// Has an actor execute `work`. Dropping the future, or `abandoned`, ends it.
+    pub(crate) async fn execute<T: Send + 'static>(
         &self,
-        control: &QueryControl,
+        abandoned: CancellationToken,
         context: &Arc<QueryContext>,
         work: impl Future<Output = Result<T, QueryFailure>> + Send + 'static,
     ) -> Result<T, QueryFailure> {
         let (sender, mut output) = oneshot::channel();
-        let abandoned = control.cancel.child_token();
         let _abandon = abandoned.clone().drop_guard();
         let actor = QueryActor::start(
             &self.thread,
