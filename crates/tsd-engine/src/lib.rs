@@ -56,10 +56,11 @@ pub use process_memory::{FixedShare, MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit,
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use quarantine::{LostPoints, QuarantinedPart};
 pub use query::{
-    CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery, GexpResult, LimitOverride,
-    LimitOverrideError, LimitOverrides, QueryClient, QueryControl, QueryFailure, QueryGuard,
-    QueryId, QueryList, QueryOutcome, QueryResult, QueryStats, QueryTaskLost, QueryThreads,
-    ResultSeries, RunningQuery, RunningStage, ScannerStats, SubQueryResult, SubQueryStats,
+    CompletedQuery, ExplainedRange, ExplainedRead, ExplainedSubQuery, ExplainedSummaries,
+    GexpResult, LimitOverride, LimitOverrideError, LimitOverrides, QueryClient, QueryControl,
+    QueryFailure, QueryGuard, QueryId, QueryList, QueryOutcome, QueryResult, QueryStats,
+    QueryTaskLost, QueryThreads, ResultSeries, RunningQuery, RunningStage, ScannerStats,
+    SubQueryResult, SubQueryStats,
 };
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};
 pub use stats::{ClientStats, RegionClientStats, Stat};

@@ -49,7 +49,7 @@ pub(crate) use self::{
     shared_executions::SharedExecutions,
 };
 pub use self::{
-    explain::{ExplainedRange, ExplainedRead, ExplainedSubQuery},
+    explain::{ExplainedRange, ExplainedRead, ExplainedSubQuery, ExplainedSummaries},
     failure::QueryFailure,
     render::result::{GexpResult, QueryResult, ResultSeries, SubQueryResult},
     run::{

@@ -28,4 +28,5 @@ pub use series::{SeriesBuilder, Span};
 pub(crate) use series_pipeline::BucketCursor;
 pub use series_pipeline::{DayBuckets, SeriesPipeline};
 pub use span_list::{OrderedSpans, SpanList};
+pub use summary_use::NoSummaries;
 pub(crate) use time_union::TimeUnion;

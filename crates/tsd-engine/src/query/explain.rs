@@ -2,15 +2,19 @@
 //!
 //! The texts are part of the response to clients.
 
+mod summaries;
+
 use std::fmt::Write;
 
 use bytes::Bytes;
 use tsd_model::{BaseTime, UidKind, to_hex};
 use tsd_query::{
-    Query, ReadAttempt, ResolvedSubQuery, RollupCells, SeriesSelection, SubQuery, SubQueryPlan,
-    TagSelection,
+    Query, ReadAttempt, ResolvedSubQuery, RollupCells, SeriesPipeline, SeriesSelection, SubQuery,
+    SubQueryPlan, TagSelection,
 };
 
+pub use self::summaries::ExplainedSummaries;
+use self::summaries::PointSource;
 use super::{
     engine::QueryEngine,
     failure::QueryFailure,
@@ -58,6 +62,8 @@ pub struct ExplainedRead {
     pub by_key: bool,
     /// True if points are read by series instead of rows.
     pub by_series: bool,
+    /// Whether hours and days are read as summaries.
+    pub summaries: ExplainedSummaries,
     /// Estimated number of rows.
     pub estimated_rows: u64,
     /// Basis of the estimate.
@@ -105,7 +111,7 @@ impl QueryEngine {
         let (attempts, split) = read_attempts(self, sub, (query.start_ms, query.end_ms))?;
         let mut reads = Vec::with_capacity(attempts.len());
         for attempt in &attempts {
-            reads.push(self.explain_read(attempt, &resolved, query.delete).await?);
+            reads.push(self.explain_read(attempt, &resolved, query).await?);
         }
         Ok(ExplainedSubQuery { index: sub.index, split, reads })
     }
@@ -114,7 +120,7 @@ impl QueryEngine {
         &self,
         attempt: &ReadAttempt,
         resolved: &ResolvedSubQuery,
-        is_delete: bool,
+        query: &Query,
     ) -> Result<ExplainedRead, QueryFailure> {
         let plan = self.plan_of(attempt, resolved);
         let (table, content) = self.source(attempt);
@@ -125,7 +131,7 @@ impl QueryEngine {
             table: &table,
             content: &content,
             plan: &plan,
-            with_keys: is_delete,
+            with_keys: query.delete,
             has_time_range,
         };
         let access = self.row_access(read, None).await?;
@@ -138,6 +144,13 @@ impl QueryEngine {
         };
         let by_key = !matches!(access.rows, FoundRows::Scan);
         let by_series = access.by_series;
+        let source = match &content {
+            RowContent::Points if by_series => PointSource::Series,
+            RowContent::Points => PointSource::Rows,
+            RowContent::Rollup { .. } | RowContent::Histograms => PointSource::OtherCells,
+        };
+        let pipeline = SeriesPipeline::new(&attempt.sub, &plan.window, &query.zone);
+        let summaries = ExplainedSummaries::new(pipeline.summary_use(), source);
         let ranges = plan.ranges.iter().map(|range| ExplainedRange {
             bucket: range.bucket,
             start: to_hex(&range.start),
@@ -158,6 +171,7 @@ impl QueryEngine {
             group_by: plan.group_by.iter().map(|tagk| names.tagk(tagk)).collect(),
             by_key,
             by_series,
+            summaries,
             estimated_rows,
             estimated_from,
             text: String::new(),
@@ -311,6 +325,15 @@ impl ExplainedRead {
                 }
                 writeln!(out, "[{}, {})", range.start, range.stop)?;
             }
+        }
+        let ExplainedSummaries { may_serve, reason, most_days, most_hours } = &self.summaries;
+        if *may_serve {
+            writeln!(
+                out,
+                "summaries: {reason}; of one series at most {most_days} days and {most_hours} hours"
+            )?;
+        } else {
+            writeln!(out, "no summaries: {reason}")?;
         }
         for line in &self.pushed_down {
             writeln!(out, "pushed down: {line}")?;

@@ -8,7 +8,7 @@ use super::{
     fill::{FillGrid, fill},
     rate::rates,
     series::SeriesBuilder,
-    summary_use::summary_use,
+    summary_use::{NoSummaries, summary_use},
 };
 use crate::{
     aggregator::Aggregator,
@@ -28,7 +28,7 @@ pub struct SeriesPipeline {
     fill: FillPolicy,
     rate: Option<RateOptions>,
     max_fill_points: usize,
-    summaries: Option<SummaryUse>,
+    summaries: Result<SummaryUse, NoSummaries>,
 }
 
 /// Assignment of times to downsampling buckets.
@@ -72,10 +72,11 @@ impl SeriesPipeline {
             }
         });
         let function = sub.downsample.as_ref().map_or(Aggregator::None, |spec| spec.function);
-        let summaries = bucketing
-            .as_ref()
-            .filter(|_| sub.value_filters.is_empty())
-            .and_then(|bucketing| summary_use(bucketing, function, window));
+        let summaries = match &bucketing {
+            None => Err(NoSummaries::NotDownsampled),
+            Some(_) if !sub.value_filters.is_empty() => Err(NoSummaries::ValueFilters),
+            Some(bucketing) => summary_use(bucketing, function, window),
+        };
         Self {
             window: *window,
             value_filters: sub.value_filters.clone(),
@@ -95,15 +96,14 @@ impl SeriesPipeline {
         self
     }
 
-    /// Which points may be pushed as summaries; `None` if all points are needed.
-    #[must_use]
-    pub const fn summary_use(&self) -> Option<SummaryUse> {
+    /// Which points may be pushed as summaries, or why all points are needed.
+    pub const fn summary_use(&self) -> Result<SummaryUse, NoSummaries> {
         self.summaries
     }
 
     /// True if buckets of sums may have several summaries.
     pub(super) fn adds_sums(&self) -> bool {
-        self.summaries.is_some_and(|read| read.fold == SummaryFold::Sums(SumBucket::Longer))
+        self.summaries.is_ok_and(|read| read.fold == SummaryFold::Sums(SumBucket::Longer))
     }
 
     /// Upper estimate of the points that the fill policy produces for each series; `None` without

@@ -17,17 +17,39 @@ pub(super) struct HourlyBuckets {
     pub(super) length: SumBucket,
 }
 
-/// `None` if all points are needed.
+/// Why all points of a sub query are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSummaries {
+    /// Points are not downsampled.
+    NotDownsampled,
+    /// Some points may be excluded by their value.
+    ValueFilters,
+    /// The length of the buckets is not a number of hours.
+    Interval,
+    /// Calendar buckets are shorter than hours, or have boundaries that are no full hours in UTC.
+    Calendar,
+    /// The function needs each point.
+    Function(Aggregator),
+    /// No full hour is in the range.
+    ShortRange,
+}
+
+/// Which points may be read as summaries. Rates, fill policies and aggregators come after the buckets and
+/// make no difference.
 pub(super) fn summary_use(
     bucketing: &Bucketing,
     function: Aggregator,
     window: &ScanWindow,
-) -> Option<SummaryUse> {
+) -> Result<SummaryUse, NoSummaries> {
     let scan = (window.scan_start_ms(), window.scan_end_ms());
     let (from_ms, to_ms, buckets) = match bucketing {
-        Bucketing::Fixed { interval_ms, from_ms } => (*from_ms, scan.1, of_interval(*interval_ms)?),
+        Bucketing::Fixed { interval_ms, from_ms } => {
+            let buckets = of_interval(*interval_ms).ok_or(NoSummaries::Interval)?;
+            (*from_ms, scan.1, buckets)
+        }
         Bucketing::Calendar { calendar, from_ms } => {
-            (*from_ms, scan.1, calendar.hourly_buckets(scan)?)
+            let buckets = calendar.hourly_buckets(scan).ok_or(NoSummaries::Calendar)?;
+            (*from_ms, scan.1, buckets)
         }
         Bucketing::All => {
             let buckets = HourlyBuckets { has_days: true, length: SumBucket::Longer };
@@ -50,12 +72,15 @@ pub(super) fn summary_use(
         | Aggregator::Mult
         | Aggregator::Dev
         | Aggregator::SquareSum
-        | Aggregator::Percentile(_) => return None,
+        | Aggregator::Percentile(_) => return Err(NoSummaries::Function(function)),
     };
     let range_ms = (from_ms.max(scan.0), to_ms.min(scan.1));
     let has_hour = range_ms.1.saturating_sub(range_ms.0) >= HOUR_MS;
     let has_days = buckets.has_days;
-    has_hour.then_some(SummaryUse { range_ms, has_days, fold, with_points: false })
+    if !has_hour {
+        return Err(NoSummaries::ShortRange);
+    }
+    Ok(SummaryUse { range_ms, has_days, fold, with_points: false })
 }
 
 /// Buckets of a fixed interval begin at its multiples since the epoch.

@@ -39,6 +39,8 @@ async fn explain_returns_the_plan() {
     let read = &by_uri["explain"][0]["reads"][0];
     assert_eq!(read["table"], "tsdb");
     assert!(read["ranges"][0]["start"].is_string(), "{read}");
+    assert_eq!(read["summaries"]["mayServe"], false, "{read}");
+    assert_eq!(read["summaries"]["reason"], "points are not downsampled");
     let body =
         r#"{"start":1356998400,"explain":true,"queries":[{"aggregator":"sum","metric":"m"}]}"#;
     let by_body = tsd.post("/api/query", body).await.json();

@@ -179,7 +179,7 @@ impl ScanJob {
     /// Which points are read as summaries.
     fn summary_use(&self) -> Option<SummaryUse> {
         let reads_points = self.content == RowContent::Points && self.engine.config.summaries;
-        self.pipeline.summary_use().filter(|_| reads_points)
+        self.pipeline.summary_use().ok().filter(|_| reads_points)
     }
 
     fn scan(&self, range: KeyRange, filter: Option<RowFilter>) -> Box<dyn RowScanner> {

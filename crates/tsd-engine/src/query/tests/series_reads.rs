@@ -381,6 +381,22 @@ async fn reads_of_series_are_counted_and_explained() {
         let explained = by_series.explain(&request()).await.unwrap();
         let read = &explained[0].reads[0];
         assert!(read.by_series && read.text.contains("read series of "), "{read:?}");
+        let of = async |engine: &EngineHandle, m: &str| {
+            let request = query(HOUR, HOUR + 20 * ROW + 10, &[m]);
+            engine.explain(&request).await.unwrap().remove(0).reads.remove(0).summaries
+        };
+        let hours = of(by_series, "sum:1h-max-nan:rate:m").await;
+        assert!(hours.may_serve && hours.most_days == 0 && hours.most_hours >= 20, "{hours:?}");
+        for (engine, m, reason) in [
+            (by_series, "sum:m", "not downsampled"),
+            (by_series, "sum:90m-max:m", "not a number of hours"),
+            (by_series, "sum:1h-median:m", "median needs each point"),
+            (by_series, "sum:1h-max:m{value=gt(1)}", "value filters"),
+            (scanning, "sum:1h-max:m", "by rows"),
+        ] {
+            let summaries = of(engine, m).await;
+            assert!(!summaries.may_serve && summaries.reason.contains(reason), "{summaries:?}");
+        }
         let mut delete = request();
         delete.delete = true;
         assert!(!by_series.explain(&delete).await.unwrap()[0].reads[0].by_series);

@@ -45,6 +45,12 @@ fn read(read: &ExplainedRead) -> Value {
         "groupBy": read.group_by,
         "byKey": read.by_key,
         "bySeries": read.by_series,
+        "summaries": {
+            "mayServe": read.summaries.may_serve,
+            "reason": read.summaries.reason,
+            "mostDays": read.summaries.most_days,
+            "mostHours": read.summaries.most_hours,
+        },
         "estimatedRows": read.estimated_rows,
         "estimatedFrom": read.estimated_from,
         "text": read.text,
