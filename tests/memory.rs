@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use flate2::{Compression, write::GzEncoder};
 use serde_json::Value;
 use tsd_testkit::{Daemon, HttpResponse, connect, http, metric, wait_for};
 
@@ -249,4 +250,148 @@ fn look_ups_and_newest_points_stay_within_the_memory_limit() {
     });
     released.expect("all memory is released");
     assert!(daemon.terminate().success());
+}
+
+/// Bytes of a body that expands, as it is parsed.
+const EXPANDING_BYTES: usize = 1 << 20;
+/// Requests of each kind at once.
+const OF_EACH: usize = 3;
+
+/// Bodies that need the most memory for their size: endpoint, whether it is compressed, text.
+fn expanding_bodies() -> Vec<(&'static str, bool, String)> {
+    let elements = |element: &str, bytes: usize| vec![element; bytes / element.len()].join(",");
+    let many = |element: &str| format!("[{}]", elements(element, EXPANDING_BYTES));
+    let some = |head: &str, element: &str, count: usize, tail: &str| {
+        format!("{head}{}{tail}", vec![element; count].join(","))
+    };
+    let point = |metric: &str, time: &str| {
+        format!(r#"{{"metric":{metric},"timestamp":{time},"value":1,"tags":{{"a":1}}}}"#)
+    };
+    let histogram = r#"{"metric":"known","timestamp":1,"tags":{"a":1},"buckets":{"0,1":1}}"#;
+    let rollup =
+        r#"{"metric":1,"timestamp":1,"value":1,"interval":"1h","aggregator":"sum","tags":{"a":1}}"#;
+    let query = r#"{"start":"1h-ago","queries":["#;
+    let filters = r#"{"start":"1h-ago","queries":[{"aggregator":"sum","metric":"m","filters":["#;
+    let regexp = r#"{"type":"regexp","tagk":"a","filter":"(a{90}){90}"}"#;
+    let exp = r#"{"time":{"start":"1h-ago","aggregator":"sum"},"metrics":[{"id":"a","metric":"m"}],"expressions":[{"id":"e","expr":""#;
+    vec![
+        ("/api/put?details", false, many("null")),
+        ("/api/put", false, many("{}")),
+        ("/api/put", true, format!("[{}]", elements("{}", 16 * EXPANDING_BYTES))),
+        ("/api/put?details", false, many(&point("1", "99999999999999999"))),
+        // A series without UIDs: each point is kept until its names are looked up.
+        ("/api/put?details", false, many(&point(r#""unknown""#, "1"))),
+        ("/api/put", false, many(&point(r#""known""#, "1"))),
+        ("/api/rollup?details", false, many(rollup)),
+        ("/api/histogram?details", false, many(histogram)),
+        ("/api/query", false, some(query, "{}", 4_000, "]}")),
+        ("/api/query", false, some(filters, regexp, 200, "]}]}")),
+        ("/api/query/gexp", false, some(filters, regexp, 200, "]}]}")),
+        ("/api/query/exp", false, format!("{exp}{}a\"}}]}}", "a+".repeat(125_000))),
+        ("/api/query/last", false, some(r#"{"queries":[{"tsuids":["#, r#""""#, 90_000, "]}]}")),
+        ("/api/search/lookup", false, some(r#"{"metric":"m","tags":["#, "{}", 1_000, "]}")),
+        ("/api/annotation/bulk", false, some("[", r#"{"custom":{"":""}}"#, 60_000, "]")),
+        ("/api/uid/assign", false, format!(r#"{{"metric":{}}}"#, many("[]"))),
+        ("/api/suggest", false, many(r#"{"":{"":0}}"#)),
+    ]
+}
+
+/// Sends a body and returns status and text of the response.
+fn post(daemon: &Daemon, path: &str, is_compressed: bool, body: &str) -> (u16, String) {
+    let (encoding, sent) = if is_compressed {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(body.as_bytes()).expect("memory");
+        ("Content-Encoding: gzip\r\n", encoder.finish().expect("memory"))
+    } else {
+        ("", body.as_bytes().to_vec())
+    };
+    let mut connection = connect(daemon.address());
+    connection.set_read_timeout(Some(Duration::from_mins(2))).expect("a timeout");
+    let length = sent.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n{encoding}Content-Length: {length}\r\n\r\n"
+    );
+    // A refused request may be reset while its body is sent.
+    let _ = connection.write_all(head.as_bytes()).and_then(|()| connection.write_all(&sent));
+    let mut response = Vec::new();
+    let _ = connection.read_to_end(&mut response);
+    let text = String::from_utf8_lossy(&response).into_owned();
+    let status = text.get(9..12).and_then(|status| status.parse().ok());
+    (status.unwrap_or_default(), text)
+}
+
+#[test]
+fn bodies_that_expand_stay_within_the_memory_limit() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let daemon = tsdb(dir.path())
+        .env("TSD_MEMORY_LIMIT", &LIMIT.to_string())
+        .env("TSD_CORE_AUTO_CREATE_METRICS", "false")
+        .env("TSD_CORE_HISTOGRAMS_CONFIG", r#"{"net.opentsdb.core.SimpleHistogramDecoder": 42}"#)
+        .start();
+    let assigned = http(
+        daemon.address(),
+        "POST",
+        "/api/uid/assign",
+        Some(r#"{"metric":["known"],"tagk":["a"],"tagv":["1"]}"#),
+    );
+    assert_eq!(assigned.status, 200, "{}", assigned.body);
+    let bodies = expanding_bodies();
+    let (mut refused, mut answered) = (0, 0);
+    // One after the other, then all together.
+    for (path, is_compressed, body) in &bodies {
+        let (status, text) = post(&daemon, path, *is_compressed, body);
+        check_answer(path, status, &text);
+        let peak = peak_memory(&daemon);
+        report(&format!("memory: {path} {status} {body:.20}: peak {} MiB", peak >> 20));
+        assert!(peak < LIMIT + PROGRAM, "{path}: {peak}");
+    }
+    thread::scope(|scope| {
+        let (daemon, bodies) = (&daemon, &bodies);
+        let sent: Vec<_> = (0..OF_EACH * bodies.len())
+            .map(|n| {
+                let (path, is_compressed, body) = &bodies[n % bodies.len()];
+                scope.spawn(move || (path, post(daemon, path, *is_compressed, body)))
+            })
+            .collect();
+        for answer in sent {
+            let (path, (status, text)) = answer.join().expect("no panic");
+            check_answer(path, status, &text);
+            *(if text.contains("tsd.memory.limit") { &mut refused } else { &mut answered }) += 1;
+        }
+    });
+    let peak = peak_memory(&daemon);
+    report(&format!(
+        "memory: bodies that expand: peak {} MiB of {} MiB; {answered} answered, {refused} refused",
+        peak >> 20,
+        LIMIT >> 20
+    ));
+    assert!(peak < LIMIT + PROGRAM, "{peak}");
+    assert!(refused > 0 && answered > 0, "{refused} {answered}");
+    let counted = gauge(&daemon, "tsd_memory_refusals_total{part=\"bodies\"}");
+    assert!(counted > Some(0), "refusals are counted");
+    let released =
+        wait_for(Duration::from_mins(1), || (reserved(&daemon, "bodies") == 0).then_some(()));
+    released.expect("all memory is released");
+    let after = http(
+        daemon.address(),
+        "POST",
+        "/api/put",
+        Some(r#"{"metric":"known","timestamp":1600000000,"value":1,"tags":{"a":"1"}}"#),
+    );
+    assert_eq!(after.status, 204, "{}", after.body);
+    assert!(daemon.terminate().success());
+}
+
+/// A request is handled, refused for what it says, or refused with the key.
+fn check_answer(path: &str, status: u16, text: &str) {
+    let is_reset = status == 0 && text.is_empty();
+    let is_clear = match status {
+        503 => {
+            let reasons =
+                ["tsd.memory.limit", "tsd.http.request.max_total", "please send them again"];
+            reasons.iter().any(|reason| text.contains(reason))
+        }
+        status => (200..=500).contains(&status),
+    };
+    assert!(is_clear || is_reset, "{path}: {status} {text:.300}");
 }

@@ -10,6 +10,7 @@ mod extra_fields;
 mod histogram_batch;
 mod last;
 mod list_response;
+mod parse_memory;
 mod point_fields;
 mod put_batch;
 mod put_error;
@@ -41,6 +42,7 @@ pub use last::{
     parse_last_uri,
 };
 pub use list_response::ListResponseWriter;
+pub use parse_memory::{BodyShape, ParseMemory, ParsedKind, UnlimitedMemory};
 pub use put_batch::{CommonTag, HttpPoint, NAME_SEPARATOR, PutBatch, RejectedPoint};
 pub use put_error::{PutBodyError, PutPointError};
 pub use put_response::{PutOptions, PutOutcome, PutResponse};

@@ -5,6 +5,7 @@ mod cross_site;
 mod encode_response;
 mod encoding;
 mod error;
+mod parsed_body;
 mod response;
 mod route;
 mod routes;

@@ -252,6 +252,13 @@ impl IngestSession {
         Ok(())
     }
 
+    /// Of the points put since the last chunk ended, those whose series was not cached, and those behind
+    /// them.
+    #[must_use]
+    pub const fn unresolved(&self) -> usize {
+        self.log.len()
+    }
+
     /// Points put since the last chunk ended.
     #[must_use]
     pub const fn pending(&self) -> usize {

@@ -19,7 +19,7 @@ use crate::{ApiError, json::JsonReader};
 const MAX_EXPRESSIONS: usize = 4_096;
 
 /// Maximum bytes of all expressions of one request: parsed, they need some fifty times as much.
-const MAX_EXPRESSION_BYTES: usize = 256 << 10;
+pub(super) const MAX_EXPRESSION_BYTES: usize = 256 << 10;
 
 /// Parses the body of a query with expressions. Text after the JSON value is ignored.
 pub fn parse_exp_body(body: &str) -> Result<RawExpQuery, ApiError> {

@@ -7,6 +7,9 @@ use crate::json::{
     JsonError, JsonErrorKind, JsonObject, JsonReader, Scalar, ScalarKind, write_json_chars,
 };
 
+/// Maximum buckets of one histogram, as sent: a stored one has a 16-bit count.
+const MAX_BUCKETS: usize = 1 << 17;
+
 /// Fields in addition to those of every point.
 pub(crate) trait ExtraFields<'t>: Default {
     /// Reads the value of a field; returns false for an unknown field.
@@ -144,6 +147,11 @@ fn read_buckets<'t>(reader: &mut JsonReader<'t>) -> Result<Option<RawBuckets<'t>
     }
     loop {
         let key = reader.key()?;
+        if buckets.len() == MAX_BUCKETS {
+            return Err(
+                reader.error(JsonErrorKind::TooManyMembers { field: "buckets", most: MAX_BUCKETS })
+            );
+        }
         buckets.push((key, read_integer(reader, "buckets")?));
         if !reader.more(b'}', "a comma or } after a bucket")? {
             return Ok(Some(buckets));

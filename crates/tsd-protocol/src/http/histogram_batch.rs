@@ -2,11 +2,16 @@
 
 use super::{
     extra_fields::HistogramFields,
+    parse_memory::{ParseMemory, UnlimitedMemory, grow, take, take_element},
     point_fields::PointFields,
-    put_batch::{CommonTag, RejectedPoint, push_names, read_body, split_names},
+    put_batch::{CommonTag, RejectedPoint, names_bound, push_names, read_body, split_names},
     put_error::{PutBodyError, PutPointError},
 };
 use crate::{HistogramValue, PointError, SeriesRules, TagPairs, histogram_value::decode_base64};
+
+/// Memory of a histogram in sizes of its text: a bucket of `"0,1":1,` has 16 bytes, and is in a list
+/// that grows.
+const VALUE_FACTOR: usize = 6;
 
 /// The histograms of one body.
 #[derive(Debug, Default)]
@@ -43,13 +48,28 @@ pub struct HttpHistogram<'b> {
 impl HistogramBatch {
     /// Parses a body. On an error nothing may be stored.
     pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
+        self.read_within(body, common, &mut UnlimitedMemory)
+    }
+
+    /// As [`Self::read`], within the memory that is left.
+    pub fn read_within(
+        &mut self,
+        body: &str,
+        common: Option<&CommonTag>,
+        memory: &mut dyn ParseMemory,
+    ) -> Result<(), PutBodyError> {
         self.names.clear();
         self.points.clear();
         self.rejected.clear();
         let mut fields = PointFields::default();
-        self.rejected = read_body(body, |reader, offset| {
+        self.rejected = read_body(body, memory, |reader, offset, memory| {
             let mut extra = HistogramFields::default();
             fields.read_with(reader, &mut extra)?;
+            let bytes = reader.offset() - offset as usize;
+            take_element(memory, bytes)?;
+            take(memory, bytes * VALUE_FACTOR)?;
+            grow(&mut self.names, names_bound(bytes, common), memory)?;
+            grow(&mut self.points, 1, memory)?;
             Ok(self.take(&fields, &extra, offset, common))
         })?;
         Ok(())

@@ -15,6 +15,9 @@ use crate::json::{JsonError, JsonErrorKind, JsonObject, JsonReader, Scalar, Scal
 /// Tag pairs in the order of the body, repeated keys included.
 pub(crate) type RawTags<'t> = SmallVec<[(Scalar<'t>, Option<Scalar<'t>>); 8]>;
 
+/// Maximum tags of one point, as sent: more than `tsd.storage.max_tags` may be.
+const MAX_MEMBERS: usize = 4_096;
+
 /// One data point. Missing and `null` fields are equal.
 #[derive(Debug, Default)]
 pub(crate) struct PointFields<'t> {
@@ -89,6 +92,10 @@ impl<'t> PointFields<'t> {
         }
         loop {
             let key = reader.key()?;
+            if self.tags.len() == MAX_MEMBERS {
+                return Err(reader
+                    .error(JsonErrorKind::TooManyMembers { field: "tags", most: MAX_MEMBERS }));
+            }
             self.tags.push((key, reader.scalar("tags")?.text()));
             if !reader.more(b'}', "a comma or } after a tag")? {
                 return Ok(());

@@ -14,6 +14,7 @@ use tsd_model::{
 };
 
 use super::{
+    parse_memory::{ParseMemory, UnlimitedMemory, grow, take_element, take_rejected},
     point_fields::{PointFields, RawTags},
     put_error::{PutBodyError, PutPointError},
 };
@@ -105,13 +106,37 @@ impl PutBatch {
 
     /// Parses a body. On an error no point may be stored.
     pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
+        self.read_within(body, common, &mut UnlimitedMemory)
+    }
+
+    /// As [`Self::read`], within the memory that is left.
+    pub fn read_within(
+        &mut self,
+        body: &str,
+        common: Option<&CommonTag>,
+        memory: &mut dyn ParseMemory,
+    ) -> Result<(), PutBodyError> {
         self.clear();
         let mut fields = PointFields::default();
-        self.rejected = read_body(body, |reader, offset| {
+        self.rejected = read_body(body, memory, |reader, offset, memory| {
             fields.read(reader)?;
+            self.reserve(reader.offset() - offset as usize, common, memory)?;
             Ok(self.take(&fields, offset, common))
         })?;
         Ok(())
+    }
+
+    /// Reserves what a point of `bytes` bytes adds.
+    #[inline]
+    pub(super) fn reserve(
+        &mut self,
+        bytes: usize,
+        common: Option<&CommonTag>,
+        memory: &mut dyn ParseMemory,
+    ) -> Result<(), PutBodyError> {
+        take_element(memory, bytes)?;
+        grow(&mut self.names, names_bound(bytes, common), memory)?;
+        grow(&mut self.points, 1, memory)
     }
 
     /// Adds a point if it is valid.
@@ -186,23 +211,39 @@ impl<'b> HttpPoint<'b> {
     }
 }
 
+/// Bytes that the names of an element of `bytes` bytes have at most: each has a quote or a separator
+/// around it.
+pub(super) fn names_bound(bytes: usize, common: Option<&CommonTag>) -> usize {
+    bytes + common.map_or(0, |tag| tag.names.len())
+}
+
 /// Reads the elements of a body, an array or a single one, and returns the rejected ones. `object`
 /// reads the element at an offset; `null` elements are read here.
 #[inline]
 pub(super) fn read_body<'t>(
     body: &'t str,
-    mut object: impl FnMut(&mut JsonReader<'t>, u32) -> Result<Result<(), PutPointError>, JsonError>,
+    memory: &mut dyn ParseMemory,
+    mut object: impl FnMut(
+        &mut JsonReader<'t>,
+        u32,
+        &mut dyn ParseMemory,
+    ) -> Result<Result<(), PutPointError>, PutBodyError>,
 ) -> Result<Vec<RejectedPoint>, PutBodyError> {
     let mut rejected = Vec::new();
     let mut element = |reader: &mut JsonReader<'t>| {
         let token = reader.peek_token();
         let offset = reader.offset() as u32;
-        if token != Some(b'{') {
-            rejected.push(read_null(reader, offset)?);
-        } else if let Err(error) = object(reader, offset)? {
-            rejected.push(RejectedPoint { offset, error });
+        let point = if token == Some(b'{') {
+            let result = object(reader, offset, &mut *memory)?;
+            result.err().map(|error| RejectedPoint { offset, error })
+        } else {
+            Some(read_null(reader, offset)?)
+        };
+        if let Some(point) = point {
+            take_rejected(memory, reader.offset() - offset as usize)?;
+            rejected.push(point);
         }
-        Ok::<_, JsonError>(())
+        Ok::<_, PutBodyError>(())
     };
     let mut reader = JsonReader::new(body);
     match reader.peek_token() {

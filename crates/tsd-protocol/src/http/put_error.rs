@@ -20,12 +20,16 @@ pub enum PutBodyError {
     /// Invalid JSON, or a field with a wrong type.
     #[error("Unable to parse the given JSON")]
     Json(#[from] JsonError),
+    /// No memory is left for its points.
+    #[error("No memory is left for the points of the body")]
+    NoMemory,
 }
 
 impl From<PutBodyError> for ApiError {
     fn from(error: PutBodyError) -> Self {
         match &error {
             PutBodyError::Json(json) => Self::bad_json(json.to_string()),
+            PutBodyError::NoMemory => Self::overloaded(&error.to_string()),
             _ => Self::new(400, error.to_string()),
         }
     }

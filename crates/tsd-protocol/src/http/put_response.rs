@@ -116,6 +116,12 @@ impl PutOutcome {
         self.errors.push((offset, error));
     }
 
+    /// Counts a failed point for whose error no memory is left.
+    pub const fn fail_unlisted(&mut self) {
+        self.failed += 1;
+        self.rejected_any = true;
+    }
+
     /// Returns the failed points.
     #[must_use]
     pub fn errors(&self) -> &[(u32, PutPointError)] {

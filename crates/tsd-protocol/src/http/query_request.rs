@@ -25,7 +25,7 @@ const MAX_EXPRESSIONS: usize = 1_024;
 /// Maximum percentiles of one request.
 const MAX_PERCENTILES: usize = 4_096;
 /// Maximum regular expressions of one request: each may need a megabyte when compiled.
-const MAX_REGEXPS: usize = 256;
+pub(super) const MAX_REGEXPS: usize = 256;
 /// Maximum alternatives and wildcards of all filters of one request.
 const MAX_PATTERN_PARTS: usize = 100_000;
 

@@ -4,11 +4,15 @@ use tsd_model::PointValue;
 
 use super::{
     extra_fields::RollupFields,
+    parse_memory::{ParseMemory, UnlimitedMemory, grow, take},
     point_fields::PointFields,
     put_batch::{CommonTag, PutBatch, RejectedPoint, read_body},
     put_error::{PutBodyError, PutPointError},
 };
 use crate::{RollupSpec, TagPairs, json::Scalar};
+
+/// What the allocations of three texts have beside the texts, bytes.
+const SPEC_ALLOCATIONS: usize = 48;
 
 /// The rolled-up points of one body.
 #[derive(Debug, Default)]
@@ -46,13 +50,27 @@ pub struct HttpRollup<'b> {
 impl RollupBatch {
     /// Parses a body. On an error no point may be stored.
     pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
+        self.read_within(body, common, &mut UnlimitedMemory)
+    }
+
+    /// As [`Self::read`], within the memory that is left.
+    pub fn read_within(
+        &mut self,
+        body: &str,
+        common: Option<&CommonTag>,
+        memory: &mut dyn ParseMemory,
+    ) -> Result<(), PutBodyError> {
         self.points.clear();
         self.specs.clear();
         self.rejected.clear();
         let mut fields = PointFields::default();
-        self.rejected = read_body(body, |reader, offset| {
+        self.rejected = read_body(body, memory, |reader, offset, memory| {
             let mut extra = RollupFields::default();
             fields.read_with(reader, &mut extra)?;
+            let bytes = reader.offset() - offset as usize;
+            self.points.reserve(bytes, common, memory)?;
+            grow(&mut self.specs, 1, memory)?;
+            take(memory, bytes + SPEC_ALLOCATIONS)?;
             Ok(spec(&fields, &extra).and_then(|spec| {
                 self.points.take(&fields, offset, common)?;
                 self.specs.push(spec);

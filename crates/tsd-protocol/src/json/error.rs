@@ -61,6 +61,14 @@ pub enum JsonErrorKind {
     /// The body is larger than offsets can represent.
     #[error("the body is too large")]
     TooLarge,
+    /// An object has more members than are taken.
+    #[error("more than {most} members of the field '{field}'")]
+    TooManyMembers {
+        /// Name of the field.
+        field: &'static str,
+        /// The limit.
+        most: usize,
+    },
 }
 
 impl JsonError {

@@ -54,6 +54,15 @@ impl BodyMemory {
         Self { units: Arc::new(Semaphore::new(units)), process, wait: limits.memory_wait }
     }
 
+    pub(super) const fn process(&self) -> &ProcessMemory {
+        &self.process
+    }
+
+    /// How long a request may wait for memory.
+    pub(super) const fn wait(&self) -> Duration {
+        self.wait
+    }
+
     /// Reserves `bytes` or fails with 503. It waits for memory of the process for a moment only,
     /// since a waiting request holds memory itself.
     async fn reserve(&self, bytes: usize) -> Result<BodyPermit, HttpError> {

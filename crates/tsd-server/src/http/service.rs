@@ -15,6 +15,7 @@ use super::{
     cross_site::is_cross_site,
     encode_response::{ResponseOptions, encode_response},
     error::{ErrorFormat, HttpError},
+    parsed_body::parsed_bytes,
     response::{HttpResponse, OutgoingBody},
     route::{RequestPath, Route},
     routes,
@@ -192,6 +193,12 @@ async fn route_request(
     if !body.bytes().is_empty() {
         state.metrics.http_body_bytes.record(body.bytes().len() as f64);
     }
+    let parsed = parsed_bytes(&path, &method, &query, body.bytes());
+    // Until the request was handled.
+    let _parsed = match parsed {
+        0 => None,
+        bytes => Some(state.body_memory.reserve_parsed(bytes).await?),
+    };
     let request = HttpRequest {
         state,
         method: &method,

@@ -182,3 +182,72 @@ async fn newest_points_and_look_ups_without_memory_are_refused_with_the_key_and_
     tsd.no_connections().await;
     released(&memory).await;
 }
+
+#[tokio::test]
+async fn points_without_memory_are_refused_before_anything_is_stored() {
+    let (tsd, memory) = start().await;
+    let point = r#"{"metric":"kept","timestamp":1356998400,"value":7,"tags":{"host":"a"}}"#;
+    let nulls = vec!["null"; 100_000].join(",");
+    let body = format!("[{point},{nulls}]");
+    let found = async || tsd.get(&format!("/api/query?{RANGE}&m=sum:kept")).await;
+    // More than bodies may ever have.
+    let refused = tsd.post("/api/put", &body).await;
+    assert_eq!(refused.status, 413, "{}", refused.line());
+    assert!(refused.text().contains("(tsd.memory.limit)"), "{}", refused.line());
+    // More than is left now.
+    let most = memory.most(MemoryPart::Bodies);
+    let held = memory.try_reserve(MemoryPart::Bodies, most as usize - 400_000).unwrap();
+    let body = format!("[{point},{}]", vec!["null"; 4_000].join(","));
+    let refused = tsd.post("/api/put?details", &body).await;
+    assert_eq!(refused.status, 503, "{}", refused.line());
+    assert!(refused.text().contains("(tsd.memory.limit)"), "{}", refused.line());
+    assert_ne!(found().await.status, 200, "nothing is stored");
+    assert_eq!(memory.waits_and_refusals(MemoryPart::Bodies).1, 2);
+    assert_eq!(tsd.post("/api/put", POINTS).await.status, 204, "small bodies fit");
+    drop(held);
+    let answer = tsd.post("/api/put?details", &body).await;
+    assert_eq!(answer.status, 400, "{}", answer.line());
+    assert_eq!(answer.json()["failed"], 4_000);
+    assert_eq!(found().await.status, 200);
+    tsd.no_connections().await;
+    released(&memory).await;
+}
+
+#[tokio::test]
+async fn other_bodies_are_reserved_by_their_shape() {
+    let (tsd, memory) = start().await;
+    let regexp = r#"{"type":"regexp","tagk":"host","filter":"a"}"#;
+    let query = |count: usize| {
+        let filters = vec![regexp; count].join(",");
+        format!(
+            r#"{{"start":"1h-ago","queries":[{{"aggregator":"sum","metric":"m","filters":[{filters}]}}]}}"#
+        )
+    };
+    let tree = vec!["[]"; 5_000].join(",");
+    let parameters = "regexp(a)%7C".repeat(3);
+    let uri = format!("/api/query?start=1h-ago&m=sum:m%7Bhost={parameters}%7D");
+    for (path, body) in [
+        ("/api/query", query(3)),
+        ("/api/query/gexp", query(3)),
+        (uri.as_str(), String::new()),
+        ("/api/suggest", format!(r#"{{"type":[{tree}]}}"#)),
+        ("/api/uid/assign", format!(r#"{{"metric":[{tree}]}}"#)),
+        ("/api/annotation/bulk", format!("[{}]", vec!["{}"; 9_000].join(","))),
+    ] {
+        let send = async || {
+            if body.is_empty() { tsd.get(path).await } else { tsd.post(path, &body).await }
+        };
+        let refused = send().await;
+        assert_eq!(refused.status, 413, "{path} {}", refused.line());
+        assert!(refused.text().contains("(tsd.memory.limit)"), "{}", refused.line());
+    }
+    let all = take_all(&memory, MemoryPart::Bodies);
+    let refused = tsd.post("/api/query", &query(1)).await;
+    assert_eq!(refused.status, 503, "{}", refused.line());
+    drop(all);
+    assert_eq!(tsd.post("/api/put", POINTS).await.status, 204);
+    let found = tsd.post("/api/query", &query(1)).await;
+    assert!(!found.text().contains("tsd.memory.limit"), "{}", found.line());
+    tsd.no_connections().await;
+    released(&memory).await;
+}

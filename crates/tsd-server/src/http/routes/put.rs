@@ -11,13 +11,14 @@ use tsd_engine::{HistogramCodecs, IngestSession, NameText, PutError, Sample, Sam
 use tsd_model::Timestamp;
 use tsd_protocol::{
     ApiError, CommonTag, HistogramBatch, HistogramValueError, HttpHistogram, HttpRollup,
-    NAME_SEPARATOR, PointError, PutBatch, PutOptions, PutOutcome, PutPointError, RollupBatch,
-    RollupError, SeriesRules,
+    NAME_SEPARATOR, ParseMemory, PointError, PutBatch, PutBodyError, PutOptions, PutOutcome,
+    PutPointError, RollupBatch, RollupError, SeriesRules,
 };
 
 use crate::{
     http::{
         error::HttpError,
+        parsed_body::PointMemory,
         response::{ContentType, HttpResponse},
         service::HttpRequest,
     },
@@ -28,6 +29,15 @@ use crate::{
 
 /// Bodies of up to this many points are written by one call of the store.
 const MAX_SINGLE_BATCH_POINTS: usize = 512;
+
+/// Memory of a point in the session: its cell, in a list that grows.
+const CELL_BYTES: usize = 144;
+/// Memory of a point whose series is not cached, beside its names.
+const NEW_SERIES_BYTES: usize = 640;
+/// Copies of the names of such a point.
+const NEW_NAME_FACTOR: usize = 5;
+/// Memory of a point that failed: its error, as the engine and as the response have it.
+const ERROR_BYTES: usize = 512;
 
 /// Why a point was rejected.
 enum PointRejection {
@@ -64,22 +74,28 @@ impl From<HistogramValueError> for PointRejection {
 /// Stores the points of a body.
 pub(super) async fn put(request: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     let put = PutRequest::read(&request)?;
+    let mut memory = put.memory(&request).await?;
     let mut batch = PutBatch::default();
-    batch.read(put.body, put.common.as_ref()).map_err(ApiError::from)?;
-    let mut pending = PendingPut::new(request.state, PutOutcome::new(&batch), batch.points().len());
-    put_points(&mut pending, &request.state.rules, &batch);
-    Ok(pending.finish(&put).await)
+    let read = batch.read_within(put.body, put.common.as_ref(), &mut memory);
+    read.map_err(|error| body_error(error, &memory))?;
+    let (state, outcome) = (request.state, PutOutcome::new(&batch));
+    let mut pending = PendingPut::new(state, outcome, batch.points().len(), memory)?;
+    put_points(&mut pending, &request.state.rules, &batch)?;
+    Ok(pending.finish(&put).await?)
 }
 
 /// Stores the rolled-up points of a body.
 pub(super) async fn rollup(request: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     let put = PutRequest::read(&request)?;
+    let mut memory = put.memory(&request).await?;
     let mut batch = RollupBatch::default();
-    batch.read(put.body, put.common.as_ref()).map_err(ApiError::from)?;
-    let state = request.state;
-    let mut pending = PendingPut::new(state, PutOutcome::of_rollups(&batch), batch.points().len());
+    let read = batch.read_within(put.body, put.common.as_ref(), &mut memory);
+    read.map_err(|error| body_error(error, &memory))?;
+    let (state, outcome) = (request.state, PutOutcome::of_rollups(&batch));
+    let mut pending = PendingPut::new(state, outcome, batch.points().len(), memory)?;
     let mut tag_buffer = Vec::new();
     for point in batch.points() {
+        let unresolved = pending.session.unresolved();
         let result = match &state.rollups {
             Some(rules) => {
                 let HttpRollup { spec, metric, tags_raw, timestamp, value, offset: tag } = point;
@@ -92,8 +108,9 @@ pub(super) async fn rollup(request: HttpRequest<'_>) -> Result<HttpResponse, Htt
             None => Err(RollupError::without_configuration(&point.spec).into()),
         };
         pending.record(point.offset, result);
+        pending.take_cells(1, point.metric.len() + point.tags_raw.len(), unresolved)?;
     }
-    Ok(pending.finish(&put).await)
+    Ok(pending.finish(&put).await?)
 }
 
 /// Stores the histograms of a body.
@@ -102,24 +119,45 @@ pub(super) async fn histogram(request: HttpRequest<'_>) -> Result<HttpResponse, 
         return Err(ApiError::histograms_disabled().into());
     };
     let put = PutRequest::read(&request)?;
+    let mut memory = put.memory(&request).await?;
+    // The encoded histograms.
+    if !memory.take(put.body.len() * 2) {
+        return Err(memory.refusal().into());
+    }
     let mut batch = HistogramBatch::default();
-    batch.read(put.body, put.common.as_ref()).map_err(ApiError::from)?;
+    let read = batch.read_within(put.body, put.common.as_ref(), &mut memory);
+    read.map_err(|error| body_error(error, &memory))?;
     let outcome = PutOutcome::of_histograms(&batch);
-    let mut pending = PendingPut::new(request.state, outcome, batch.points().len());
+    let mut pending = PendingPut::new(request.state, outcome, batch.points().len(), memory)?;
     for point in batch.points() {
+        let unresolved = pending.session.unresolved();
         let result = put_histogram(&mut pending.session, codecs, &request.state.rules, &point);
         pending.record(point.offset, result);
+        pending.take_cells(1, point.metric.len() + point.tags_raw.len(), unresolved)?;
     }
-    Ok(pending.finish(&put).await)
+    Ok(pending.finish(&put).await?)
 }
 
-/// Passes points to the session in groups.
-fn put_points(pending: &mut PendingPut<'_>, rules: &SeriesRules, batch: &PutBatch) {
+/// The error of a body, or of memory that is not left for its points.
+fn body_error(error: PutBodyError, memory: &PointMemory) -> ApiError {
+    match error {
+        PutBodyError::NoMemory => memory.refusal(),
+        error => error.into(),
+    }
+}
+
+/// Passes points to the session in groups. Fails without memory, before anything is stored.
+fn put_points(
+    pending: &mut PendingPut<'_>,
+    rules: &SeriesRules,
+    batch: &PutBatch,
+) -> Result<(), ApiError> {
     let mut points = batch.points();
     let mut group = Vec::with_capacity(points.len().min(IngestSession::GROUP));
     while points.len() > 0 {
         group.clear();
         group.extend(points.by_ref().take(IngestSession::GROUP));
+        let unresolved = pending.session.unresolved();
         let rejected = pending.session.put(
             &group,
             |point| Sample {
@@ -136,7 +174,10 @@ fn put_points(pending: &mut PendingPut<'_>, rules: &SeriesRules, batch: &PutBatc
             let rejection = rejected.next_if(|(position, _)| *position == at);
             pending.record(point.offset, rejection.map_or(Ok(()), |(_, rejection)| Err(rejection)));
         }
+        let names = group.iter().map(|point| point.metric.len() + point.tags_raw.len()).sum();
+        pending.take_cells(group.len(), names, unresolved)?;
     }
+    Ok(())
 }
 
 /// Passes a histogram to the session.
@@ -179,6 +220,10 @@ impl<'a> PutRequest<'a> {
         let body = request.body.text()?;
         Ok(Self { options, body, common: common_tag(request)?, peer: request.peer })
     }
+
+    async fn memory(&self, request: &HttpRequest<'_>) -> Result<PointMemory, ApiError> {
+        PointMemory::begin(&request.state.body_memory, self.body.len()).await
+    }
 }
 
 /// The points of one write request and their outcome.
@@ -189,28 +234,80 @@ struct PendingPut<'a> {
     // Body offsets of the accepted points, which identify them in the response.
     accepted: Vec<u32>,
     rejected: Vec<(u32, PutError)>,
+    memory: PointMemory,
+    /// True if failed points were only counted, since no memory was left for their errors.
+    lacks_errors: bool,
 }
 
 impl<'a> PendingPut<'a> {
-    fn new(state: &'a ServerState, outcome: PutOutcome, points: usize) -> Self {
+    fn new(
+        state: &'a ServerState,
+        outcome: PutOutcome,
+        points: usize,
+        mut memory: PointMemory,
+    ) -> Result<Self, ApiError> {
+        if !memory.take(points * size_of::<u32>()) {
+            return Err(memory.refusal());
+        }
         let mut session = state.engine.ingest_session(NameText::Latin1);
         if points <= MAX_SINGLE_BATCH_POINTS {
             session.use_single_shard(points);
         }
-        Self { state, session, outcome, accepted: Vec::with_capacity(points), rejected: Vec::new() }
+        Ok(Self {
+            state,
+            session,
+            outcome,
+            accepted: Vec::with_capacity(points),
+            rejected: Vec::new(),
+            memory,
+            lacks_errors: false,
+        })
+    }
+
+    /// Takes the memory of points that the session was given: with `names` bytes of names, when it had
+    /// `unresolved` points of new series before.
+    fn take_cells(
+        &mut self,
+        points: usize,
+        names: usize,
+        unresolved: usize,
+    ) -> Result<(), ApiError> {
+        let new = self.session.unresolved() - unresolved;
+        let names = if new > 0 { names * NEW_NAME_FACTOR } else { 0 };
+        let bytes = points * CELL_BYTES + new * NEW_SERIES_BYTES + names;
+        if self.memory.take(bytes) { Ok(()) } else { Err(self.memory.refusal()) }
+    }
+
+    /// True if there is memory for the error of one more point.
+    fn take_error(&mut self) -> bool {
+        let is_taken = !self.lacks_errors && self.memory.take(ERROR_BYTES);
+        self.lacks_errors |= !is_taken;
+        is_taken
+    }
+
+    /// Records a point that was not stored.
+    fn fail(&mut self, offset: u32, error: impl FnOnce() -> PutPointError) {
+        if self.take_error() {
+            self.outcome.fail(offset, error());
+        } else {
+            self.outcome.fail_unlisted();
+        }
     }
 
     /// Records whether the session accepted a point.
     fn record(&mut self, offset: u32, result: Result<(), PointRejection>) {
         match result {
             Ok(()) => self.accepted.push(offset),
-            Err(PointRejection::Invalid(error)) => self.outcome.fail(offset, error),
-            Err(PointRejection::Engine(error)) => self.rejected.push((offset, error)),
+            Err(PointRejection::Invalid(error)) => self.fail(offset, || error),
+            Err(PointRejection::Engine(error)) if self.take_error() => {
+                self.rejected.push((offset, error));
+            }
+            Err(PointRejection::Engine(_)) => self.outcome.fail_unlisted(),
         }
     }
 
     /// Waits until the points are stored and builds the response.
-    async fn finish(mut self, request: &PutRequest<'_>) -> HttpResponse {
+    async fn finish(mut self, request: &PutRequest<'_>) -> Result<HttpResponse, ApiError> {
         let PutRequest { options, body, .. } = request;
         let limit = if !options.sync {
             // An unavailable backend must not block clients: they may retry.
@@ -221,30 +318,35 @@ impl<'a> PendingPut<'a> {
             None
         };
         let report = self.session.commit_within(limit).await;
-        let outcome = &mut self.outcome;
-        for (offset, error) in &self.rejected {
-            outcome.fail(*offset, to_http_error(error));
+        for (offset, error) in std::mem::take(&mut self.rejected) {
+            self.fail(offset, || to_http_error(&error));
         }
         for failure in &report.failures {
-            outcome.fail(failure.tag, to_http_error(&failure.error));
+            self.fail(failure.tag, || to_http_error(&failure.error));
         }
         if report.timed_out == 0 {
-            outcome.succeed(report.stored as u64);
+            self.outcome.succeed(report.stored as u64);
         } else {
             // Which of the other points were stored in time is unknown, so all count as timed out.
-            for offset in self.accepted {
+            for offset in std::mem::take(&mut self.accepted) {
                 if report.failures.binary_search_by_key(&offset, |failure| failure.tag).is_err() {
-                    outcome.fail(offset, PutPointError::WriteTimedOut);
+                    self.fail(offset, || PutPointError::WriteTimedOut);
                 }
             }
         }
+        let outcome = &self.outcome;
         for (offset, error) in outcome.errors() {
             self.state.metrics.put_errors(error.kind()).add(1);
             let point = body.get(*offset as usize..).unwrap_or_default();
             let cause = http_cause(error);
             self.state.refused_points.log(request.peer, cause, error, &head(point));
         }
-        let mut response = outcome.response(*options, body);
+        let listed = if options.details { outcome.errors().len() } else { 0 };
+        let rendered = if listed > 0 { details_bytes(listed, body.len()) } else { 0 };
+        if self.lacks_errors || !self.memory.take(rendered) {
+            return Err(self.memory.refusal());
+        }
+        let mut response = self.outcome.response(*options, body);
         let retryable = report.failures.iter().find(|f| is_retryable(&f.error, *options));
         let retryable = retryable.map(|failure| failure.error.to_string());
         let timed_out = report.timed_out > 0 && !options.sync;
@@ -254,16 +356,24 @@ impl<'a> PendingPut<'a> {
                 let error = ApiError::new(503, message).with_details(why);
                 response.body = error.render().into_bytes();
             }
-            return HttpResponse::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                ContentType::Json,
-                response.body,
-            );
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            return Ok(HttpResponse::new(status, ContentType::Json, response.body));
         }
         let status =
             StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        HttpResponse::new(status, ContentType::Json, response.body)
+        let response = HttpResponse::new(status, ContentType::Json, response.body);
+        if listed == 0 {
+            return Ok(response);
+        }
+        // The memory of the listed points is released when they are sent.
+        let memory = self.memory;
+        Ok(response.with_on_sent(Box::new(move || drop(memory))))
     }
+}
+
+/// Bytes of a response that lists failed points, while it grows: each as it was sent, and its error.
+const fn details_bytes(points: usize, body_bytes: usize) -> usize {
+    (body_bytes * 2 + points * 200) * 2
 }
 
 /// Longest part of a point that is logged, in bytes.
