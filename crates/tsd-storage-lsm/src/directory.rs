@@ -176,7 +176,12 @@ fn read_tables(path: &Path) -> Result<Option<TableList>, StorageError> {
     let Some(body) = checksum::unseal(&text) else { return Ok(None) };
     let mut lines = body.lines();
     if lines.next() != Some(VERSION_LINE) {
-        let text = format!("{}: written by another version", path.display());
+        let first = body.lines().next().unwrap_or_default();
+        let version = first.rsplit(' ').next().unwrap_or_default();
+        let path = path.display();
+        let text = format!(
+            "store file {path} has version {version}, this release reads 2: start the release that wrote it"
+        );
         return Err(StorageError::Damaged(text.into()));
     }
     let tables = lines.map(Table::new).collect();

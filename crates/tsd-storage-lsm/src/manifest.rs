@@ -17,6 +17,8 @@ use lsm_tree::{AbstractTree, AnyTree};
 
 use crate::checksum;
 
+/// Version of the format of manifests and files that the tree writes.
+const FORMAT_VERSION: u8 = 3;
 /// Names the current version.
 pub(crate) const CURRENT: &str = "current";
 /// The copy of the list of files.
@@ -141,15 +143,25 @@ impl Manifest {
         if checksum::of(&contents) != checksum {
             return Err(damaged(&name, "its checksum is wrong"));
         }
-        let section = sfa::Reader::from_reader(&mut io::Cursor::new(&contents))
-            .ok()
-            .and_then(|archive| {
-                let tables = archive.toc().section(b"tables")?;
-                let start = usize::try_from(tables.pos()).ok()?;
-                let len = usize::try_from(tables.len()).ok()?;
-                contents.get(start..start.checked_add(len)?)
-            })
-            .ok_or_else(|| damaged(&name, "it has no list of files"))?;
+        let archive = sfa::Reader::from_reader(&mut io::Cursor::new(&contents)).ok();
+        let section = |name: &[u8]| {
+            let found = archive.as_ref()?.toc().section(name)?;
+            let start = usize::try_from(found.pos()).ok()?;
+            let len = usize::try_from(found.len()).ok()?;
+            contents.get(start..start.checked_add(len)?)
+        };
+        if let Some([format]) = section(b"format_version")
+            && *format != FORMAT_VERSION
+        {
+            let text = format!(
+                "store file {} has version {format}, this release reads {FORMAT_VERSION}: start the \
+                 release that wrote it",
+                path.display()
+            );
+            return Err(ManifestError::Io(io::Error::new(io::ErrorKind::InvalidData, text)));
+        }
+        let section =
+            section(b"tables").ok_or_else(|| damaged(&name, "it has no list of files"))?;
         let levels = parse_levels(&mut Bytes(section))
             .ok_or_else(|| damaged(&name, "its list of files cannot be decoded"))?;
         Ok(Self { version, levels })
@@ -169,7 +181,7 @@ impl Manifest {
         let mut archive = sfa::Writer::from_writer(io::Cursor::new(Vec::new()));
         // The sections and constants of format 3 of the tree.
         for (name, value) in [
-            ("format_version", &[3_u8][..]),
+            ("format_version", &[FORMAT_VERSION][..]),
             ("crate_version", b"saltern"),
             ("tree_type", &[0]),
             ("level_count", &[self.levels.len() as u8]),

@@ -29,7 +29,20 @@ pub enum PartError {
         /// What contradicts what.
         what: &'static str,
     },
-    /// A part of another version or of another table layout.
+    /// A file of another version.
+    #[error(
+        "store file {file} has version {version}, this release reads {reads}: start the release that \
+         wrote it"
+    )]
+    UnknownVersion {
+        /// Path of the file.
+        file: Arc<str>,
+        /// Its version.
+        version: String,
+        /// Versions that this release reads.
+        reads: &'static str,
+    },
+    /// A part of another table layout.
     #[error("part {file} has {what}, which this version does not read")]
     Unsupported {
         /// Path of the file.

@@ -130,12 +130,12 @@ impl Part {
         if crc32c::crc32c(&footer) != crc {
             return Err(damaged(footer_at, "checksum of the footer"));
         }
+        if !footer.first().is_some_and(|v| (VERSION..=VERSION_SUMMARIES).contains(v)) {
+            let version = footer.first().copied().unwrap_or_default().to_string();
+            return Err(PartError::UnknownVersion { file: name, version, reads: "1 and 2" });
+        }
         if listed.is_some_and(|listed| listed.footer_crc != crc) {
             return Err(damaged(footer_at, "footer of another part"));
-        }
-        if !footer.first().is_some_and(|v| (VERSION..=VERSION_SUMMARIES).contains(v)) {
-            let what = format!("version {}", footer.first().copied().unwrap_or_default());
-            return Err(PartError::Unsupported { file: name, what });
         }
         let footer = Footer::decode(&footer, footer_at)
             .map_err(|Malformed(what)| damaged(footer_at, what))?;

@@ -30,9 +30,10 @@ use tsd_storage::{
 };
 
 use crate::{
+    error::PartError,
     layout::PartLayout,
     merger::error_text,
-    series::{TableSeries, seal, unseal},
+    series::{TableSeries, seal, unknown_version, unseal},
     store::PartStore,
 };
 
@@ -401,7 +402,13 @@ fn load(dir: &dyn StoreDir) -> io::Result<Loaded> {
         text => text?,
     };
     let text = String::from_utf8(text).ok();
-    let saved = text.as_deref().and_then(unseal).and_then(parse);
+    let text = text.as_deref().and_then(unseal);
+    if let Some(version) = text.and_then(|text| unknown_version(text, VERSION_LINE)) {
+        let file = dir.path().join(FILE).display().to_string().into();
+        let error = PartError::UnknownVersion { file, version, reads: "1" };
+        return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string()));
+    }
+    let saved = text.and_then(parse);
     Ok(saved.map_or(Loaded::Damaged, Loaded::Saved))
 }
 

@@ -27,6 +27,8 @@ use tsd_model::TableSchema;
 use tsd_series_index::{Delta, SeriesIndex};
 use tsd_storage::{StorageError, StoreDir, StoreFile, Table};
 
+use crate::error::PartError;
+
 pub(crate) mod build;
 mod reclaim;
 
@@ -79,6 +81,8 @@ enum Unusable {
     Missing,
     /// Written for keys of other widths.
     OtherSchema,
+    /// Another release has written it.
+    UnknownVersion(PartError),
     Damaged(String),
     Io(io::Error),
 }
@@ -117,6 +121,7 @@ impl TableSeries {
                     Unusable::Damaged(what) => {
                         tracing::error!(%table, %file, what, "the series index is damaged; it is built again");
                     }
+                    Unusable::UnknownVersion(error) => return Err(error.into()),
                     Unusable::Io(error) => {
                         tracing::error!(%table, %file, %error, "the series index cannot be read; it is built again");
                     }
@@ -254,6 +259,7 @@ fn wrong_file(read: Result<(), Unusable>, table: &Table) -> Result<Option<String
             Ok(Some("it was written for keys of other widths".to_owned()))
         }
         Err(Unusable::Damaged(what)) => Ok(Some(what)),
+        Err(Unusable::UnknownVersion(error)) => Err(error.into()),
         Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
             Ok(Some("it is missing".to_owned()))
         }
@@ -306,7 +312,16 @@ impl IndexFile {
             Err(error) => return Err(Unusable::Io(error)),
         };
         let state = String::from_utf8(text).ok();
-        let state = state.as_deref().and_then(unseal).and_then(parse_state);
+        let state = state.as_deref().and_then(unseal);
+        if let Some(version) = state.and_then(|text| unknown_version(text, VERSION_LINE)) {
+            let file = self.path().into();
+            return Err(Unusable::UnknownVersion(PartError::UnknownVersion {
+                file,
+                version,
+                reads: "1",
+            }));
+        }
+        let state = state.and_then(parse_state);
         let Some((stored, state)) = state else {
             return Err(Unusable::Damaged(format!("{} is damaged", self.name)));
         };
@@ -432,6 +447,14 @@ fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn schema_line(schema: TableSchema) -> String {
     let (metric, tagk, tagv) = (schema.metric_width(), schema.tagk_width(), schema.tagv_width());
     format!("{metric} {tagk} {tagv} {}", schema.salt_width())
+}
+
+/// The version of a sealed text, if its first line differs from `line` in the version only.
+pub(crate) fn unknown_version(text: &str, line: &str) -> Option<String> {
+    let (name, _) = line.rsplit_once(' ')?;
+    let first = text.lines().next().filter(|first| *first != line)?;
+    let version = first.strip_prefix(name)?.strip_prefix(' ')?;
+    Some(version.to_owned())
 }
 
 /// Widths of the keys and state of the file.

@@ -4,7 +4,7 @@ use std::{fmt, io, path::PathBuf};
 
 use tsd_storage::{StorageError, Table};
 
-use crate::LostRange;
+use crate::{LostRange, UnknownVersion};
 
 /// The store was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,10 @@ pub enum OpenError {
         /// All damaged ranges.
         lost: Vec<LostRange>,
     },
+    /// A file of the log was written by another release. No consent opens it: nothing is lost, and what
+    /// it has can be read by that release. Nothing on disk was changed.
+    #[error("{0}")]
+    UnknownVersion(UnknownVersion),
     /// The log contains rows of a table that the backend does not have.
     #[error("the log contains rows of table {0}, which does not exist")]
     NoSuchTable(Table),

@@ -56,7 +56,14 @@ pub(crate) fn replay<B: FlushTarget>(
     let dir = &*state.dir;
     let io_error = |source| OpenError::Io { directory: dir.path().to_path_buf(), source };
     let mut log = verify(dir).map_err(io_error)?;
+    // Before anything else: what looks like damage may be what the other release has written.
+    if let Some(unknown) = log.unknown_version.take() {
+        return Err(OpenError::UnknownVersion(unknown));
+    }
     let (state_file, found) = StateFile::load(&state.dir).map_err(io_error)?;
+    if let Some(unknown) = survivors::unknown_version(dir).map_err(io_error)? {
+        return Err(OpenError::UnknownVersion(unknown));
+    }
     let survivors = Survivors::find(dir, found).map_err(io_error)?;
     let mark = executor.wait(backend.log_mark()).map_err(OpenError::Backend)?;
     let now_ms = (state.config.clock)();

@@ -23,6 +23,7 @@ use tsd_storage::Table;
 pub(crate) use self::found::Survivors;
 
 use crate::{
+    UnknownVersion,
     files::{LogDir, LogFile},
     memtable::{CopiedRows, MAX_COPIED_BYTES, Memtable, RowRange, TableId},
 };
@@ -275,6 +276,28 @@ fn take_short<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (taken, after) = rest.split_at_checked(length.into())?;
     *rest = after;
     Some(taken)
+}
+
+/// A file of another version, if there is one: its first bytes end with another digit than [`MAGIC`].
+pub(crate) fn unknown_version(dir: &dyn LogDir) -> io::Result<Option<UnknownVersion>> {
+    for number in survivors_in(dir)? {
+        let name = survivor_name(number);
+        let header = dir.read(&name, 0, HEADER)?;
+        let Some((sealed, crc)) = header.split_last_chunk::<4>() else { continue };
+        let is_intact = crc32c::crc32c(sealed) == u32::from_be_bytes(*crc);
+        if is_intact
+            && let [b'S', b'V', b'R', digit, ..] = *sealed
+            && !sealed.starts_with(&MAGIC)
+        {
+            return Ok(Some(UnknownVersion {
+                what: "file of relocated rows",
+                file: dir.path().join(name),
+                version: u32::from(digit.wrapping_sub(b'0')),
+                reads: "1".to_owned(),
+            }));
+        }
+    }
+    Ok(None)
 }
 
 /// Removes a file, which may be missing.

@@ -126,18 +126,20 @@ pub(crate) fn read_copies(dir: &dyn StoreDir) -> Result<Option<ManifestCopies>, 
                 }
             }
             // Of one file a flipped byte; of both it is another version.
-            Err(error) if error.is_damage() || matches!(error, PartError::Unsupported { .. }) => {
+            Err(error)
+                if error.is_damage() || matches!(error, PartError::UnknownVersion { .. }) =>
+            {
                 read.copies.push((path, Err(error)));
             }
             Err(error) => return Err(error),
         }
     }
     if newest.is_none() {
-        let unsupported = |(_, copy): &ManifestCopy| match copy {
-            Err(error @ PartError::Unsupported { .. }) => Some(error.clone()),
+        let unknown = |(_, copy): &ManifestCopy| match copy {
+            Err(error @ PartError::UnknownVersion { .. }) => Some(error.clone()),
             _ => None,
         };
-        if let Some(error) = read.copies.iter().find_map(unsupported) {
+        if let Some(error) = read.copies.iter().find_map(unknown) {
             return Err(error);
         }
     }
@@ -314,8 +316,8 @@ impl Contents {
         let bytes = dir.read(name, 0, usize::MAX).map_err(PartError::io("read", &path))?;
         let file: Arc<str> = path.display().to_string().into();
         if bytes.get(..7) == MAGIC.get(..7) && bytes.get(7) != MAGIC.get(7) {
-            let version = bytes.get(7).copied().unwrap_or_default();
-            return Err(PartError::Unsupported { file, what: format!("version {version}") });
+            let version = bytes.get(7).copied().unwrap_or_default().to_string();
+            return Err(PartError::UnknownVersion { file, version, reads: "1" });
         }
         Self::read(&bytes).map_err(|(offset, Malformed(what))| PartError::Damaged {
             file,

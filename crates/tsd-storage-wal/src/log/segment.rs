@@ -13,6 +13,10 @@
 //! Each header states where the previous segment ends. So the end of every segment but the last is
 //! known, even after a failed write, and a missing segment is detected.
 
+use std::path::PathBuf;
+
+use crate::report::UnknownVersion;
+
 pub(crate) const SEGMENT_HEADER: usize = 64;
 const MAGIC: [u8; 8] = *b"SALTWAL1";
 const VERSION: u32 = 3;
@@ -70,6 +74,20 @@ impl SegmentHeader {
     }
 }
 
+/// The version of a segment whose header is intact and of a version that is not read.
+pub(crate) fn unknown_version(bytes: &[u8]) -> Option<u32> {
+    let (sealed, crc) = bytes.first_chunk::<SEGMENT_HEADER>()?.split_last_chunk::<4>()?;
+    let version = u32::from_be_bytes(*sealed.strip_prefix(&MAGIC)?.first_chunk()?);
+    let is_intact = crc32c::crc32c(sealed) == u32::from_be_bytes(*crc);
+    (is_intact && !(OLDEST_VERSION..=VERSION).contains(&version)).then_some(version)
+}
+
+/// The error of a segment in `path` of a version that is not read.
+pub(crate) fn unknown_segment(file: PathBuf, version: u32) -> UnknownVersion {
+    let reads = format!("{OLDEST_VERSION} and {VERSION}");
+    UnknownVersion { what: "segment", file, version, reads }
+}
+
 /// File name of a segment.
 pub(crate) fn segment_name(segment: u64) -> String {
     format!("{segment:016}{SUFFIX}")
@@ -103,6 +121,25 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(SegmentHeader::decode(&bytes), None, "bit {bit}");
         }
+    }
+
+    #[test]
+    fn an_intact_header_of_another_version_is_recognized() {
+        let header = SegmentHeader {
+            segment: 7,
+            first_sequence: 1,
+            previous: 6,
+            previous_len: 64,
+            created_ms: 5,
+        };
+        let mut bytes = header.encode();
+        assert_eq!(unknown_version(&bytes), None);
+        bytes[11] = 9;
+        assert_eq!(unknown_version(&bytes), None, "a wrong checksum");
+        let crc = crc32c::crc32c(&bytes[..60]).to_be_bytes();
+        bytes[60..].copy_from_slice(&crc);
+        assert_eq!(unknown_version(&bytes), Some(9));
+        assert_eq!(SegmentHeader::decode(&bytes), None);
     }
 
     #[test]

@@ -195,3 +195,42 @@ async fn removed_first_segments_and_other_files_are_no_damage_of_the_others() {
     assert!(log.lost.is_empty(), "{:?}", log.lost);
     assert_eq!(log.segments.len(), names.len() - 1);
 }
+
+/// Makes the segment `name` one of another version, with a valid checksum.
+fn set_version(disk: &FaultyDisk, name: &str, version: u8) {
+    disk.edit(name, |bytes| {
+        bytes[11] = version;
+        let crc = crc32c::crc32c(&bytes[..60]).to_be_bytes();
+        bytes[60..64].copy_from_slice(&crc);
+    });
+}
+
+#[tokio::test]
+async fn a_segment_of_an_unknown_version_is_named_and_no_consent_opens_it() {
+    let log = verify(&killed_log().await).unwrap();
+    // The last one looks as if its creation had been interrupted, if its records cannot be read.
+    for segment in [log.segments.first(), log.segments.last()] {
+        let disk = killed_log().await;
+        let name = segment_name(segment.unwrap().number);
+        set_version(&disk, &name, 9);
+        if segment.unwrap().number == log.segments.last().unwrap().number {
+            disk.edit(&name, |bytes| bytes[64..].fill(0));
+        }
+        let before = disk.all_contents();
+        for accept_damage in [false, true] {
+            let config = WalConfig { accept_damage, ..lazy() };
+            let error = open(&disk, config).await.err().unwrap();
+            assert!(matches!(error, OpenError::UnknownVersion(_)), "{error}");
+            let text = error.to_string();
+            assert!(
+                text.contains(&format!("{name} has version 9, this release reads 2 and 3")),
+                "{text}"
+            );
+            assert!(text.contains("start the release that wrote it"), "{text}");
+            assert_eq!(disk.all_contents(), before, "nothing is changed");
+        }
+        set_version(&disk, &name, 3);
+        let (store, _) = open(&disk, lazy()).await.unwrap();
+        store.stop().await;
+    }
+}

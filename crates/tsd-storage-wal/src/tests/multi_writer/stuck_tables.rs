@@ -307,6 +307,28 @@ async fn relocation_may_use_the_reserve_and_tells_what_it_lacks() {
     store.stop().await;
 }
 
+#[tokio::test]
+async fn a_survivor_file_of_an_unknown_version_is_named_and_no_consent_opens_it() {
+    let [error, _] = errors();
+    let (store, backend, disk) = stuck(20, &error).await;
+    store.stop().await;
+    let disk = disk.after_kill();
+    let name = survivors(&disk).remove(0);
+    disk.edit(&name, |bytes| {
+        bytes[3] = b'2';
+        let crc = crc32c::crc32c(&bytes[..12]).to_be_bytes();
+        bytes[12..16].copy_from_slice(&crc);
+    });
+    let before = disk.all_contents();
+    for accept_damage in [false, true] {
+        let config = WalConfig { accept_damage, ..stuck_config() };
+        let opened = Store::open_in(config, Arc::new(disk.clone()), Arc::clone(&backend)).await;
+        let text = opened.err().unwrap().to_string();
+        assert!(text.contains(&format!("{name} has version 2, this release reads 1")), "{text}");
+        assert_eq!(disk.all_contents(), before, "nothing is changed");
+    }
+}
+
 /// Runs with random power cuts while a table is stuck, healed and stuck again. Returns the number of
 /// restarts with relocated rows.
 async fn check_power_cuts(seed: u64) -> usize {
