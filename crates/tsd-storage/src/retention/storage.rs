@@ -146,8 +146,13 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
             firsts.push(self.first_base(&expiry, &prefix)?);
         }
         firsts.dedup();
-        // Series of metrics with different cut-offs are read by rows.
-        let &[first] = &firsts[..] else { return None };
+        let first = match firsts[..] {
+            // Without series; asks whether the store reads the table so.
+            [] => 0,
+            [first] => first,
+            // Series of metrics with different cut-offs are read by rows.
+            _ => return None,
+        };
         let bases = (read.bases.0.max(first), read.bases.1);
         if bases.0 > bases.1 {
             // It must be a table that the store reads by series.
