@@ -10,7 +10,8 @@ use std::fmt::Write;
 use divan::{Bencher, black_box, counter::ItemsCount};
 use tsd_model::{PointColumns, Value};
 use tsd_protocol::{
-    LineSplitter, PutBatch, PutLine, QueryResponseWriter, ResponseLayout, SeriesResult, SeriesRules,
+    LineSplitter, PutBatch, PutLine, QueryResponseWriter, ResponseLayout, SeriesResult,
+    SeriesRules, UnlimitedMemory,
 };
 
 const POINTS: u64 = 50;
@@ -105,7 +106,7 @@ fn json_points(bencher: Bencher<'_, '_>, values: ValueText) {
     let mut batch = PutBatch::default();
     bencher.counter(ItemsCount::new(POINTS)).bench_local(|| {
         let text = std::str::from_utf8(black_box(&body)).unwrap();
-        batch.read(text, None).unwrap();
+        batch.read(text, None, &mut UnlimitedMemory).unwrap();
         assert_eq!(batch.points().len() as u64, POINTS);
         batch.points().map(|point| point.metric.len() + point.tags_raw.len()).sum::<usize>()
     });

@@ -86,8 +86,8 @@ impl Load {
         on_time.chain(late.map(move |host| (host, before)))
     }
 
-    /// Sends the points of a transport in time; `complete` is the time before which all are stored. Returns their
-    /// number.
+    /// Sends the points of a transport in time; `complete` is the time before which all are stored, `points`
+    /// counts them.
     pub(crate) fn send(
         self,
         address: SocketAddr,

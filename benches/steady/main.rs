@@ -246,16 +246,17 @@ fn run(options: &Options, daemon: &Daemon, data: &Path, retention: &Retention) {
     };
     let mut all = Found::default();
     let mut report = Report::start(daemon, data);
-    let mut row = |points: u64| {
+    // Takes what the readers have found since the last time.
+    let mut take = || {
         let taken = std::mem::take(&mut *found.lock().expect("no panic"));
-        report.row(points, &taken);
         for error in taken.errors.iter().take(5) {
             println!("{error}");
         }
-        for (shape, times) in taken.times {
+        for (shape, times) in &taken.times {
             all.times.entry(shape).or_default().extend(times);
         }
-        all.errors.extend(taken.errors);
+        all.errors.extend_from_slice(&taken.errors);
+        taken
     };
     thread::scope(|scope| {
         let senders = [
@@ -272,13 +273,14 @@ fn run(options: &Options, daemon: &Daemon, data: &Path, retention: &Retention) {
         while !senders.iter().all(thread::ScopedJoinHandle::is_finished) {
             thread::sleep(Duration::from_millis(100));
             if Instant::now() >= next {
-                row(points.load(SeqCst));
+                report.row(points.load(SeqCst), &take());
                 next += every;
             }
         }
         stop.store(true, SeqCst);
     });
-    row(points.load(SeqCst));
+    // Only late points came since the last row.
+    take();
     retention.write(load.end);
     wait_until_idle(daemon.pid());
     print_shapes(&all.times);

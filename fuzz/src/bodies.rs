@@ -3,9 +3,10 @@
 use tsd_model::HistogramCodecs;
 use tsd_protocol::{
     CommonTag, HistogramBatch, PutBatch, PutOptions, PutOutcome, QueryString, RollupBatch,
-    SeriesRules, parse_annotation_body, parse_annotation_range_body, parse_annotations_body,
-    parse_gexp_uri, parse_last_body, parse_last_uri, parse_lookup_body, parse_lookup_uri,
-    parse_query_body, parse_query_uri, query_error, render_annotation, render_sub_query,
+    SeriesRules, UnlimitedMemory, parse_annotation_body, parse_annotation_range_body,
+    parse_annotations_body, parse_gexp_uri, parse_last_body, parse_last_uri, parse_lookup_body,
+    parse_lookup_uri, parse_query_body, parse_query_uri, query_error, render_annotation,
+    render_sub_query,
 };
 use tsd_query::{Clock, RawQuery};
 
@@ -23,7 +24,7 @@ pub(crate) fn put_body(input: &[u8]) {
     annotations(body);
     let mut batch = PutBatch::default();
     for common in [None, CommonTag::parse("dc=x")] {
-        if batch.read(body, common.as_ref()).is_err() {
+        if batch.read(body, common.as_ref(), &mut UnlimitedMemory).is_err() {
             continue;
         }
         let rules = SeriesRules::default();
@@ -42,7 +43,7 @@ pub(crate) fn put_body(input: &[u8]) {
 fn rollups_and_histograms(body: &str) {
     let details = PutOptions { details: true, ..PutOptions::default() };
     let (mut rollups, mut histograms) = (RollupBatch::default(), HistogramBatch::default());
-    if rollups.read(body, None).is_ok() {
+    if rollups.read(body, None, &mut UnlimitedMemory).is_ok() {
         for point in rollups.points() {
             assert!((point.offset as usize) < body.len(), "a point is inside the body");
             let _ = point.tags();
@@ -50,7 +51,7 @@ fn rollups_and_histograms(body: &str) {
         let response = PutOutcome::of_rollups(&rollups).response(details, body);
         assert!(std::str::from_utf8(&response.body).is_ok(), "a response is UTF-8");
     }
-    if histograms.read(body, None).is_ok() {
+    if histograms.read(body, None, &mut UnlimitedMemory).is_ok() {
         let rules = SeriesRules::default();
         for point in histograms.points() {
             let _ = point.value.encode(&HistogramCodecs::simple(42));

@@ -58,7 +58,7 @@ impl Conductor<'_> {
 
     /// Checks that exactly the hours of a damaged file fail, accepts their loss, and removes it from
     /// the model. `None` without damage.
-    fn account_for_damage(&mut self) -> Option<String> {
+    pub(crate) fn account_for_damage(&mut self) -> Option<String> {
         let run = self.run;
         let status = self.status();
         let losses = self.losses();

@@ -102,6 +102,19 @@ impl Status {
             && self.problems.iter().all(|problem| problem["impact"] == "degraded")
     }
 
+    /// Whether the only thing wrong is a file that a stage has damaged.
+    pub(crate) fn names_damage(&self, run: &Run) -> bool {
+        let mut serious = self.problems.iter().filter(|problem| problem["impact"] != "degraded");
+        let names = |problem: &Value| {
+            problem["part"] == "data"
+                && run.names_damage(problem["reason"].as_str().unwrap_or_default())
+        };
+        self.ready
+            && self.word == "partial"
+            && serious.next().is_some_and(names)
+            && serious.all(names)
+    }
+
     fn text(&self) -> String {
         format!("{} (ready: {}) {:?}", self.word, self.ready, self.problems)
     }
@@ -195,6 +208,20 @@ impl<'a> Conductor<'a> {
         self.wait_for_status("ok", Status::is_ok);
     }
 
+    /// Waits until the daemon serves everything. A damaged byte that no read needed before may be met at
+    /// any time, by a merge too: it must be named, and is accounted for here. Returns whether it was.
+    fn settle(&mut self) -> bool {
+        let run = self.run;
+        let met = |status: &Status| status.is_ok() || status.names_damage(run);
+        self.wait_for_status("ok or of damage", met);
+        if !run.failures().is_empty() || self.status().is_ok() {
+            return false;
+        }
+        let lost = self.account_for_damage().unwrap_or_default();
+        println!("  damage found late: {lost}");
+        true
+    }
+
     fn metric(&self, name: &str) -> f64 {
         tsd_testkit::metric(self.address(), name).unwrap_or_default()
     }
@@ -227,7 +254,7 @@ impl<'a> Conductor<'a> {
             Stage::Suspend => self.suspend(),
         };
         if self.run.failures().is_empty() {
-            self.wait_until_ok();
+            self.settle();
             let settle = matches!(
                 stage,
                 Stage::Kill | Stage::KillOnFullDisk | Stage::Restart | Stage::ClockAndKill
@@ -278,7 +305,7 @@ impl<'a> Conductor<'a> {
         let lowest = self.environment.free_bytes();
         self.environment.unfill();
         let freed = Instant::now();
-        self.wait_until_ok();
+        self.settle();
         self.wait("points are taken again", || {
             let put = http(self.address(), "POST", "/api/put", Some(&body));
             put.status == 204
@@ -352,12 +379,14 @@ impl<'a> Conductor<'a> {
         steady.shutdown(Shutdown::Write).expect("a connection");
         let mut replies = String::new();
         steady.read_to_string(&mut replies).expect("replies");
-        self.require(replies == "ok\n", || format!("with few descriptors: {replies}"));
         series.acknowledge((0..300).map(|n| ((1_600_000_000 + n) * 1_000, Some(n as f64))));
         Figures::add(&run.figures.acknowledged, 300);
         let open = idle.len();
         drop(idle);
-        self.wait_until_ok();
+        let damaged = self.settle();
+        self.require(replies == "ok\n" || (damaged && replies == "partial\n"), || {
+            format!("with few descriptors: {replies}")
+        });
         run.connections_are_taken.store(false, SeqCst);
         format!("({open} idle connections; {reason})")
     }
@@ -371,7 +400,7 @@ impl<'a> Conductor<'a> {
             self.kill();
             self.start_daemon(FILES);
         }
-        self.wait_until_ok();
+        self.settle();
         self.verify(false);
         self.environment.set_clock(0);
         self.run.sleep(self.load);
@@ -419,7 +448,7 @@ impl<'a> Conductor<'a> {
     pub(crate) fn finish(mut self) -> u64 {
         self.terminate();
         self.start_daemon(FILES);
-        self.wait_until_ok();
+        self.settle();
         let verified = self.verify(false);
         self.terminate();
         verified

@@ -75,10 +75,10 @@ impl EngineHandle {
         request: CardinalityRequest,
         control: QueryControl,
     ) -> Result<(Cardinality, QueryGuard), QueryFailure> {
-        let shared = Arc::clone(self.shared());
-        let work =
-            |_, context: Arc<QueryContext>| async move { count(&shared, &context, request).await };
-        self.shared().queries.run(control, (false, false), work).await
+        let work = |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
+            count(&shared, &context, request).await
+        };
+        self.run_limited(control, work).await
     }
 }
 

@@ -151,6 +151,21 @@ impl EngineHandle {
         Ok(result)
     }
 
+    /// Does work that is limited and scheduled like a query. Dropping the future cancels it; keep the
+    /// guard until the response is written.
+    pub(crate) async fn run_limited<T, W>(
+        &self,
+        control: QueryControl,
+        work: impl FnOnce(Arc<EngineShared>, Arc<QueryContext>) -> W,
+    ) -> Result<(T, QueryGuard), QueryFailure>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T, QueryFailure>> + Send + 'static,
+    {
+        let shared = Arc::clone(&self.shared);
+        self.shared.queries.run(control, (false, false), |_, context| work(shared, context)).await
+    }
+
     /// Executes an expression query (`/api/query/exp`).
     ///
     /// Keep the guard until the response is written; it also has the stages.

@@ -106,11 +106,10 @@ impl EngineHandle {
         query: LastQuery,
         control: QueryControl,
     ) -> Result<(Vec<LastPoint>, QueryGuard), QueryFailure> {
-        let shared = Arc::clone(self.shared());
-        let work = |_, context: Arc<QueryContext>| async move {
+        let work = |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
             LastPointSearch { shared: &shared, context: &context }.points(query).await
         };
-        self.shared().queries.run(control, (false, false), work).await
+        self.run_limited(control, work).await
     }
 }
 

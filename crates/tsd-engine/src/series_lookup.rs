@@ -98,10 +98,10 @@ impl EngineHandle {
         lookup: Lookup,
         control: QueryControl,
     ) -> Result<(LookupResult, QueryGuard), QueryFailure> {
-        let shared = Arc::clone(self.shared());
-        let work =
-            |_, context: Arc<QueryContext>| async move { find(&shared, &context, lookup).await };
-        self.shared().queries.run(control, (false, false), work).await
+        let work = |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
+            find(&shared, &context, lookup).await
+        };
+        self.run_limited(control, work).await
     }
 }
 

@@ -112,7 +112,7 @@ fn check_points(body: &str) {
     let mut memory = Counted::default();
     let used = peak(|| {
         let mut batch = PutBatch::default();
-        batch.read_within(body, common.as_ref(), &mut memory).unwrap();
+        batch.read(body, common.as_ref(), &mut memory).unwrap();
         let outcome = PutOutcome::new(&batch);
         (outcome.response(options, body), batch)
     });
@@ -120,7 +120,7 @@ fn check_points(body: &str) {
     let mut memory = Counted::default();
     let used = peak(|| {
         let mut batch = RollupBatch::default();
-        batch.read_within(body, common.as_ref(), &mut memory).unwrap();
+        batch.read(body, common.as_ref(), &mut memory).unwrap();
         let outcome = PutOutcome::of_rollups(&batch);
         (outcome.response(options, body), batch)
     });
@@ -128,7 +128,7 @@ fn check_points(body: &str) {
     let mut memory = Counted::default();
     let used = peak(|| {
         let mut batch = HistogramBatch::default();
-        let read = batch.read_within(body, common.as_ref(), &mut memory);
+        let read = batch.read(body, common.as_ref(), &mut memory);
         let outcome = PutOutcome::of_histograms(&batch);
         (outcome.response(options, body), batch, read)
     });

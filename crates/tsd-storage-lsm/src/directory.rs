@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use tsd_storage::{LogMark, StorageError, Table};
+use tsd_storage::{LogMark, StorageError, Table, UnknownVersion};
 
 use crate::{checksum, manifest::replace_file};
 
@@ -178,11 +178,7 @@ fn read_tables(path: &Path) -> Result<Option<TableList>, StorageError> {
     if lines.next() != Some(VERSION_LINE) {
         let first = body.lines().next().unwrap_or_default();
         let version = first.rsplit(' ').next().unwrap_or_default();
-        let path = path.display();
-        let text = format!(
-            "store file {path} has version {version}, this release reads 2: start the release that wrote it"
-        );
-        return Err(StorageError::Damaged(text.into()));
+        return Err(UnknownVersion::new("store file", path.display(), version, 2).into());
     }
     let tables = lines.map(Table::new).collect();
     Ok(Some(TableList { text: body.to_owned(), tables }))

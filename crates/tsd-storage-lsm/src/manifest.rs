@@ -14,6 +14,7 @@ use std::{
 };
 
 use lsm_tree::{AbstractTree, AnyTree};
+use tsd_storage::UnknownVersion;
 
 use crate::checksum;
 
@@ -153,12 +154,8 @@ impl Manifest {
         if let Some([format]) = section(b"format_version")
             && *format != FORMAT_VERSION
         {
-            let text = format!(
-                "store file {} has version {format}, this release reads {FORMAT_VERSION}: start the \
-                 release that wrote it",
-                path.display()
-            );
-            return Err(ManifestError::Io(io::Error::new(io::ErrorKind::InvalidData, text)));
+            let error = UnknownVersion::new("store file", path.display(), format, FORMAT_VERSION);
+            return Err(ManifestError::Io(error.into()));
         }
         let section =
             section(b"tables").ok_or_else(|| damaged(&name, "it has no list of files"))?;

@@ -3,6 +3,7 @@
 use std::{io, path::Path, sync::Arc};
 
 use tsd_model::PackedRunError;
+use tsd_storage::UnknownVersion;
 
 /// A part that could not be written or read.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -30,18 +31,8 @@ pub enum PartError {
         what: &'static str,
     },
     /// A file of another version.
-    #[error(
-        "store file {file} has version {version}, this release reads {reads}: start the release that \
-         wrote it"
-    )]
-    UnknownVersion {
-        /// Path of the file.
-        file: Arc<str>,
-        /// Its version.
-        version: String,
-        /// Versions that this release reads.
-        reads: &'static str,
-    },
+    #[error(transparent)]
+    UnknownVersion(#[from] UnknownVersion),
     /// A part of another table layout.
     #[error("part {file} has {what}, which this version does not read")]
     Unsupported {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tsd_storage::{StoreDir, StoreFileReader};
+use tsd_storage::{StoreDir, StoreFileReader, UnknownVersion};
 
 use crate::{
     block::DataBlock,
@@ -131,8 +131,8 @@ impl Part {
             return Err(damaged(footer_at, "checksum of the footer"));
         }
         if !footer.first().is_some_and(|v| (VERSION..=VERSION_SUMMARIES).contains(v)) {
-            let version = footer.first().copied().unwrap_or_default().to_string();
-            return Err(PartError::UnknownVersion { file: name, version, reads: "1 and 2" });
+            let version = footer.first().copied().unwrap_or_default();
+            return Err(UnknownVersion::new("store file", name, version, "1 and 2").into());
         }
         if listed.is_some_and(|listed| listed.footer_crc != crc) {
             return Err(damaged(footer_at, "footer of another part"));

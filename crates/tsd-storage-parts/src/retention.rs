@@ -26,11 +26,11 @@ use std::{
 
 use tsd_storage::{
     ClockMs, FlushRow, FlushRows, HealthImpact, HealthProblem, PinnedFile, RepairAction, Retention,
-    StorageError, StoreDir, StorePart, VerifyFinding, VerifyRun, first_base, spawn_critical,
+    StorageError, StoreDir, StorePart, UnknownVersion, VerifyFinding, VerifyRun, first_base,
+    spawn_critical,
 };
 
 use crate::{
-    error::PartError,
     layout::PartLayout,
     merger::error_text,
     series::{TableSeries, seal, unknown_version, unseal},
@@ -404,9 +404,8 @@ fn load(dir: &dyn StoreDir) -> io::Result<Loaded> {
     let text = String::from_utf8(text).ok();
     let text = text.as_deref().and_then(unseal);
     if let Some(version) = text.and_then(|text| unknown_version(text, VERSION_LINE)) {
-        let file = dir.path().join(FILE).display().to_string().into();
-        let error = PartError::UnknownVersion { file, version, reads: "1" };
-        return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string()));
+        let file = dir.path().join(FILE);
+        return Err(UnknownVersion::new("store file", file.display(), version, 1).into());
     }
     let saved = text.and_then(parse);
     Ok(saved.map_or(Loaded::Damaged, Loaded::Saved))

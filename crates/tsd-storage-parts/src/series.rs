@@ -25,9 +25,7 @@ use std::{
 
 use tsd_model::TableSchema;
 use tsd_series_index::{Delta, SeriesIndex};
-use tsd_storage::{StorageError, StoreDir, StoreFile, Table};
-
-use crate::error::PartError;
+use tsd_storage::{StorageError, StoreDir, StoreFile, Table, UnknownVersion};
 
 pub(crate) mod build;
 mod reclaim;
@@ -82,7 +80,7 @@ enum Unusable {
     /// Written for keys of other widths.
     OtherSchema,
     /// Another release has written it.
-    UnknownVersion(PartError),
+    UnknownVersion(UnknownVersion),
     Damaged(String),
     Io(io::Error),
 }
@@ -314,12 +312,8 @@ impl IndexFile {
         let state = String::from_utf8(text).ok();
         let state = state.as_deref().and_then(unseal);
         if let Some(version) = state.and_then(|text| unknown_version(text, VERSION_LINE)) {
-            let file = self.path().into();
-            return Err(Unusable::UnknownVersion(PartError::UnknownVersion {
-                file,
-                version,
-                reads: "1",
-            }));
+            let error = UnknownVersion::new("store file", self.path(), version, 1);
+            return Err(Unusable::UnknownVersion(error));
         }
         let state = state.and_then(parse_state);
         let Some((stored, state)) = state else {

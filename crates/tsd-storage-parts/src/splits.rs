@@ -69,7 +69,8 @@ impl<'a> Section<'a> {
     ) -> Result<Self, PartError> {
         let part = &place.part;
         let head = part.head(place.section, BlockUse::Cached)?;
-        let bound = |series| Ok(lower_bound(part, BlockUse::Cached, &head, series)?.0);
+        let bound =
+            |series| Ok::<_, PartError>(lower_bound(part, BlockUse::Cached, &head, series)?.0);
         let from = bound(first)?;
         let to = end.map_or(Ok(head.series), bound)?;
         Ok(Self { place, head, from, to })

@@ -365,7 +365,7 @@ impl From<PartError> for StorageError {
             PartError::Stopped => Self::Closed,
             PartError::Damaged { .. }
             | PartError::Quarantined { .. }
-            | PartError::UnknownVersion { .. }
+            | PartError::UnknownVersion(_)
             | PartError::Unsupported { .. } => Self::Damaged(error.to_string().into()),
             PartError::Row(_) => Self::Backend(error.to_string().into()),
         }

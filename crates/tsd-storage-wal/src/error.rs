@@ -2,9 +2,9 @@
 
 use std::{fmt, io, path::PathBuf};
 
-use tsd_storage::{StorageError, Table};
+use tsd_storage::{StorageError, Table, UnknownVersion};
 
-use crate::{LostRange, UnknownVersion};
+use crate::LostRange;
 
 /// The store was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum OpenError {
     },
     /// A file of the log was written by another release. No consent opens it: nothing is lost, and what
     /// it has can be read by that release. Nothing on disk was changed.
-    #[error("{0}")]
+    #[error(transparent)]
     UnknownVersion(UnknownVersion),
     /// The log contains rows of a table that the backend does not have.
     #[error("the log contains rows of table {0}, which does not exist")]

@@ -64,7 +64,7 @@ pub use config::{BackendSharing, LoggedTables, WalConfig};
 pub use error::OpenError;
 pub use log_directory::{holds_log, log_id};
 pub use metrics::describe_metrics;
-pub use report::{Damage, LostRange, ReplayReport, TornTail, UnknownVersion};
+pub use report::{Damage, LostRange, ReplayReport, TornTail};
 pub use storage::WalStorage;
 pub use verifier::verify_log;
 

@@ -53,31 +53,6 @@ pub struct LostRange {
     pub since_ms: Option<i64>,
 }
 
-/// An intact file of the log that another release has written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownVersion {
-    /// Kind of the file.
-    pub what: &'static str,
-    /// The file.
-    pub file: PathBuf,
-    /// Its version.
-    pub version: u32,
-    /// Versions that this release reads.
-    pub reads: String,
-}
-
-impl fmt::Display for UnknownVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, file, version, reads } = self;
-        write!(
-            f,
-            "{what} {} has version {version}, this release reads {reads}: start the release that \
-             wrote it",
-            file.display()
-        )
-    }
-}
-
 /// Kinds of damage to a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

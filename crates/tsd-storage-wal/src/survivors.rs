@@ -18,12 +18,11 @@ mod found;
 
 use std::io;
 
-use tsd_storage::Table;
+use tsd_storage::{Table, UnknownVersion};
 
 pub(crate) use self::found::Survivors;
 
 use crate::{
-    UnknownVersion,
     files::{LogDir, LogFile},
     memtable::{CopiedRows, MAX_COPIED_BYTES, Memtable, RowRange, TableId},
 };
@@ -289,12 +288,9 @@ pub(crate) fn unknown_version(dir: &dyn LogDir) -> io::Result<Option<UnknownVers
             && let [b'S', b'V', b'R', digit, ..] = *sealed
             && !sealed.starts_with(&MAGIC)
         {
-            return Ok(Some(UnknownVersion {
-                what: "file of relocated rows",
-                file: dir.path().join(name),
-                version: u32::from(digit.wrapping_sub(b'0')),
-                reads: "1".to_owned(),
-            }));
+            let (what, file) = ("file of relocated rows", dir.path().join(name));
+            let version = digit.wrapping_sub(b'0');
+            return Ok(Some(UnknownVersion::new(what, file.display(), version, 1)));
         }
     }
     Ok(None)

@@ -89,7 +89,7 @@ pub fn verify_log(directory: &Path, mark: &LogMark, run: &VerifyRun) -> Result<(
     let survivors = survivors::unknown_version(&*dir).map_err(failed_here)?;
     if let Some(unknown) = log.unknown_version.take().or(survivors) {
         run.report(VerifyFinding {
-            file: unknown.file.display().to_string(),
+            file: unknown.file().to_owned(),
             what: unknown.to_string(),
             cost: "nothing: this release does not start with it, whatever is accepted".to_owned(),
             action: None,

@@ -35,6 +35,7 @@ mod retention;
 mod series_read;
 mod snapshot;
 mod storage;
+mod unknown_version;
 mod verify;
 
 pub use batch::{BatchError, CellBatch, CellRef, MAX_KEY_BYTES, RowRef, decode_family};
@@ -85,4 +86,5 @@ pub use storage::{
     BoxFuture, Column, Delete, Get, ReadVersion, RowRewrite, RowScanner, Scan, Storage,
     StorageFuture, Table,
 };
+pub use unknown_version::UnknownVersion;
 pub use verify::{RepairAction, Verifier, VerifyFinding, VerifyRun};

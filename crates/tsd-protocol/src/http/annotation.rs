@@ -8,7 +8,7 @@ use tsd_query::{Clock, parse_time};
 
 use super::{
     body_fields::{BodyError, CountLimit, read_all, read_flag, read_object, read_text, take_null},
-    query_error::time_message,
+    query_error::time_text,
     query_response::write_annotation,
     query_string::QueryString,
 };
@@ -38,7 +38,7 @@ pub fn parse_annotation_uri(query: &QueryString, clock: &Clock) -> Result<Annota
     let text = |name| query.get(name).unwrap_or_default().to_owned();
     let millis = |name: &str| {
         let text = query.get(name).unwrap_or_default();
-        parse_time(text, None, clock).map_err(|error| ApiError::internal(time_message(&error)))
+        parse_time(text, None, clock).map_err(|error| ApiError::internal(time_text(&error)))
     };
     let Some(start_ms @ 1..) = millis("start_time")? else {
         return Err(ApiError::new(400, "Missing start time"));
@@ -126,8 +126,7 @@ impl AnnotationRange {
             return Err(ApiError::new(400, "Missing the TSUIDs or global annotations flag"));
         }
         let millis = |text: &str| {
-            parse_time(text, None, clock)
-                .map_err(|error| ApiError::wrapped(400, time_message(&error)))
+            parse_time(text, None, clock).map_err(|error| ApiError::wrapped(400, time_text(&error)))
         };
         Ok(Self {
             start_ms: millis(start)?.unwrap_or_default(),

@@ -2,7 +2,7 @@
 
 use super::{
     extra_fields::HistogramFields,
-    parse_memory::{ParseMemory, UnlimitedMemory, grow, take, take_element},
+    parse_memory::{ParseMemory, grow, take, take_element},
     point_fields::PointFields,
     put_batch::{CommonTag, RejectedPoint, names_bound, push_names, read_body, split_names},
     put_error::{PutBodyError, PutPointError},
@@ -46,13 +46,8 @@ pub struct HttpHistogram<'b> {
 }
 
 impl HistogramBatch {
-    /// Parses a body. On an error nothing may be stored.
-    pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
-        self.read_within(body, common, &mut UnlimitedMemory)
-    }
-
-    /// As [`Self::read`], within the memory that is left.
-    pub fn read_within(
+    /// Parses a body within the memory that is left. On an error nothing may be stored.
+    pub fn read(
         &mut self,
         body: &str,
         common: Option<&CommonTag>,

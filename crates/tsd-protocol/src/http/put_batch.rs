@@ -14,7 +14,7 @@ use tsd_model::{
 };
 
 use super::{
-    parse_memory::{ParseMemory, UnlimitedMemory, grow, take_element, take_rejected},
+    parse_memory::{ParseMemory, grow, take_element, take_rejected},
     point_fields::{PointFields, RawTags},
     put_error::{PutBodyError, PutPointError},
 };
@@ -104,13 +104,8 @@ impl PutBatch {
         self.rejected.clear();
     }
 
-    /// Parses a body. On an error no point may be stored.
-    pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
-        self.read_within(body, common, &mut UnlimitedMemory)
-    }
-
-    /// As [`Self::read`], within the memory that is left.
-    pub fn read_within(
+    /// Parses a body within the memory that is left. On an error no point may be stored.
+    pub fn read(
         &mut self,
         body: &str,
         common: Option<&CommonTag>,

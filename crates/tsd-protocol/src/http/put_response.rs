@@ -193,6 +193,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use crate::UnlimitedMemory;
 
     const PLAIN: PutOptions =
         PutOptions { summary: false, details: false, sync: false, sync_timeout_ms: 0 };
@@ -260,7 +261,7 @@ mod tests {
     fn errors_stand_in_the_order_of_the_body() {
         let body = r#"[{"metric":"first","timestamp":1,"value":1,"tags":{"a":"b"}},null,{}]"#;
         let mut batch = PutBatch::default();
-        batch.read(body, None).unwrap();
+        batch.read(body, None, &mut UnlimitedMemory).unwrap();
         let mut outcome = PutOutcome::new(&batch);
         let stored_badly = batch.points().next().unwrap().offset;
         outcome.fail(stored_badly, PutPointError::UnknownName);

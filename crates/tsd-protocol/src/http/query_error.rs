@@ -9,15 +9,17 @@ mod request;
 use tsd_model::{UidKind, java_byte_list};
 use tsd_query::{
     DataError, LimitError, LookupStep, MissingName, PointConflict, QueryError, RawQuery,
-    RollupError, SeriesError, TimeError,
+    RollupError, SeriesError,
 };
 
 use self::{
     dump::dump,
     expression::{exp_error, gexp_error},
-    request::{body_error, rate_error, request_error, time_text, uri_error},
+    request::{body_error, rate_error, request_error, uri_error},
 };
 use crate::ApiError;
+
+pub(crate) use self::request::time_text;
 
 /// OpenTSDB's advice to clients whose query is too large.
 const ADVICE: &str = "Please try filtering using more tags or decrease your time range.";
@@ -54,11 +56,6 @@ impl From<QueryError> for ApiError {
     fn from(error: QueryError) -> Self {
         query_error(&error, None)
     }
-}
-
-/// The message of an invalid time.
-pub(crate) fn time_message(error: &TimeError) -> String {
-    time_text(error)
 }
 
 /// Message for a query that an operator cancelled.

@@ -4,7 +4,7 @@ use tsd_model::PointValue;
 
 use super::{
     extra_fields::RollupFields,
-    parse_memory::{ParseMemory, UnlimitedMemory, grow, take},
+    parse_memory::{ParseMemory, grow, take},
     point_fields::PointFields,
     put_batch::{CommonTag, PutBatch, RejectedPoint, read_body},
     put_error::{PutBodyError, PutPointError},
@@ -48,13 +48,8 @@ pub struct HttpRollup<'b> {
 }
 
 impl RollupBatch {
-    /// Parses a body. On an error no point may be stored.
-    pub fn read(&mut self, body: &str, common: Option<&CommonTag>) -> Result<(), PutBodyError> {
-        self.read_within(body, common, &mut UnlimitedMemory)
-    }
-
-    /// As [`Self::read`], within the memory that is left.
-    pub fn read_within(
+    /// Parses a body within the memory that is left. On an error no point may be stored.
+    pub fn read(
         &mut self,
         body: &str,
         common: Option<&CommonTag>,

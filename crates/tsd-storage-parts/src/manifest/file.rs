@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use tsd_storage::{StoreDir, StoreFile};
+use tsd_storage::{StoreDir, StoreFile, UnknownVersion};
 
 use super::{
     ManifestEdit, ManifestState,
@@ -126,9 +126,7 @@ pub(crate) fn read_copies(dir: &dyn StoreDir) -> Result<Option<ManifestCopies>, 
                 }
             }
             // Of one file a flipped byte; of both it is another version.
-            Err(error)
-                if error.is_damage() || matches!(error, PartError::UnknownVersion { .. }) =>
-            {
+            Err(error) if error.is_damage() || matches!(error, PartError::UnknownVersion(_)) => {
                 read.copies.push((path, Err(error)));
             }
             Err(error) => return Err(error),
@@ -136,7 +134,7 @@ pub(crate) fn read_copies(dir: &dyn StoreDir) -> Result<Option<ManifestCopies>, 
     }
     if newest.is_none() {
         let unknown = |(_, copy): &ManifestCopy| match copy {
-            Err(error @ PartError::UnknownVersion { .. }) => Some(error.clone()),
+            Err(error @ PartError::UnknownVersion(_)) => Some(error.clone()),
             _ => None,
         };
         if let Some(error) = read.copies.iter().find_map(unknown) {
@@ -316,8 +314,8 @@ impl Contents {
         let bytes = dir.read(name, 0, usize::MAX).map_err(PartError::io("read", &path))?;
         let file: Arc<str> = path.display().to_string().into();
         if bytes.get(..7) == MAGIC.get(..7) && bytes.get(7) != MAGIC.get(7) {
-            let version = bytes.get(7).copied().unwrap_or_default().to_string();
-            return Err(PartError::UnknownVersion { file, version, reads: "1" });
+            let version = bytes.get(7).copied().unwrap_or_default();
+            return Err(UnknownVersion::new("store file", file, version, 1).into());
         }
         Self::read(&bytes).map_err(|(offset, Malformed(what))| PartError::Damaged {
             file,

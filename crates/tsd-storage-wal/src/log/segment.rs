@@ -13,9 +13,9 @@
 //! Each header states where the previous segment ends. So the end of every segment but the last is
 //! known, even after a failed write, and a missing segment is detected.
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use crate::report::UnknownVersion;
+use tsd_storage::UnknownVersion;
 
 pub(crate) const SEGMENT_HEADER: usize = 64;
 const MAGIC: [u8; 8] = *b"SALTWAL1";
@@ -83,9 +83,9 @@ pub(crate) fn unknown_version(bytes: &[u8]) -> Option<u32> {
 }
 
 /// The error of a segment in `path` of a version that is not read.
-pub(crate) fn unknown_segment(file: PathBuf, version: u32) -> UnknownVersion {
+pub(crate) fn unknown_segment(file: &Path, version: u32) -> UnknownVersion {
     let reads = format!("{OLDEST_VERSION} and {VERSION}");
-    UnknownVersion { what: "segment", file, version, reads }
+    UnknownVersion::new("segment", file.display(), version, reads)
 }
 
 /// File name of a segment.

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, convert::Infallible, io};
 
+use tsd_storage::UnknownVersion;
+
 use super::{
     record::RecordHeader,
     segment::{
@@ -14,7 +16,7 @@ use crate::{
     append_record::{APPEND, AppendRecord},
     change::Change,
     files::LogDir,
-    report::{Damage, LostRange, UnknownVersion},
+    report::{Damage, LostRange},
 };
 
 /// Result of a verification.
@@ -77,7 +79,7 @@ pub(crate) fn verify_with<E>(
         let bytes = dir.read(&segment_name(segment), 0, SEGMENT_HEADER)?;
         if let Some(version) = unknown_version(&bytes) {
             let file = dir.path().join(segment_name(segment));
-            let unknown_version = Some(unknown_segment(file, version));
+            let unknown_version = Some(unknown_segment(&file, version));
             return Ok(Ok(VerifiedLog { unknown_version, ..VerifiedLog::default() }));
         }
         let header = SegmentHeader::decode(&bytes).filter(|header| header.segment == segment);

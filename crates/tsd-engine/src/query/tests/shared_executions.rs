@@ -87,6 +87,17 @@ async fn submit(engine: &EngineHandle, query: Query, control: QueryControl) -> R
     task
 }
 
+/// Starts queries that take all of the admission of one heavy query, and pause.
+async fn take_admission(engine: &EngineHandle, scans: &PausedScans) -> Vec<RunningQueryTask> {
+    let mut others = Vec::new();
+    for n in 1..=4 {
+        let other = query(HOUR, HOUR + 100 + n, &["sum:m"]);
+        others.push(submit(engine, other, QueryControl::default()).await);
+    }
+    scans.wait_for(4).await;
+    others
+}
+
 impl PausedScans {
     /// Waits until so many executions have come to their pause.
     async fn wait_for(&self, executions: usize) {
@@ -146,13 +157,7 @@ async fn identical_queries_make_two_executions_and_miss_no_acknowledged_point() 
 #[tokio::test]
 async fn queries_that_wait_for_admission_share_one_execution() {
     let (engine, scans) = paused(|settings| settings.query.max_running = 1).await;
-    // They take all of the admission.
-    let mut others = Vec::new();
-    for n in 1..=4 {
-        let other = query(HOUR, HOUR + 100 + n, &["sum:m"]);
-        others.push(submit(&engine, other, QueryControl::default()).await);
-    }
-    scans.wait_for(4).await;
+    let others = take_admission(&engine, &scans).await;
     let mut same = Vec::new();
     for _ in 0..3 {
         same.push(submit(&engine, request(), QueryControl::default()).await);
@@ -197,12 +202,7 @@ async fn different_queries_and_those_with_statistics_have_their_own_executions()
 async fn a_query_that_leaves_does_not_end_the_execution_for_the_others() {
     for leaves_by in ["client", "token", "operator", "deadline"] {
         let (engine, scans) = paused(|settings| settings.query.max_running = 1).await;
-        let mut others = Vec::new();
-        for n in 1..=4 {
-            let other = query(HOUR, HOUR + 100 + n, &["sum:m"]);
-            others.push(submit(&engine, other, QueryControl::default()).await);
-        }
-        scans.wait_for(4).await;
+        take_admission(&engine, &scans).await;
         let deadline =
             (leaves_by == "deadline").then(|| Instant::now() + Duration::from_millis(50));
         let control = QueryControl { deadline, ..QueryControl::default() };

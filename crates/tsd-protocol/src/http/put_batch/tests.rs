@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{ApiError, PutOptions, PutOutcome};
+use crate::{ApiError, PutOptions, PutOutcome, UnlimitedMemory};
 
 fn read(body: &str) -> Result<PutBatch, PutBodyError> {
     let mut batch = PutBatch::default();
-    batch.read(body, None).map(|()| batch)
+    batch.read(body, None, &mut UnlimitedMemory).map(|()| batch)
 }
 
 fn point(fields: &str) -> String {
@@ -231,7 +231,7 @@ fn numbers_and_booleans_are_names_too() {
 fn a_common_tag_wins_over_the_points_own() {
     let common = CommonTag::parse(" host=z ").unwrap();
     let mut batch = PutBatch::default();
-    batch.read(&point(""), Some(&common)).unwrap();
+    batch.read(&point(""), Some(&common), &mut UnlimitedMemory).unwrap();
     let point = batch.points().next().unwrap();
     let tags = point.tags(&SeriesRules::default()).unwrap();
     assert_eq!(tags.as_slice(), [(&b"host"[..], &b"z"[..])]);

@@ -64,7 +64,7 @@ pub(super) fn rate_error(error: &RateError) -> ApiError {
     ApiError::new(400, message)
 }
 
-pub(super) fn time_text(error: &TimeError) -> String {
+pub(crate) fn time_text(error: &TimeError) -> String {
     match error {
         TimeError::Invalid { text, problem } => {
             format!("Invalid time: {text}. {}", problem_text(text, problem))

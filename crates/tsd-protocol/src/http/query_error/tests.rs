@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tsd_model::{ConflictingPoint, PointColumns, RowError, Value};
 use tsd_query::{
-    BodyFilter, Clock, ExpError, Gexp, GexpError, NamedSeries, RawExpExpression, RawExpFill,
-    RawExpFilter, RawExpMetric, RawExpQuery, RawExpTime, RawQuery, parse_m_parameter, parse_time,
+    Clock, ExpError, Gexp, GexpError, NamedSeries, RawExpFill, RawExpQuery, RawQuery,
+    parse_m_parameter, parse_time,
 };
 
 use super::*;
-use crate::parse_query_body;
+use crate::{parse_exp_body, parse_query_body};
 
 const NOW_MS: i64 = 1_357_300_800_000;
 
@@ -232,46 +232,18 @@ fn functions_over_series() {
     check(&too_deep.into(), 400, "An expression has more than 7 functions inside each other");
 }
 
-fn exp_request() -> RawExpQuery {
-    let metric = |id: &str| RawExpMetric {
-        id: Some(id.into()),
-        metric: Some(format!("m.{id}")),
-        filter: Some("f1".into()),
-        ..RawExpMetric::default()
-    };
-    let tag = BodyFilter {
-        kind: Some("wildcard".into()),
-        tagk: Some("host".into()),
-        filter: Some("*".into()),
-        group_by: true,
-    };
-    RawExpQuery {
-        time: Some(RawExpTime {
-            start: Some("1356998400".into()),
-            end: Some("1356998500".into()),
-            aggregator: Some("sum".into()),
-            ..RawExpTime::default()
-        }),
-        filters: vec![RawExpFilter {
-            id: Some("f1".into()),
-            tags: vec![tag],
-            explicit_tags: false,
-        }],
-        metrics: vec![metric("a"), metric("b")],
-        expressions: vec![RawExpExpression {
-            id: Some("e".into()),
-            expr: Some("a + b".into()),
-            ..RawExpExpression::default()
-        }],
-        ..RawExpQuery::default()
-    }
-}
+const EXP_BODY: &str = r#"{
+    "time": {"start": "1356998400", "end": "1356998500", "aggregator": "sum"},
+    "filters": [{"id": "f1", "tags": [{"type": "wildcard", "tagk": "host", "filter": "*", "groupBy": true}]}],
+    "metrics": [{"id": "a", "metric": "m.a", "filter": "f1"}, {"id": "b", "metric": "m.b", "filter": "f1"}],
+    "expressions": [{"id": "e", "expr": "a + b"}]
+}"#;
 
 #[test]
 fn expressions_over_metrics() {
     #[track_caller]
     fn check_error(change: impl FnOnce(&mut RawExpQuery), status: u16, message: &str) {
-        let mut raw = exp_request();
+        let mut raw = parse_exp_body(EXP_BODY).unwrap();
         change(&mut raw);
         check(&raw.validate(&Clock::utc(0)).unwrap_err(), status, message);
     }

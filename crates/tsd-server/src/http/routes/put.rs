@@ -76,7 +76,7 @@ pub(super) async fn put(request: HttpRequest<'_>) -> Result<HttpResponse, HttpEr
     let put = PutRequest::read(&request)?;
     let mut memory = put.memory(&request).await?;
     let mut batch = PutBatch::default();
-    let read = batch.read_within(put.body, put.common.as_ref(), &mut memory);
+    let read = batch.read(put.body, put.common.as_ref(), &mut memory);
     read.map_err(|error| body_error(error, &memory))?;
     let (state, outcome) = (request.state, PutOutcome::new(&batch));
     let mut pending = PendingPut::new(state, outcome, batch.points().len(), memory)?;
@@ -89,7 +89,7 @@ pub(super) async fn rollup(request: HttpRequest<'_>) -> Result<HttpResponse, Htt
     let put = PutRequest::read(&request)?;
     let mut memory = put.memory(&request).await?;
     let mut batch = RollupBatch::default();
-    let read = batch.read_within(put.body, put.common.as_ref(), &mut memory);
+    let read = batch.read(put.body, put.common.as_ref(), &mut memory);
     read.map_err(|error| body_error(error, &memory))?;
     let (state, outcome) = (request.state, PutOutcome::of_rollups(&batch));
     let mut pending = PendingPut::new(state, outcome, batch.points().len(), memory)?;
@@ -125,7 +125,7 @@ pub(super) async fn histogram(request: HttpRequest<'_>) -> Result<HttpResponse, 
         return Err(memory.refusal().into());
     }
     let mut batch = HistogramBatch::default();
-    let read = batch.read_within(put.body, put.common.as_ref(), &mut memory);
+    let read = batch.read(put.body, put.common.as_ref(), &mut memory);
     read.map_err(|error| body_error(error, &memory))?;
     let outcome = PutOutcome::of_histograms(&batch);
     let mut pending = PendingPut::new(request.state, outcome, batch.points().len(), memory)?;
