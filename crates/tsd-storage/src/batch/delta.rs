@@ -22,8 +22,8 @@ const MAX_COPIED: usize = 15;
 const MAX_LITERALS: usize = 7;
 /// Most bytes of a token, copied or its own.
 const MAX_RUN: usize = u8::MAX as usize;
-/// Equal bytes that end literals: fewer cost as much in a token of their own.
-const MIN_COPIED: usize = 2;
+/// Bytes of a part that are compared at once; literals do not go beyond.
+const WINDOW: usize = u64::BITS as usize;
 
 /// A header of a row or a cell, and what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +60,12 @@ impl CellBatch {
     /// Appends the batch as differences between its rows and cells, in the format of the log.
     pub fn encode_delta(&self, out: &mut Vec<u8>) {
         let (mut rest, mut kind) = (self.as_bytes(), PartKind::Key);
-        let (mut key, mut cell): (&[u8], &[u8]) = (&[], &[]);
+        let (mut key, mut cell) = (Part::default(), Part::default());
         // Only the methods of this type encode a batch, so all parts are whole.
         while let Some((len, header)) = kind.measure(|at| rest.get(at).copied())
-            && let Some((part, after)) = rest.split_at_checked(len)
+            && let Some(after) = rest.get(len..)
         {
+            let part = Part { bytes: rest, len };
             let before = match kind {
                 PartKind::Key => std::mem::replace(&mut key, part),
                 PartKind::Cell => std::mem::replace(&mut cell, part),
@@ -101,37 +102,40 @@ impl CellBatch {
     }
 }
 
-/// Number of equal bytes at the start of both.
-fn equal_len(a: &[u8], b: &[u8]) -> usize {
-    let (a_words, a_rest) = a.as_chunks::<8>();
-    let (b_words, _) = b.as_chunks::<8>();
-    for (at, (a, b)) in a_words.iter().zip(b_words).enumerate() {
-        let different = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if different != 0 {
-            return at * 8 + different.trailing_zeros() as usize / 8;
-        }
-    }
-    let words = a_words.len().min(b_words.len()) * 8;
-    let (a, b) = (a.get(words..).unwrap_or(a_rest), b.get(words..).unwrap_or_default());
-    words + a.iter().zip(b).take_while(|(a, b)| a == b).count()
+/// A part in its batch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part<'a> {
+    /// The batch from the part on, so that a word may be read beyond the end of the part.
+    bytes: &'a [u8],
+    len: usize,
 }
 
-fn encode_part(part: &[u8], before: &[u8], out: &mut Vec<u8>) {
-    let (mut rest, mut before) = (part, before);
+/// Appends what differs between a part and the one before it. This is done for each point, so bytes are
+/// compared and copied eight at a time.
+fn encode_part(part: Part<'_>, before: Part<'_>, out: &mut Vec<u8>) {
     let mut last_token = None;
-    loop {
-        let equal = equal_len(rest, before);
-        if equal == rest.len() {
-            break;
+    // Bytes that the next token copies.
+    let mut copied = 0;
+    for window in (0..part.len).step_by(WINDOW) {
+        let mut own = own_bytes(part, before, window);
+        let mut at = window;
+        while own != 0 {
+            let equal = own.trailing_zeros();
+            own >>= equal;
+            let literals = own.trailing_ones();
+            own = own.checked_shr(literals).unwrap_or_default();
+            copied += equal as usize;
+            at += equal as usize;
+            while copied > MAX_RUN {
+                push_token(MAX_RUN, &[], 0, out);
+                copied -= MAX_RUN;
+            }
+            last_token = Some(out.len());
+            push_token(copied, part.bytes.get(at..).unwrap_or_default(), literals as usize, out);
+            at += literals as usize;
+            copied = 0;
         }
-        let copied = equal.min(MAX_RUN);
-        rest = rest.get(copied..).unwrap_or_default();
-        before = before.get(copied..).unwrap_or_default();
-        let literals = if equal > copied { 0 } else { literals_len(rest, before) };
-        last_token = Some(out.len());
-        push_token(copied, rest.get(..literals).unwrap_or_default(), out);
-        rest = rest.get(literals..).unwrap_or_default();
-        before = before.get(literals..).unwrap_or_default();
+        copied += part.len.min(window + WINDOW) - at;
     }
     match last_token.and_then(|at| out.get_mut(at)) {
         Some(token) => *token |= LAST,
@@ -139,34 +143,63 @@ fn encode_part(part: &[u8], before: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Number of bytes up to the next that are worth copying.
-fn literals_len(part: &[u8], before: &[u8]) -> usize {
-    let mut len = 0;
-    let mut equal = 0;
-    for (at, byte) in part.iter().enumerate().take(MAX_RUN) {
-        if before.get(at) == Some(byte) {
-            equal += 1;
-            if equal == MIN_COPIED {
-                return len;
-            }
-        } else {
-            equal = 0;
-            len = at + 1;
-        }
+/// The bytes of a window that a token has itself, a bit each: those that differ, and one between two of
+/// them, which would cost as much in a token of its own.
+fn own_bytes(part: Part<'_>, before: Part<'_>, window: usize) -> u64 {
+    let len = (part.len - window).min(WINDOW);
+    let mut different = 0;
+    for word in (0..len).step_by(8) {
+        let at = window + word;
+        let (a, b) = (word_at(part.bytes, at), word_at(before.bytes, at));
+        different |= different_bytes(a, b) << word;
     }
-    len
+    let first_bits = |bits: usize| if bits < WINDOW { !(u64::MAX << bits) } else { u64::MAX };
+    different |= !first_bits(before.len.saturating_sub(window));
+    different &= first_bits(len);
+    different | (different << 1 & different >> 1)
 }
 
-fn push_token(copied: usize, literals: &[u8], out: &mut Vec<u8>) {
-    let (c, l) = (copied.min(MAX_COPIED), literals.len().min(MAX_LITERALS));
-    out.push((c << 3 | l) as u8);
+/// Eight bytes; zeros beyond the end.
+fn word_at(bytes: &[u8], at: usize) -> u64 {
+    let rest = bytes.get(at..).unwrap_or_default();
+    let word = rest
+        .first_chunk()
+        .copied()
+        .unwrap_or_else(|| std::array::from_fn(|at| rest.get(at).copied().unwrap_or_default()));
+    u64::from_le_bytes(word)
+}
+
+/// A bit for each byte that differs.
+const fn different_bytes(a: u64, b: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let different = a ^ b;
+    // The highest bit of each byte is set if any is, moved to the lowest, and all are gathered in one byte.
+    let highest = (((different & LOW) + LOW) | different) & !LOW;
+    (highest >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
+}
+
+/// Appends a token with the first `literals` of `bytes`.
+fn push_token(copied: usize, bytes: &[u8], literals: usize, out: &mut Vec<u8>) {
+    let (c, l) = (copied.min(MAX_COPIED), literals.min(MAX_LITERALS));
+    let token = (c << 3 | l) as u8;
+    if c < MAX_COPIED
+        && l < MAX_LITERALS
+        && let Some([b0, b1, b2, b3, b4, b5]) = bytes.first_chunk()
+    {
+        let end = out.len() + 1 + l;
+        // A copy of constant length.
+        out.extend_from_slice(&[token, *b0, *b1, *b2, *b3, *b4, *b5, 0]);
+        out.truncate(end);
+        return;
+    }
+    out.push(token);
     if c == MAX_COPIED {
         out.push((copied - c) as u8);
     }
     if l == MAX_LITERALS {
-        out.push((literals.len() - l) as u8);
+        out.push((literals - l) as u8);
     }
-    out.extend_from_slice(literals);
+    out.extend_from_slice(bytes.get(..literals).unwrap_or_default());
 }
 
 /// Appends a part to `out`, which has the one before at `before`. Returns its first byte and the rest of
