@@ -120,6 +120,10 @@ impl BenchRows {
 }
 
 impl FlushRows for BenchRows {
+    fn sort_by(&mut self, _: &dyn Fn(&[u8], &[u8]) -> std::cmp::Ordering) {
+        unreachable!("HBase takes rows in key order");
+    }
+
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
         if self.next == self.rows {
             return None;

@@ -31,11 +31,11 @@
 //! Numbers without a width are varints, others little-endian. Every byte of a file is covered by a
 //! CRC-32C that the part verifies before it uses the byte.
 
-mod batch;
 mod block;
 mod chunk;
 mod cursor;
 mod error;
+mod flush_writer;
 mod layout;
 mod listed;
 mod manifest;
@@ -65,7 +65,6 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use batch::FlushBatch;
 pub use error::PartError;
 pub use layout::PartLayout;
 pub use merger::PartMerger;

@@ -14,7 +14,7 @@
 //! The floor is recorded before anything older than it is discarded.
 
 use std::{
-    io,
+    cmp, io,
     ops::Range,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -540,6 +540,10 @@ impl FlushRows for LiveRows<'_> {
             return Some(row);
         }
         Some(FlushRow { delete_row: None, deletes: Vec::new(), cells: Vec::new(), ..row })
+    }
+
+    fn sort_by(&mut self, compare: &dyn Fn(&[u8], &[u8]) -> cmp::Ordering) {
+        self.rows.sort_by(compare);
     }
 
     fn frees_space(&self) -> bool {

@@ -5,6 +5,7 @@
 
 mod compaction_limit;
 mod expired_series;
+mod flush_output;
 mod late_spans;
 mod merging;
 mod pin;
@@ -33,12 +34,13 @@ pub use self::quarantine::QuarantinedPart;
 pub(crate) use self::quarantine::{assess_sections, find_damaged};
 pub use self::retention::DroppedSpans;
 use self::{
-    compaction_limit::CompactionLimit, expired_series::TableRetention, late_spans::LateSpans,
-    merging::MeasuredMerges, quarantine::KnownLosses, retention::DroppedTotals,
+    compaction_limit::CompactionLimit, expired_series::TableRetention, flush_output::PartOutput,
+    late_spans::LateSpans, merging::MeasuredMerges, quarantine::KnownLosses,
+    retention::DroppedTotals,
 };
 use crate::{
-    batch::FlushBatch,
     error::PartError,
+    flush_writer::write_rows,
     layout::PartLayout,
     manifest::{ManifestEdit, ManifestFile, ManifestState, SectionRecord},
     merger::MergeSignal,
@@ -331,22 +333,19 @@ impl PartStore {
             signal.stall(self)?;
         }
         let _flushing = lock(&self.flushing);
-        let frees_space = rows.frees_space();
-        let batch = FlushBatch::of_rows(self.layout, rows)?;
-        if batch.is_empty() {
-            return Ok(());
-        }
-        prepare()?;
-        // Held until the part is written.
-        // On a full disk the thread may find something to free that it did not look for before.
-        let _permit = self
-            .resources
-            .promise(batch.size_bound(), frees_space)
-            .inspect_err(|_| self.request_merges())?;
         let sequence = lock(&self.manifest).state().next_sequence;
-        let part = self.write_part(|number| {
-            batch.write(&*self.dir, &part_name(number), (sequence, sequence))
-        })?;
+        let number = self.take_number();
+        let mut output = PartOutput::new(self, (number, sequence), rows.frees_space());
+        let written = write_rows(self.layout, rows, &mut output).inspect_err(|error| {
+            // The thread may find something to free that it did not look for before.
+            if matches!(error, PartError::DiskFull) {
+                self.request_merges();
+            }
+        });
+        let Some(written) = written.transpose() else { return Ok(()) };
+        let part = self.open_part(number, written)?;
+        // The part has no effect before its record in the manifest.
+        prepare().inspect_err(|_| part.retire())?;
         let sections = part.sections();
         let section = |(index, span)| SectionRecord {
             span,
@@ -376,16 +375,27 @@ impl PartStore {
         &self,
         write: impl FnOnce(u64) -> Result<u64, PartError>,
     ) -> Result<Arc<Part>, PartError> {
-        let number = {
-            let mut state = lock(&self.state);
-            let number = state.next_file;
-            state.next_file += 1;
-            number
-        };
-        let written = write(number)
+        let number = self.take_number();
+        self.open_part(number, write(number))
+    }
+
+    fn take_number(&self) -> u64 {
+        let mut state = lock(&self.state);
+        let number = state.next_file;
+        state.next_file += 1;
+        number
+    }
+
+    /// Makes the name of a part durable, and opens it. After an error its file is removed.
+    fn open_part(
+        &self,
+        number: u64,
+        written: Result<u64, PartError>,
+    ) -> Result<Arc<Part>, PartError> {
+        let opened = written
             .and_then(|_| self.dir.sync().map_err(PartError::io("sync", self.dir.path())))
             .and_then(|()| Part::open(&self.dir, &self.resources, number, None));
-        written.map(Arc::new).inspect_err(|_| {
+        opened.map(Arc::new).inspect_err(|_| {
             // What remains of it is removed at the next start.
             let _ = self.dir.remove(&part_name(number));
         })

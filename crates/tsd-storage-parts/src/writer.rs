@@ -173,6 +173,12 @@ impl PartWriter {
         Ok(block)
     }
 
+    /// Bytes so far, with those that are not written yet.
+    pub(crate) fn size(&self) -> u64 {
+        let pending = self.data.len() + self.series.len() + self.summaries.len();
+        self.offset + pending as u64
+    }
+
     /// Begins the section of a later span.
     pub(crate) fn begin_section(&mut self, span: u32) -> Result<(), PartError> {
         self.end_section()?;

@@ -13,9 +13,12 @@ mod row_order;
 mod row_state;
 mod table_rows;
 
-use std::sync::{
-    Arc, PoisonError, RwLock, RwLockReadGuard,
-    atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
+use std::{
+    cmp,
+    sync::{
+        Arc, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -317,6 +320,32 @@ impl Memtable {
             }
         }
         copied.next = last.map(successor);
+    }
+
+    /// Numbers of the rows of a range of keys as `compare` orders them, of an immutable memtable.
+    fn rows_sorted_by(
+        &self,
+        table: TableId,
+        range: (&[u8], &[u8]),
+        compare: &dyn Fn(&[u8], &[u8]) -> cmp::Ordering,
+    ) -> Vec<u32> {
+        let tables = self.read();
+        tables.get(table.0).map_or_else(Vec::new, |rows| rows.sorted_by(range, compare))
+    }
+
+    /// Copies rows by their numbers, up to [`MAX_COPIED_BYTES`]. Returns how many.
+    fn copy_rows_into(&self, table: TableId, rows: &[u32], copied: &mut CopiedRows) -> usize {
+        copied.clear();
+        let tables = self.read();
+        let Some(of_table) = tables.get(table.0) else { return 0 };
+        for row in rows {
+            let (key, ops) = of_table.row(*row);
+            copied.push(key, ops);
+            if copied.byte_len() >= MAX_COPIED_BYTES {
+                break;
+            }
+        }
+        copied.row_count()
     }
 
     /// Rows of a range, and bytes of their keys and operations. Nothing is copied.

@@ -3,7 +3,10 @@
 //! A call costs a few syncs, which suits tools and tests; the daemon has the log in front. A
 //! read-modify-write holds the table's lock for both steps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use bytes::Bytes;
 use tsd_model::Family;
@@ -31,6 +34,11 @@ type ColumnKey = (Family, Bytes);
 #[derive(Debug, Default)]
 struct ChangeSet {
     rows: BTreeMap<Bytes, RowChange>,
+}
+
+/// The rows of a [`ChangeSet`].
+struct ChangedRows {
+    rows: std::vec::IntoIter<(Bytes, RowChange)>,
     current: Option<(Bytes, RowChange)>,
 }
 
@@ -41,13 +49,13 @@ struct RowChange {
     puts: BTreeMap<ColumnKey, (Bytes, i64)>,
 }
 
-impl FlushRows for ChangeSet {
+impl FlushRows for ChangedRows {
     fn frees_space(&self) -> bool {
-        self.rows.values().all(|row| row.puts.is_empty())
+        self.rows.as_slice().iter().all(|(_, row)| row.puts.is_empty())
     }
 
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
-        self.current = self.rows.pop_first();
+        self.current = self.rows.next();
         let (key, row) = self.current.as_ref()?;
         Some(FlushRow {
             key,
@@ -69,6 +77,10 @@ impl FlushRows for ChangeSet {
                 .collect(),
         })
     }
+
+    fn sort_by(&mut self, compare: &dyn Fn(&[u8], &[u8]) -> Ordering) {
+        self.rows.as_mut_slice().sort_by(|(a, _), (b, _)| compare(a, b));
+    }
 }
 
 impl ChangeSet {
@@ -82,8 +94,12 @@ impl ChangeSet {
             .insert((column.family, column.qualifier.clone()), (value, now_ms));
     }
 
-    fn apply(mut self, table: &mut dyn LockedTable) -> Result<(), StorageError> {
-        if self.rows.is_empty() { Ok(()) } else { table.apply(&mut self) }
+    fn apply(self, table: &mut dyn LockedTable) -> Result<(), StorageError> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<_> = self.rows.into_iter().collect();
+        table.apply(&mut ChangedRows { rows: rows.into_iter(), current: None })
     }
 }
 

@@ -3,7 +3,7 @@
 //! Whole sorted rows (ingestion into an LSM tree, one compacted column per row in HBase) cost a
 //! backend several times less than single cells. Backends without such a path use [`flush_by_put`].
 
-use std::{fmt, sync::Arc};
+use std::{cmp::Ordering, fmt, sync::Arc};
 
 use bytes::Bytes;
 use tsd_model::Family;
@@ -48,10 +48,14 @@ pub struct FlushRow<'a> {
     pub cells: Vec<FlushCell<'a>>,
 }
 
-/// Rows to flush in ascending key order, each key once.
+/// Rows to flush, each key once: in ascending key order, unless they were sorted otherwise.
 pub trait FlushRows: Send {
     /// Returns the next row; `None` after the last.
     fn next_row(&mut self) -> Option<FlushRow<'_>>;
+
+    /// Sorts the rows as `compare` orders their keys. Called before the first row is taken, by a backend
+    /// that stores them in another order: so it need not hold all of them.
+    fn sort_by(&mut self, compare: &dyn Fn(&[u8], &[u8]) -> Ordering);
 
     /// True if the flush lets the backend free space, so that it may use the reserve of a full disk:
     /// the rows have deletes, or are to be flushed before others that have.
@@ -221,6 +225,10 @@ mod tests {
                 deletes: if kind == 2 { vec![(Family::T, b"old", 4)] } else { Vec::new() },
                 cells: if kind == 2 { Vec::new() } else { vec![cell(b"a"), cell(b"b")] },
             })
+        }
+
+        fn sort_by(&mut self, _: &dyn Fn(&[u8], &[u8]) -> Ordering) {
+            unreachable!("not sorted");
         }
     }
 

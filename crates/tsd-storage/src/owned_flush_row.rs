@@ -75,4 +75,8 @@ impl FlushRows for OwnedFlushRows {
         self.1 = self.0.next()?;
         Some(self.1.to_flush_row())
     }
+
+    fn sort_by(&mut self, compare: &dyn Fn(&[u8], &[u8]) -> std::cmp::Ordering) {
+        self.0.as_mut_slice().sort_by(|a, b| compare(&a.key, &b.key));
+    }
 }

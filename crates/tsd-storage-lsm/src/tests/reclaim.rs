@@ -103,6 +103,9 @@ fn freeing(rows: impl Iterator<Item = OwnedFlushRow>) -> Box<dyn tsd_storage::Fl
         fn next_row(&mut self) -> Option<tsd_storage::FlushRow<'_>> {
             self.0.next_row()
         }
+        fn sort_by(&mut self, compare: &dyn Fn(&[u8], &[u8]) -> std::cmp::Ordering) {
+            self.0.sort_by(compare);
+        }
     }
     Box::new(Freeing(OwnedFlushRow::flush_rows(rows)))
 }

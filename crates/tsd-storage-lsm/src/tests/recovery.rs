@@ -104,6 +104,9 @@ async fn copy_during_an_ingestion_has_the_previous_state() {
             }
             self.rows.next_row()
         }
+        fn sort_by(&mut self, compare: &dyn Fn(&[u8], &[u8]) -> std::cmp::Ordering) {
+            self.rows.sort_by(compare);
+        }
     }
     let (dir, copied) = (new_dir(), new_dir());
     let store = open_data(&dir);

@@ -1,6 +1,7 @@
 //! One table: gets, and the lock of single writes.
 
 use std::{
+    cmp,
     collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -236,6 +237,10 @@ impl FlushRows for IndexedRows<'_> {
             self.index.add_rows([row.key]);
         }
         Some(row)
+    }
+
+    fn sort_by(&mut self, compare: &dyn Fn(&[u8], &[u8]) -> cmp::Ordering) {
+        self.rows.sort_by(compare);
     }
 
     fn frees_space(&self) -> bool {

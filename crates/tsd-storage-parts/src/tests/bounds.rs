@@ -10,7 +10,7 @@ use tsd_storage::{DiskSpace, FaultyDisk, FlushRow, FlushRows, HealthImpact, Stor
 
 use super::{
     model::read_rows,
-    scenario::{TestRow, TestRows, config, key, new_store, try_open},
+    scenario::{TestRow, TestRows, config, key, new_store, part_files, try_open},
 };
 use crate::{PartError, PartMerger, PartStore, SeriesSelection};
 
@@ -28,6 +28,10 @@ struct Deletes<'a>(TestRows<'a>);
 impl FlushRows for Deletes<'_> {
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
         self.0.next_row()
+    }
+
+    fn sort_by(&mut self, compare: &dyn Fn(&[u8], &[u8]) -> std::cmp::Ordering) {
+        self.0.sort_by(compare);
     }
 
     fn frees_space(&self) -> bool {
@@ -94,6 +98,55 @@ fn random_rows(day: u32, series: u8) -> Vec<TestRow> {
         TestRow { key: key(series, BASE + day * 86_400), cells, ..row(0, true) }
     };
     (0..series).map(row).map(|row| TestRow { delete_row: false, ..row }).collect()
+}
+
+#[test]
+fn a_flush_asks_for_about_what_it_writes() {
+    let disk = FaultyDisk::new(1);
+    let capacity = Arc::new(AtomicU64::new(100 * MIB));
+    let (files, limit) = (disk.clone(), Arc::clone(&capacity));
+    let used = move || files.all_contents().values().map(|bytes| bytes.len() as u64).sum::<u64>();
+    let used_by_probe = used.clone();
+    let free = move || Ok(limit.load(Ordering::Relaxed).saturating_sub(used_by_probe()));
+    let space = DiskSpace::with_probe("/data", 8 * MIB, free);
+    let store = PartStore::open(Arc::new(disk.clone()), config(space)).unwrap();
+    let before = used();
+    store.flush(&mut TestRows::new(&random_rows(0, 60))).unwrap();
+    let part = used() - before;
+    assert!(part > MIB, "{part} bytes");
+    let listed = part_files(&disk);
+    // Half of the second part fits: nothing of it is left.
+    let second = random_rows(1, 60);
+    capacity.store(used() + 8 * MIB + part / 2, Ordering::Relaxed);
+    let refused = store.flush(&mut TestRows::new(&second));
+    assert!(matches!(refused, Err(PartError::DiskFull)), "{refused:?}");
+    assert_eq!(part_files(&disk), listed);
+    // Its size twice is enough.
+    capacity.store(used() + 8 * MIB + part * 2 + (256 << 10), Ordering::Relaxed);
+    store.flush(&mut TestRows::new(&second)).unwrap();
+    assert_eq!(read_rows(&store, &SeriesSelection::All).len(), 120);
+}
+
+/// Rows that stay in their order.
+struct Unsorted<'a>(TestRows<'a>);
+
+impl FlushRows for Unsorted<'_> {
+    fn next_row(&mut self) -> Option<FlushRow<'_>> {
+        self.0.next_row()
+    }
+
+    fn sort_by(&mut self, _: &dyn Fn(&[u8], &[u8]) -> std::cmp::Ordering) {}
+}
+
+#[test]
+fn rows_that_are_not_sorted_by_series_are_refused() {
+    let (disk, store) = new_store();
+    let rows = [2, 1].map(|series| TestRow { key: key(series, BASE), ..row(1, false) });
+    let refused = store.flush(&mut Unsorted(TestRows::new(&rows)));
+    assert!(matches!(refused, Err(PartError::Row(_))), "{refused:?}");
+    assert_eq!(part_files(&disk), Vec::<String>::new());
+    store.flush(&mut TestRows::new(&rows)).unwrap();
+    assert_eq!(read_rows(&store, &SeriesSelection::All).len(), 2);
 }
 
 #[test]

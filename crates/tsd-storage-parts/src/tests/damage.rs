@@ -11,10 +11,25 @@ use super::scenario::{
     try_open,
 };
 use crate::{
-    FlushBatch, Part, PartError, SeriesReader, SeriesSelection,
+    Part, PartError, SeriesReader, SeriesSelection,
+    flush_writer::{FlushOutput, write_rows},
     part::BlockUse,
     store::{DamagedFile, part_name},
+    writer::PartWriter,
 };
+
+/// The part of a flush on a disk.
+struct PartOn<'a>(&'a FaultyDisk);
+
+impl FlushOutput for PartOn<'_> {
+    fn create(&mut self) -> Result<PartWriter, PartError> {
+        PartWriter::create(self.0, "part", layout(), (3, 3))
+    }
+
+    fn reserve(&mut self, _: u64, _: u64) -> Result<(), PartError> {
+        Ok(())
+    }
+}
 
 /// A part with several sections, blocks and kinds of chunks.
 fn part_bytes() -> Vec<u8> {
@@ -39,9 +54,9 @@ fn part_bytes() -> Vec<u8> {
             });
         }
     }
-    let batch = FlushBatch::of_rows(layout(), &mut TestRows::new(&rows)).unwrap();
     let disk = FaultyDisk::new(1);
-    let len = batch.write(&disk, "part", (3, 3)).unwrap();
+    let mut output = PartOn(&disk);
+    let len = write_rows(layout(), &mut TestRows::new(&rows), &mut output).unwrap().unwrap();
     let bytes = disk.all_contents().remove("part").unwrap();
     assert_eq!(bytes.len() as u64, len);
     bytes

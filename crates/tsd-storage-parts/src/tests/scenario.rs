@@ -43,16 +43,20 @@ pub(super) fn apply(model: &mut Model, rows: &[TestRow]) {
 }
 
 pub(super) struct TestRows<'a> {
-    rows: std::slice::Iter<'a, TestRow>,
+    rows: std::vec::IntoIter<&'a TestRow>,
 }
 
 impl<'a> TestRows<'a> {
     pub(super) fn new(rows: &'a [TestRow]) -> Self {
-        Self { rows: rows.iter() }
+        Self { rows: rows.iter().collect::<Vec<_>>().into_iter() }
     }
 }
 
 impl FlushRows for TestRows<'_> {
+    fn sort_by(&mut self, compare: &dyn Fn(&[u8], &[u8]) -> std::cmp::Ordering) {
+        self.rows.as_mut_slice().sort_by(|a, b| compare(&a.key, &b.key));
+    }
+
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
         let row = self.rows.next()?;
         Some(FlushRow {

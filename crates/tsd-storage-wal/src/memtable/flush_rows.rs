@@ -1,6 +1,6 @@
 //! Rows of a memtable as the input of a flush.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 use tsd_storage::{FlushCell, FlushRow, FlushRows};
 
@@ -22,6 +22,8 @@ pub(crate) struct MemtableRows {
     next: usize,
     /// Key after the last; empty: no bound.
     stop: Vec<u8>,
+    /// Numbers of the rows not copied yet, if they were sorted.
+    sorted: Option<std::vec::IntoIter<u32>>,
     precedence: CellPrecedence,
     frees_space: bool,
 }
@@ -36,7 +38,16 @@ impl MemtableRows {
         precedence: CellPrecedence,
     ) -> Self {
         let copied = CopiedRows::starting_at(start);
-        Self { memtable, table, copied, next: 0, stop, precedence, frees_space: false }
+        Self {
+            memtable,
+            table,
+            copied,
+            next: 0,
+            stop,
+            sorted: None,
+            precedence,
+            frees_space: false,
+        }
     }
 
     /// Sets [`FlushRows::frees_space`].
@@ -48,6 +59,13 @@ impl MemtableRows {
     /// Copies more rows if all copied ones were returned; `None` at the end.
     fn refill(&mut self) -> Option<()> {
         while self.next >= self.copied.row_count() {
+            if let Some(rows) = &mut self.sorted {
+                let some = rows.as_slice().get(..MAX_COPIED_ROWS.min(rows.len()))?;
+                let copied = self.memtable.copy_rows_into(self.table, some, &mut self.copied);
+                self.next = 0;
+                rows.nth(copied.checked_sub(1)?);
+                continue;
+            }
             let start = self.copied.next.take()?;
             let (stop, max_rows) = (self.stop.as_slice(), MAX_COPIED_ROWS);
             let range = RowRange { start: &start, stop, filter: None, max_rows };
@@ -61,6 +79,12 @@ impl MemtableRows {
 impl FlushRows for MemtableRows {
     fn frees_space(&self) -> bool {
         self.frees_space
+    }
+
+    fn sort_by(&mut self, compare: &dyn Fn(&[u8], &[u8]) -> Ordering) {
+        let range = (self.copied.next.as_deref().unwrap_or_default(), self.stop.as_slice());
+        let sorted = self.memtable.rows_sorted_by(self.table, range, compare);
+        self.sorted = Some(sorted.into_iter());
     }
 
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
@@ -87,4 +111,52 @@ fn flush_cell<'a>(column: &ColumnState<'a>) -> Option<FlushCell<'a>> {
     let (value, timestamp_ms) = column.cell()?;
     let (family, qualifier) = (column.family, column.qualifier);
     Some(FlushCell { family, qualifier, value, timestamp_ms })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use tsd_model::Family;
+    use tsd_storage::{CellBatch, CellRef};
+
+    use super::*;
+    use crate::{change::Change, memtable::BufferPool};
+
+    #[test]
+    fn sorted_rows_are_those_of_the_range_in_the_order_that_was_asked_for() {
+        let table = TableId(0);
+        let memtable = Arc::new(Memtable::new(1, 0, Arc::new(BufferPool::new(0))));
+        let mut batch = CellBatch::new();
+        // Several times what is copied at once, in rows and in bytes.
+        for row in 0..3_000_u32 {
+            batch.begin_row(&(row * 7_919 % 3_000).to_be_bytes()).unwrap();
+            let value = vec![row as u8; if row % 10 == 0 { 20_000 } else { 8 }];
+            let cell =
+                CellRef { family: Family::T, qualifier: b"q", value: &value, timestamp_ms: None };
+            batch.push(cell).unwrap();
+        }
+        memtable.apply(table, &Change::Put(batch), 5, 1);
+        let keys = |reversed: bool| {
+            let [start, stop] = [100_u32, 2_900].map(|row| row.to_be_bytes().to_vec());
+            let memtable = Arc::clone(&memtable);
+            let mut rows =
+                MemtableRows::new(memtable, table, start, stop, CellPrecedence::LogOrder);
+            if reversed {
+                rows.sort_by(&|a, b| b.cmp(a));
+            }
+            let mut keys = Vec::new();
+            while let Some(row) = rows.next_row() {
+                let [cell] = row.cells.as_slice() else { unreachable!("one cell") };
+                keys.push((row.key.to_vec(), cell.value.to_vec()));
+            }
+            keys
+        };
+        let ascending = keys(false);
+        assert_eq!(ascending.len(), 2_800);
+        assert!(ascending.is_sorted());
+        let mut descending = keys(true);
+        descending.reverse();
+        assert!(descending == ascending);
+    }
 }

@@ -4,6 +4,8 @@
 //! [`MAX_UNSORTED`] of them, which become a sorted run; [`FAN_IN`] runs of a level are merged into
 //! one of the next. A scan merges the few dozen runs, a flush sorts them into one.
 
+use std::cmp::Ordering;
+
 /// Bound of unsorted rows.
 const MAX_UNSORTED: usize = 512;
 /// Runs of a level that are merged into one.
@@ -112,12 +114,21 @@ impl RowOrder {
     }
 }
 
-/// Sorts rows that consist of sorted runs.
+/// Sorts rows in key order that consist of sorted runs.
+fn merge<'k>(rows: impl Iterator<Item = u32>, key: impl Fn(u32) -> &'k [u8]) -> Vec<u32> {
+    sorted_by(rows, key, Ord::cmp)
+}
+
+/// Sorts rows as `compare` orders their keys; quickly if they consist of sorted runs.
 ///
 /// With many rows each access to a key is a cache miss, and a merge compares each key several
 /// times. The keys are therefore copied to adjacent memory first: only the copy misses the cache,
 /// and its misses overlap.
-fn merge<'k>(rows: impl Iterator<Item = u32>, key: impl Fn(u32) -> &'k [u8]) -> Vec<u32> {
+pub(super) fn sorted_by<'k>(
+    rows: impl Iterator<Item = u32>,
+    key: impl Fn(u32) -> &'k [u8],
+    compare: impl Fn(&[u8], &[u8]) -> Ordering,
+) -> Vec<u32> {
     let mut keys = Vec::new();
     let mut entries = Vec::new();
     for row in rows {
@@ -125,9 +136,9 @@ fn merge<'k>(rows: impl Iterator<Item = u32>, key: impl Fn(u32) -> &'k [u8]) -> 
         keys.extend_from_slice(key(row));
         entries.push((start, keys.len(), row));
     }
-    let key_at = |&(start, end, _): &(usize, usize, u32)| keys.get(start..end);
+    let key_at = |&(start, end, _): &(usize, usize, u32)| keys.get(start..end).unwrap_or_default();
     // The stable sort detects the runs and merges them.
-    entries.sort_by(|a, b| key_at(a).cmp(&key_at(b)));
+    entries.sort_by(|a, b| compare(key_at(a), key_at(b)));
     entries.into_iter().map(|(_, _, row)| row).collect()
 }
 
@@ -155,13 +166,13 @@ impl<'k, 'r> RunHead<'k, 'r> {
 }
 
 impl Ord for RunHead<'_, '_> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+    fn cmp(&self, other: &Self) -> Ordering {
         other.key.cmp(self.key)
     }
 }
 
 impl PartialOrd for RunHead<'_, '_> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }

@@ -1,10 +1,11 @@
 //! Rows of one table in a memtable: a map from row key to encoded operations.
 
 use std::{
+    cmp::Ordering,
     hash::{BuildHasher, Hasher},
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, Ordering::Relaxed},
     },
 };
 
@@ -17,7 +18,7 @@ use super::{
     buffer_pool::BufferPool,
     new_rows::NewRows,
     row_op::{RowOp, RowOpIter, encode_op},
-    row_order::{RangeStep, RowOrder},
+    row_order::{RangeStep, RowOrder, sorted_by},
     row_state::{ColumnState, RowState},
 };
 
@@ -228,14 +229,14 @@ impl TableRows {
     /// Tells the backend of the rows that were created since the last call.
     pub(super) fn note_new(&self, new_rows: &NewRows) {
         let end = self.rows.len() as u32;
-        let numbers = self.noted_rows.swap(end, Ordering::Relaxed)..end;
+        let numbers = self.noted_rows.swap(end, Relaxed)..end;
         let oldest = new_rows.note(numbers.map(|row| self.row(row).0));
-        self.oldest_base.fetch_min(oldest, Ordering::Relaxed);
+        self.oldest_base.fetch_min(oldest, Relaxed);
     }
 
     /// Base time of the oldest row, epoch seconds; `u32::MAX` if it is not known.
     pub(super) fn oldest_base(&self) -> u32 {
-        self.oldest_base.load(Ordering::Relaxed)
+        self.oldest_base.load(Relaxed)
     }
 
     /// Visits the rows from `start` on in key order. Returns those that `visit` takes.
@@ -250,6 +251,18 @@ impl TableRows {
     /// All rows in key order.
     pub(super) fn sorted(&self) -> Vec<u32> {
         self.order.sorted(|row| self.row(row).0)
+    }
+
+    /// The rows of a range of keys as `compare` orders them.
+    pub(super) fn sorted_by(
+        &self,
+        (start, stop): (&[u8], &[u8]),
+        compare: &dyn Fn(&[u8], &[u8]) -> Ordering,
+    ) -> Vec<u32> {
+        let rows = self.range(start, |key| {
+            if stop.is_empty() || key < stop { RangeStep::Take } else { RangeStep::End }
+        });
+        sorted_by(rows.into_iter(), |row| self.row(row).0, compare)
     }
 
     /// Takes the result of [`Self::sorted`]; no row was added since.

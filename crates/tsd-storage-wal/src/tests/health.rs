@@ -57,7 +57,13 @@ async fn check_failing_table(sharing: BackendSharing) {
             backend.ranges.lock().unwrap().iter().any(|keys| keys.iter().any(|key| *key == row[..]))
         })
         .await;
-        assert_eq!(contents(&backend.inner, &data).await.len(), usize::from(number) + 1);
+        // The backend notes the keys first.
+        let stored = async {
+            while contents(&backend.inner, &data).await.len() <= usize::from(number) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), stored).await.unwrap();
         let found = problem(&store, StorePart::Flush).unwrap();
         assert_eq!(found.impact, HealthImpact::Degraded);
         let reason = &found.reason;

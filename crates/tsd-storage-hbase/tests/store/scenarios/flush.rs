@@ -27,6 +27,10 @@ pub(crate) fn flush_rows(rows: impl IntoIterator<Item = TestRow>) -> Box<dyn Flu
 }
 
 impl FlushRows for TestRows {
+    fn sort_by(&mut self, compare: &dyn Fn(&[u8], &[u8]) -> std::cmp::Ordering) {
+        self.0.make_contiguous().sort_by(|a, b| compare(&a.key, &b.key));
+    }
+
     fn next_row(&mut self) -> Option<FlushRow<'_>> {
         self.1 = self.0.pop_front()?;
         let row = &self.1;
