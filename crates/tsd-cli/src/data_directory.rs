@@ -59,7 +59,10 @@ pub(crate) enum DataDirectoryError {
         key: &'static str,
     },
     /// A later version wrote the directory.
-    #[error("{} was written by a later version (format {found}; this version supports {VERSION}), or is damaged: then restore it from a copy", path.display())]
+    #[error(
+        "{} has version {found}, this release reads {VERSION}: start the release that wrote it, or restore \
+         the file from a copy if it is damaged", path.display()
+    )]
     LaterVersion {
         /// The schema file.
         path: PathBuf,

@@ -12,10 +12,13 @@ use tracing::{error, info, warn};
 use tsd_engine::Rollups;
 use tsd_model::TableSchema;
 use tsd_storage::{
-    DiskSpace, MemoryStorage, MeteredStorage, RetainedStorage, Retention, Storage, Table,
+    DiskSpace, MemoryStorage, MeteredStorage, RetainedStorage, Retention, Storage, StorageError,
+    Table, UnknownVersion,
 };
-use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable, TableKind};
-use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage};
+use tsd_storage_embedded::{
+    EmbeddedConfig, EmbeddedStorage, EmbeddedTable, TableKind, log_mark_file, recorded_log_mark,
+};
+use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage, unknown_mark_version};
 
 pub(crate) use self::hbase::{OnHBase, find_cluster, prefetch, table_names};
 use crate::{
@@ -115,6 +118,10 @@ fn memory(settings: &Settings) -> OpenStore {
 async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow::Result<OpenStore> {
     let storage = &settings.storage;
     let directory = DataDirectory::prepare(storage, config, create)?;
+    // The store looks at its own files, but the log is opened after it.
+    if let Some(unknown) = unknown_in_log(&directory)? {
+        return Err(unknown.into());
+    }
     // One account of the disk, so that log, flushes and merges together keep the reserve.
     let space = Arc::new(DiskSpace::new(directory.path(), storage.reserve_bytes));
     // Without rules too: what was discarded by former ones stays hidden.
@@ -151,6 +158,15 @@ async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow:
         log: Some(log),
         hbase: None,
     })
+}
+
+/// The first file of the log, or the mark of the log in the store, that another release has written.
+fn unknown_in_log(directory: &DataDirectory) -> Result<Option<UnknownVersion>, StorageError> {
+    let (log, store) = (directory.log(), directory.store());
+    let unknown = tsd_storage_wal::unknown_version(&log)
+        .map_err(|source| StorageError::io(format!("reading {}", log.display()), source))?;
+    let mark = recorded_log_mark(&store)?;
+    Ok(unknown.or_else(|| unknown_mark_version(&mark, &log_mark_file(&store))))
 }
 
 fn embedded_config(

@@ -14,6 +14,7 @@ mod config;
 mod quarantine;
 mod restored;
 mod storage;
+mod unknown_version;
 mod verifier;
 
 #[cfg(test)]
@@ -22,7 +23,8 @@ mod tests;
 pub use config::{EmbeddedConfig, EmbeddedTable, TableKind};
 pub use restored::verify_restored;
 pub use storage::{EmbeddedStorage, EmbeddedTables};
-pub use verifier::{rebuild_manifest, recorded_log_mark, verify_directory};
+pub use unknown_version::unknown_version;
+pub use verifier::{log_mark_file, rebuild_manifest, recorded_log_mark, verify_directory};
 
 /// Describes every metric of the store. Idempotent.
 pub fn describe_metrics() {

@@ -11,7 +11,10 @@ use tsd_storage::{
 use tsd_storage_lsm::{LsmConfig, LsmTables};
 use tsd_storage_parts::{PartLayout, PartStorageConfig, PartTableSpec, PartTables};
 
-use crate::{EmbeddedConfig, TableKind, quarantine::BothQuarantines, verifier::BothVerifiers};
+use crate::{
+    EmbeddedConfig, TableKind, quarantine::BothQuarantines, unknown_version::unknown_version,
+    verifier::BothVerifiers,
+};
 
 /// The embedded store. The rows of its tables are flushed by one log.
 pub type EmbeddedStorage = DirectStore<EmbeddedTables>;
@@ -104,6 +107,10 @@ impl DirectBackend for EmbeddedTables {
     type Config = EmbeddedConfig;
 
     fn open(config: &EmbeddedConfig) -> Result<Self, StorageError> {
+        // Before anything is changed, also in the other kind of tables.
+        if let Some(unknown) = unknown_version(&config.dir)? {
+            return Err(unknown.into());
+        }
         let tables = Tables::new(config)?;
         let (read_threads, clock) = Self::options(config);
         let cells_cache = config.cache_bytes / CELLS_CACHE_PART;

@@ -1,6 +1,9 @@
 //! The verifications of both kinds of tables as one.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tsd_model::TableSchema;
 use tsd_storage::{LogMark, RepairAction, StorageError, Table, Verifier, VerifyRun};
@@ -38,7 +41,8 @@ impl Verifier for BothVerifiers {
 }
 
 /// Verifies the store in a directory that no process has open, and changes nothing. `data` is the table of
-/// the points of all series.
+/// the points of all series. Files of another release, which look damaged, must have been looked for
+/// ([`unknown_version`](crate::unknown_version())).
 ///
 /// # Errors
 ///
@@ -61,6 +65,12 @@ pub fn verify_directory(
 /// [`StorageError::Damaged`] says why the files leave a doubt; nothing was changed then. An error of the disk.
 pub fn rebuild_manifest(dir: &Path, table: &Table) -> Result<(), StorageError> {
     tsd_storage_parts::rebuild_manifest(&dir.join(POINTS), table)
+}
+
+/// Path of the file with what the log in front of the store in a directory has recorded.
+#[must_use]
+pub fn log_mark_file(dir: &Path) -> PathBuf {
+    tsd_storage_lsm::log_mark_file(&dir.join(CELLS))
 }
 
 /// What the log in front of the store in a directory has recorded.

@@ -4,13 +4,17 @@
 
 use std::{
     fs::{self, File, TryLockError},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use tsd_storage::{LogMark, StorageError, Table, UnknownVersion};
 
-use crate::{checksum, manifest::replace_file};
+use crate::{
+    checksum,
+    manifest::{is_medium_error, replace_file},
+};
 
 /// File that lists the tables.
 pub(crate) const TABLES_FILE: &str = "TABLES";
@@ -93,7 +97,7 @@ impl Directory {
 
     /// Records a mark of the log, atomically and durably.
     pub(crate) fn set_log_mark(&self, mark: &[u8]) -> Result<(), StorageError> {
-        let path = self.path.join(LOG_MARK_FILE);
+        let path = log_mark_file(&self.path);
         replace_file(&path, mark, true)
             .map_err(|source| StorageError::io(format!("writing {}", path.display()), source))
     }
@@ -104,7 +108,7 @@ impl Directory {
 ///
 /// # Errors
 ///
-/// [`StorageError::Damaged`] if another version wrote the list, or an error of the disk.
+/// [`StorageError::UnknownVersion`] if another release wrote the list, or an error of the disk.
 pub fn existing_tables(path: &Path) -> Result<Vec<Table>, StorageError> {
     Ok(read_tables(&path.join(TABLES_FILE))?.map_or_else(Vec::new, |list| list.tables))
 }
@@ -119,16 +123,22 @@ pub(crate) fn list_path(path: &Path) -> PathBuf {
     path.join(TABLES_FILE)
 }
 
+/// Path of the file with what the log in front of the store in a directory has recorded.
+#[must_use]
+pub fn log_mark_file(path: &Path) -> PathBuf {
+    path.join(LOG_MARK_FILE)
+}
+
 /// What the log in front of the store in a directory has recorded.
 ///
 /// # Errors
 ///
 /// An error of the disk.
 pub fn recorded_log_mark(path: &Path) -> Result<LogMark, StorageError> {
-    let path = path.join(LOG_MARK_FILE);
+    let path = log_mark_file(path);
     match fs::read(&path) {
         Ok(bytes) => Ok(LogMark::Recorded(bytes.into())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(LogMark::Absent),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LogMark::Absent),
         Err(error) => Err(StorageError::io(format!("reading {}", path.display()), error)),
     }
 }
@@ -166,7 +176,7 @@ impl TableList {
 fn read_tables(path: &Path) -> Result<Option<TableList>, StorageError> {
     let text = match fs::read(path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(Some(TableList::new()));
         }
         Err(error) => {
@@ -176,12 +186,29 @@ fn read_tables(path: &Path) -> Result<Option<TableList>, StorageError> {
     let Some(body) = checksum::unseal(&text) else { return Ok(None) };
     let mut lines = body.lines();
     if lines.next() != Some(VERSION_LINE) {
-        let first = body.lines().next().unwrap_or_default();
-        let version = first.rsplit(' ').next().unwrap_or_default();
-        return Err(UnknownVersion::new("store file", path.display(), version, 2).into());
+        return UnknownVersion::of_text(path.display(), body, VERSION_LINE)
+            .map_or(Ok(None), |unknown| Err(unknown.into()));
     }
     let tables = lines.map(Table::new).collect();
     Ok(Some(TableList { text: body.to_owned(), tables }))
+}
+
+/// The error of the list in a directory, if another release has written it.
+pub(crate) fn unknown_list(directory: &Path) -> io::Result<Option<UnknownVersion>> {
+    unknown_text(&list_path(directory), VERSION_LINE)
+}
+
+/// The error of a file with a sealed text, if another release has written it: its first line is another
+/// version of `line`.
+pub(crate) fn unknown_text(path: &Path, line: &str) -> io::Result<Option<UnknownVersion>> {
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_medium_error(&error) => {
+            return Ok(None);
+        }
+        bytes => String::from_utf8(bytes?).ok(),
+    };
+    let text = text.as_deref().and_then(checksum::unseal);
+    Ok(text.and_then(|text| UnknownVersion::of_text(path.display(), text, line)))
 }
 
 /// The table of a tree, by the name of the tree's directory.

@@ -34,14 +34,16 @@ mod salvage;
 mod scanner;
 mod storage;
 mod table;
+mod unknown_version;
 mod verifier;
 
 #[cfg(test)]
 mod tests;
 
 pub use config::LsmConfig;
-pub use directory::{existing_tables, recorded_log_mark};
+pub use directory::{existing_tables, log_mark_file, recorded_log_mark};
 pub use manifest::file_checksum;
 pub use metrics::describe_metrics;
 pub use storage::{LsmStorage, LsmTables};
+pub use unknown_version::unknown_version;
 pub use verifier::verify_directory;

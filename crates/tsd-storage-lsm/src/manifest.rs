@@ -16,7 +16,7 @@ use std::{
 use lsm_tree::{AbstractTree, AnyTree};
 use tsd_storage::UnknownVersion;
 
-use crate::checksum;
+use crate::{checksum, directory::unknown_text};
 
 /// Version of the format of manifests and files that the tree writes.
 const FORMAT_VERSION: u8 = 3;
@@ -53,6 +53,8 @@ pub(crate) struct Manifest {
 pub(crate) enum ManifestError {
     /// There is none: the directory is new, or `current` was removed.
     Missing,
+    /// Another release has written it.
+    UnknownVersion(UnknownVersion),
     /// The named file is damaged; `what` says how.
     Damaged { file: String, what: String },
     /// The file system failed.
@@ -155,7 +157,7 @@ impl Manifest {
             && *format != FORMAT_VERSION
         {
             let error = UnknownVersion::new("store file", path.display(), format, FORMAT_VERSION);
-            return Err(ManifestError::Io(error.into()));
+            return Err(ManifestError::UnknownVersion(error));
         }
         let section =
             section(b"tables").ok_or_else(|| damaged(&name, "it has no list of files"))?;
@@ -272,6 +274,11 @@ impl Manifest {
         checksum::seal(&mut text);
         text
     }
+}
+
+/// The error of the copy in a directory, if another release has written it.
+pub(crate) fn unknown_copy(dir: &Path) -> io::Result<Option<UnknownVersion>> {
+    unknown_text(&dir.join(FILES), FILES_HEADER)
 }
 
 /// Number of the newest manifest in a directory, current or not.

@@ -22,11 +22,11 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use tsd_storage::{LostRows, QuarantinedFile, StorageError};
+use tsd_storage::{LostRows, QuarantinedFile, StorageError, UnknownVersion};
 
 use crate::{
     checksum,
-    directory::table_of,
+    directory::{table_of, unknown_text},
     key_encoding,
     manifest::{parse_hex, replace_file, write_hex},
 };
@@ -413,6 +413,24 @@ fn size(path: &Path) -> u64 {
 /// Reads the records of the quarantine of a store, and changes nothing.
 pub(crate) fn read_records(store: &Path) -> io::Result<Vec<QuarantineRecord>> {
     load(&store.join(DIRECTORY))
+}
+
+/// The first record of another release in the quarantine of a store.
+pub(crate) fn unknown_record(store: &Path) -> io::Result<Option<UnknownVersion>> {
+    let dir = store.join(DIRECTORY);
+    let entries = match fs::read_dir(&dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == RECORD)
+            && let Some(unknown) = unknown_text(&path, HEADER)?
+        {
+            return Ok(Some(unknown));
+        }
+    }
+    Ok(None)
 }
 
 fn load(dir: &Path) -> io::Result<Vec<QuarantineRecord>> {

@@ -66,6 +66,7 @@ impl TreeDir<'_> {
         let (mut manifest, mut changed) = match (Manifest::read(self.dir), &copy) {
             (Ok(manifest), _) => (manifest, false),
             (Err(ManifestError::Io(error)), _) => return Err(error),
+            (Err(ManifestError::UnknownVersion(unknown)), _) => return Err(unknown.into()),
             (Err(error), Some(copy)) => (self.restore(copy.clone(), error)?, true),
             (Err(_), None) if self.file_ids()?.is_empty() => return self.start_again(),
             (Err(error), None) => return self.set_tree_aside(error),
@@ -295,6 +296,7 @@ fn describe(error: ManifestError) -> (String, String) {
     match error {
         ManifestError::Missing => ("current".to_owned(), "it is missing".to_owned()),
         ManifestError::Damaged { file, what } => (file, what),
+        ManifestError::UnknownVersion(unknown) => ("current".to_owned(), unknown.to_string()),
         ManifestError::Io(error) => ("current".to_owned(), error.to_string()),
     }
 }

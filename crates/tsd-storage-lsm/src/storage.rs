@@ -20,6 +20,7 @@ use crate::{
     pin::{pin_lists, pin_tree},
     quarantine::Quarantine,
     table::{TableContext, TableStore},
+    unknown_version::unknown_version,
     verifier::TreeVerifier,
 };
 
@@ -93,6 +94,10 @@ impl DirectBackend for LsmTables {
 
     fn open(config: &LsmConfig) -> Result<Self, StorageError> {
         describe_metrics();
+        // Before anything is changed.
+        if let Some(unknown) = unknown_version(&config.dir)? {
+            return Err(unknown.into());
+        }
         let directory = Directory::open(&config.dir, &config.tables)?;
         let cache = Arc::new(Cache::with_capacity_bytes(config.cache_bytes));
         let signal = Arc::new(CompactionSignal::default());

@@ -5,6 +5,7 @@ mod fixture;
 mod memory_model;
 mod reclaim;
 mod recovery;
+mod unknown_version;
 
 use std::sync::Arc;
 

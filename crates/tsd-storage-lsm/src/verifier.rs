@@ -85,7 +85,8 @@ impl Verifier for TreeVerifier {
     }
 }
 
-/// Verifies the trees in a directory that no process has open, and changes nothing.
+/// Verifies the trees in a directory that no process has open, and changes nothing. Files of another release,
+/// which look damaged, must have been looked for ([`unknown_version`](crate::unknown_version())).
 ///
 /// # Errors
 ///
@@ -195,6 +196,7 @@ impl TreeCheck<'_> {
             Err(ManifestError::Missing) if !self.dir.join(TABLES).exists() => return,
             Err(ManifestError::Missing) => ("current".to_owned(), "it is missing".to_owned()),
             Err(ManifestError::Damaged { file, what }) => (file, what),
+            Err(ManifestError::UnknownVersion(error)) => ("current".to_owned(), error.to_string()),
             Err(ManifestError::Io(error)) => ("current".to_owned(), error.to_string()),
         };
         let cost = if self.store.is_some() || copy.is_some() {

@@ -58,6 +58,7 @@ mod storage;
 mod store;
 mod summarizer;
 mod summary_read;
+mod unknown_version;
 mod verify;
 mod wire;
 mod writer;
@@ -78,4 +79,5 @@ pub use storage::{
     PartStorage, PartStorageConfig, PartTableSpec, PartTables, existing_tables, verify_tables,
 };
 pub use store::{DroppedSpans, PartConfig, PartStore, QuarantinedPart, StoreStats};
+pub use unknown_version::unknown_version;
 pub use verify::{rebuild_manifest, verify_directory};

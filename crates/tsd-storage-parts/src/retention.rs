@@ -33,7 +33,7 @@ use tsd_storage::{
 use crate::{
     layout::PartLayout,
     merger::error_text,
-    series::{TableSeries, seal, unknown_version, unseal},
+    series::{TableSeries, seal, unseal},
     store::PartStore,
 };
 
@@ -167,6 +167,7 @@ impl RetentionKeeper {
                 dir.sync().map_err(failed)?;
                 Some(saved)
             }
+            Loaded::UnknownVersion(unknown) => return Err(unknown.into()),
             Loaded::Damaged => {
                 tracing::error!(
                     file = FILE,
@@ -358,6 +359,7 @@ impl RetentionKeeper {
             Loaded::Saved(saved) if saved == seen.saved => return Ok(()),
             Loaded::Saved(_) => "it was replaced by another one",
             Loaded::Missing => "the file is missing",
+            Loaded::UnknownVersion(unknown) => return Err(unknown.into()),
             Loaded::Damaged => DAMAGED,
         };
         let cost = format!("nothing while the daemon runs; {LOST_RECORD}");
@@ -393,6 +395,8 @@ fn ahead_text(ahead_secs: i64) -> String {
 enum Loaded {
     Missing,
     Saved(Saved),
+    /// Another release has written it.
+    UnknownVersion(UnknownVersion),
     Damaged,
 }
 
@@ -403,12 +407,14 @@ fn load(dir: &dyn StoreDir) -> io::Result<Loaded> {
     };
     let text = String::from_utf8(text).ok();
     let text = text.as_deref().and_then(unseal);
-    if let Some(version) = text.and_then(|text| unknown_version(text, VERSION_LINE)) {
-        let file = dir.path().join(FILE);
-        return Err(UnknownVersion::new("store file", file.display(), version, 1).into());
-    }
+    let unknown = text.and_then(|text| {
+        UnknownVersion::of_text(dir.path().join(FILE).display(), text, VERSION_LINE)
+    });
     let saved = text.and_then(parse);
-    Ok(saved.map_or(Loaded::Damaged, Loaded::Saved))
+    Ok(match unknown {
+        Some(unknown) => Loaded::UnknownVersion(unknown),
+        None => saved.map_or(Loaded::Damaged, Loaded::Saved),
+    })
 }
 
 fn parse(text: &str) -> Option<Saved> {
@@ -423,6 +429,14 @@ fn render(Saved { seen, floor }: Saved) -> String {
     let mut text = format!("{VERSION_LINE}\nseen {seen}\nfloor {floor}\n");
     seal(&mut text);
     text
+}
+
+/// The error of the record in a directory, if another release has written it.
+pub(crate) fn unknown_record(dir: &dyn StoreDir) -> io::Result<Option<UnknownVersion>> {
+    Ok(match load(dir)? {
+        Loaded::UnknownVersion(unknown) => Some(unknown),
+        _ => None,
+    })
 }
 
 /// Checks the file in a directory that no process has open.

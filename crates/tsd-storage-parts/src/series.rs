@@ -33,6 +33,11 @@ mod reclaim;
 const VERSION_LINE: &str = "saltern series 1";
 /// Growth of a file, beside its first length, after which it is written anew.
 const MAX_GROWTH_BYTES: u64 = 64 << 20;
+const TABLE_PREFIX: &str = "t.";
+/// Of a write that is not complete.
+const NEW_SUFFIX: &str = ".new";
+/// Limit on the file that names the other one; it has some 100 bytes.
+const MAX_STATE_BYTES: usize = 4_096;
 /// Length and checksum of a frame.
 const FRAME_HEADER_BYTES: usize = 8;
 
@@ -311,8 +316,9 @@ impl IndexFile {
         };
         let state = String::from_utf8(text).ok();
         let state = state.as_deref().and_then(unseal);
-        if let Some(version) = state.and_then(|text| unknown_version(text, VERSION_LINE)) {
-            let error = UnknownVersion::new("store file", self.path(), version, 1);
+        let unknown =
+            state.and_then(|text| UnknownVersion::of_text(self.path(), text, VERSION_LINE));
+        if let Some(error) = unknown {
             return Err(Unusable::UnknownVersion(error));
         }
         let state = state.and_then(parse_state);
@@ -375,7 +381,7 @@ impl IndexFile {
             "{VERSION_LINE}\nkeys {schema}\nfile {number}\nbytes {bytes}\nfirst {first_bytes}\n"
         );
         seal(&mut text);
-        let new = format!("{}.new", self.name);
+        let new = format!("{}{NEW_SUFFIX}", self.name);
         let mut file = self.create(&new)?;
         file.write_at(0, text.as_bytes())?;
         file.sync_data()?;
@@ -398,9 +404,30 @@ impl IndexFile {
     }
 }
 
+/// The first index in a directory that another release has written.
+pub(crate) fn unknown_index(dir: &dyn StoreDir) -> io::Result<Option<UnknownVersion>> {
+    let names = dir.list()?;
+    let mut names: Vec<_> = names
+        .iter()
+        .filter(|name| name.starts_with(TABLE_PREFIX) && !name.ends_with(NEW_SUFFIX))
+        .collect();
+    names.sort_unstable();
+    for name in names {
+        // The frames of an index are no text.
+        let text = String::from_utf8(dir.read(name, 0, MAX_STATE_BYTES)?).ok();
+        let unknown = text.as_deref().and_then(unseal).and_then(|text| {
+            UnknownVersion::of_text(dir.path().join(name).display(), text, VERSION_LINE)
+        });
+        if unknown.is_some() {
+            return Ok(unknown);
+        }
+    }
+    Ok(None)
+}
+
 /// Name of the file of a table that names the other one.
 fn file_name(table: &Table) -> String {
-    format!("t.{table}")
+    format!("{TABLE_PREFIX}{table}")
 }
 
 /// Writes frames with their checksums from `at` and syncs the file. Returns its length.
@@ -441,14 +468,6 @@ fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn schema_line(schema: TableSchema) -> String {
     let (metric, tagk, tagv) = (schema.metric_width(), schema.tagk_width(), schema.tagv_width());
     format!("{metric} {tagk} {tagv} {}", schema.salt_width())
-}
-
-/// The version of a sealed text, if its first line differs from `line` in the version only.
-pub(crate) fn unknown_version(text: &str, line: &str) -> Option<String> {
-    let (name, _) = line.rsplit_once(' ')?;
-    let first = text.lines().next().filter(|first| *first != line)?;
-    let version = first.strip_prefix(name)?.strip_prefix(' ')?;
-    Some(version.to_owned())
 }
 
 /// Widths of the keys and state of the file.

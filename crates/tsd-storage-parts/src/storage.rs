@@ -365,8 +365,8 @@ impl From<PartError> for StorageError {
             PartError::Stopped => Self::Closed,
             PartError::Damaged { .. }
             | PartError::Quarantined { .. }
-            | PartError::UnknownVersion(_)
             | PartError::Unsupported { .. } => Self::Damaged(error.to_string().into()),
+            PartError::UnknownVersion(unknown) => unknown.into(),
             PartError::Row(_) => Self::Backend(error.to_string().into()),
         }
     }

@@ -57,6 +57,7 @@ mod state;
 mod storage;
 mod survivors;
 mod table_writer;
+mod unknown_version;
 mod validate;
 mod verifier;
 
@@ -66,6 +67,7 @@ pub use log_directory::{holds_log, log_id};
 pub use metrics::describe_metrics;
 pub use report::{Damage, LostRange, ReplayReport, TornTail};
 pub use storage::WalStorage;
+pub use unknown_version::{unknown_mark_version, unknown_version};
 pub use verifier::verify_log;
 
 #[cfg(test)]

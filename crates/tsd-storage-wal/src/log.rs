@@ -12,10 +12,10 @@ mod writer;
 pub(crate) use self::{
     continuity::{Continuation, check},
     record::RecordGroup,
-    segment::{segment_name, segment_of_name},
+    segment::{segment_name, segment_of_name, unknown_segment},
     segment_reader::{SegmentItem, SegmentReader},
-    state_file::{FoundState, LogState, STATE_FILE, StateFile, newest_state},
-    store_mark::StoreMark,
+    state_file::{FoundState, LogState, STATE_FILE, StateFile, newest_state, unknown_state},
+    store_mark::{StoreMark, unknown_mark},
     verify::{VerifiedLog, verify, verify_with},
     writer::{LogError, LogPosition, LogWriter},
 };

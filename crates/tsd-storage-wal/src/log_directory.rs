@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::{
     log::{STATE_FILE, newest_state, segment_of_name},
     survivors::survivor_of_name,
+    unknown_version::unknown_version,
 };
 
 /// Returns true if the directory contains a log that is not empty; false if it does not exist.
@@ -33,8 +34,11 @@ pub fn holds_log(directory: &Path) -> std::io::Result<bool> {
 ///
 /// # Errors
 ///
-/// Fails if the directory cannot be read.
+/// Fails if the directory cannot be read, or names a file that another release has written.
 pub fn log_id(directory: &Path) -> std::io::Result<Option<u128>> {
+    if let Some(unknown) = unknown_version(directory)? {
+        return Err(unknown.into());
+    }
     match std::fs::read(directory.join(STATE_FILE)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         bytes => Ok(newest_state(&bytes?).map(|(_, state)| state.id)),

@@ -27,6 +27,7 @@ use crate::{
     sharing::SharingPolicy,
     state::WalState,
     survivors::{self, Survivors},
+    unknown_version::{unknown_file, unknown_mark_version},
 };
 
 /// Result of a replay.
@@ -55,17 +56,15 @@ pub(crate) fn replay<B: FlushTarget>(
     let started = Instant::now();
     let dir = &*state.dir;
     let io_error = |source| OpenError::Io { directory: dir.path().to_path_buf(), source };
-    let mut log = verify(dir).map_err(io_error)?;
-    // Before anything else: what looks like damage may be what the other release has written.
-    if let Some(unknown) = log.unknown_version.take() {
-        return Err(OpenError::UnknownVersion(unknown));
-    }
-    let (state_file, found) = StateFile::load(&state.dir).map_err(io_error)?;
-    if let Some(unknown) = survivors::unknown_version(dir).map_err(io_error)? {
-        return Err(OpenError::UnknownVersion(unknown));
-    }
-    let survivors = Survivors::find(dir, found).map_err(io_error)?;
     let mark = executor.wait(backend.log_mark()).map_err(OpenError::Backend)?;
+    // Before anything else: what looks like damage may be what the other release has written.
+    let unknown = unknown_file(dir).map_err(io_error)?;
+    if let Some(unknown) = unknown.or_else(|| unknown_mark_version(&mark, dir.path())) {
+        return Err(OpenError::UnknownVersion(unknown));
+    }
+    let mut log = verify(dir).map_err(io_error)?;
+    let (state_file, found) = StateFile::load(&state.dir).map_err(io_error)?;
+    let survivors = Survivors::find(dir, found).map_err(io_error)?;
     let now_ms = (state.config.clock)();
     let mut checked = check(dir, &mut log, found, &mark, random_id, now_ms);
     log.lost.extend(survivors.lost(dir));

@@ -10,7 +10,6 @@ use crate::{
     files::LogDir,
     log::{StateFile, check, segment_of_name, verify_with},
     report::LostRange,
-    survivors,
 };
 
 /// Reads of an open log, of which the last segment is written and the first one removed meanwhile.
@@ -73,7 +72,8 @@ impl Verifier for LogVerifier {
 }
 
 /// Verifies the log in a directory that no process has open, as its replay would, and changes nothing.
-/// `mark` is what the store has recorded of the log.
+/// `mark` is what the store has recorded of the log. Files of another release, which look damaged, must have
+/// been looked for ([`unknown_version`](crate::unknown_version)).
 ///
 /// # Errors
 ///
@@ -86,16 +86,6 @@ pub fn verify_log(directory: &Path, mark: &LogMark, run: &VerifyRun) -> Result<(
     let dir: Arc<dyn LogDir> = Arc::new(DiskDir::unlocked(directory).map_err(failed_here)?);
     run.plan(log_bytes(&*dir)?);
     let mut log = verify_with(&*dir, &mut |bytes| run.read(bytes)).map_err(failed_here)??;
-    let survivors = survivors::unknown_version(&*dir).map_err(failed_here)?;
-    if let Some(unknown) = log.unknown_version.take().or(survivors) {
-        run.report(VerifyFinding {
-            file: unknown.file().to_owned(),
-            what: unknown.to_string(),
-            cost: "nothing: this release does not start with it, whatever is accepted".to_owned(),
-            action: None,
-        });
-        return Ok(());
-    }
     let (_, found) = StateFile::load(&dir).map_err(failed_here)?;
     // Of a new log only the identity is random.
     check(&*dir, &mut log, found, mark, || 0, 0);

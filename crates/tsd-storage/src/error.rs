@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use tsd_model::PackedRunError;
 
-use crate::{BatchError, Table};
+use crate::{BatchError, Table, UnknownVersion};
 
 /// An error of a call of a store. Cheap to clone: one failed group commit fails many calls.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -42,6 +42,9 @@ pub enum StorageError {
     /// Stored bytes are corrupt.
     #[error("damaged data: {0}")]
     Damaged(Arc<str>),
+    /// Another release has written a file. It is intact, so no consent to damage makes up for it.
+    #[error(transparent)]
+    UnknownVersion(Arc<UnknownVersion>),
     /// The file system failed.
     #[error("{what}")]
     Io {

@@ -4,15 +4,18 @@ use std::{path::PathBuf, sync::Arc};
 
 use tsd_model::TableSchema;
 use tsd_storage::{
-    DirectBackend as _, DiskSpace, RepairAction, StorageError, Table, Verifier, VerifyRun,
+    DirectBackend as _, DiskSpace, RepairAction, StorageError, Table, UnknownVersion, Verifier,
+    VerifyFinding, VerifyRun,
 };
-use tsd_storage_embedded::{EmbeddedTables, rebuild_manifest, recorded_log_mark, verify_directory};
+use tsd_storage_embedded::{
+    EmbeddedTables, rebuild_manifest, recorded_log_mark, unknown_version, verify_directory,
+};
 use tsd_storage_wal::verify_log;
 
 use crate::{
     config::{Config, EngineKind, Settings},
     data_directory::DataDirectory,
-    store::embedded_config,
+    store::{embedded_config, unknown_in_log},
 };
 
 /// Verifies the files as they are: the store is not opened, since that restores and quarantines some.
@@ -48,6 +51,13 @@ impl DirectoryVerifier {
         })
     }
 
+    fn unknown_version(&self) -> Result<Option<UnknownVersion>, StorageError> {
+        match unknown_in_log(&self.directory)? {
+            None => unknown_version(&self.store),
+            unknown => Ok(unknown),
+        }
+    }
+
     /// Opens the store without its log, for repairs. Manifests of which no copy can be read must be made first.
     pub(crate) fn open_store(&self) -> Result<OpenedStore, StorageError> {
         let reserve = self.settings.storage.reserve_bytes;
@@ -60,6 +70,17 @@ impl DirectoryVerifier {
 
 impl Verifier for DirectoryVerifier {
     fn verify(&self, run: &VerifyRun) -> Result<(), StorageError> {
+        // Nothing else is verified: what another release has written beside it may look damaged.
+        if let Some(unknown) = self.unknown_version()? {
+            run.report(VerifyFinding {
+                file: unknown.file().to_owned(),
+                what: unknown.to_string(),
+                cost: "nothing: this release does not start with it, whatever is accepted"
+                    .to_owned(),
+                action: None,
+            });
+            return Ok(());
+        }
         verify_log(&self.log, &recorded_log_mark(&self.store)?, run)?;
         verify_directory(&self.store, &self.data, self.schema, run)
     }

@@ -13,9 +13,11 @@
 //! Each header states where the previous segment ends. So the end of every segment but the last is
 //! known, even after a failed write, and a missing segment is detected.
 
-use std::path::Path;
+use std::io;
 
 use tsd_storage::UnknownVersion;
+
+use crate::files::LogDir;
 
 pub(crate) const SEGMENT_HEADER: usize = 64;
 const MAGIC: [u8; 8] = *b"SALTWAL1";
@@ -75,17 +77,26 @@ impl SegmentHeader {
 }
 
 /// The version of a segment whose header is intact and of a version that is not read.
-pub(crate) fn unknown_version(bytes: &[u8]) -> Option<u32> {
+fn unknown_version(bytes: &[u8]) -> Option<u32> {
     let (sealed, crc) = bytes.first_chunk::<SEGMENT_HEADER>()?.split_last_chunk::<4>()?;
     let version = u32::from_be_bytes(*sealed.strip_prefix(&MAGIC)?.first_chunk()?);
     let is_intact = crc32c::crc32c(sealed) == u32::from_be_bytes(*crc);
     (is_intact && !(OLDEST_VERSION..=VERSION).contains(&version)).then_some(version)
 }
 
-/// The error of a segment in `path` of a version that is not read.
-pub(crate) fn unknown_segment(file: &Path, version: u32) -> UnknownVersion {
-    let reads = format!("{OLDEST_VERSION} and {VERSION}");
-    UnknownVersion::new("segment", file.display(), version, reads)
+/// The first segment of another version, if there is one.
+pub(crate) fn unknown_segment(dir: &dyn LogDir) -> io::Result<Option<UnknownVersion>> {
+    let mut segments: Vec<u64> =
+        dir.list()?.iter().filter_map(|name| segment_of_name(name)).collect();
+    segments.sort_unstable();
+    for name in segments.into_iter().map(segment_name) {
+        let header = dir.read(&name, 0, SEGMENT_HEADER)?;
+        if let Some(version) = unknown_version(&header) {
+            let (file, reads) = (dir.path().join(name), format!("{OLDEST_VERSION} and {VERSION}"));
+            return Ok(Some(UnknownVersion::new("segment", file.display(), version, reads)));
+        }
+    }
+    Ok(None)
 }
 
 /// File name of a segment.

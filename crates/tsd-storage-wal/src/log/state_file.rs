@@ -16,8 +16,14 @@
 //!
 //! The valid slot with the higher version counts; an update overwrites the other one. It needs no
 //! space on the disk, so that a full disk does not prevent the removal of segments.
+//!
+//! In every format a slot begins with "SWS" and a digit, has its version at byte 8, and ends with the
+//! checksum of all bytes before, after which there are zeros only. So the state of another release is
+//! told apart from a damaged one.
 
 use std::{io, sync::Arc};
+
+use tsd_storage::UnknownVersion;
 
 use crate::files::{LogDir, LogFile};
 
@@ -26,6 +32,8 @@ pub(crate) const STATE_FILE: &str = "log.state";
 const NEW_FILE: &str = "log.state.new";
 const MAGIC: [u8; 4] = *b"SWS1";
 const MAGIC_WITH_SURVIVORS: [u8; 4] = *b"SWS2";
+/// What the magic of every format begins with.
+const STEM: &[u8] = b"SWS";
 /// A slot is in a sector of its own.
 const SLOT: usize = 512;
 const ENCODED: usize = 76;
@@ -132,6 +140,32 @@ pub(crate) fn newest_state(bytes: &[u8]) -> Option<(u64, LogState)> {
     bytes.chunks(SLOT).filter_map(LogState::decode).max_by_key(|(version, _)| *version)
 }
 
+/// The error of a state that another release has written: the newest intact slot is of another format.
+pub(crate) fn unknown_state(dir: &dyn LogDir) -> io::Result<Option<UnknownVersion>> {
+    let bytes = match dir.read(STATE_FILE, 0, 2 * SLOT) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        bytes => bytes?,
+    };
+    let newest = bytes.chunks(SLOT).filter_map(slot_format).max_by_key(|(version, _)| *version);
+    let unknown = newest.filter(|(_, magic)| ![MAGIC, MAGIC_WITH_SURVIVORS].contains(magic));
+    Ok(unknown.map(|(_, [.., format])| {
+        let file = dir.path().join(STATE_FILE);
+        UnknownVersion::new("state of the log", file.display(), char::from(format), "1 and 2")
+    }))
+}
+
+/// Version and magic of an intact slot of any format.
+fn slot_format(slot: &[u8]) -> Option<(u64, [u8; 4])> {
+    let magic = *slot.first_chunk::<4>().filter(|magic| magic.starts_with(STEM))?;
+    let version = slot.get(8..)?.first_chunk::<8>()?;
+    let end = slot.iter().rposition(|byte| *byte != 0)? + 1;
+    // The checksum may end with zeros.
+    let is_intact = (end..=end + 3)
+        .filter_map(|end| slot.get(..end)?.split_last_chunk::<4>())
+        .any(|(sealed, crc)| crc32c::crc32c(sealed) == u32::from_be_bytes(*crc));
+    is_intact.then(|| (u64::from_be_bytes(*version), magic))
+}
+
 impl StateFile {
     /// A file that does not exist yet.
     pub(crate) const fn new(dir: Arc<dyn LogDir>) -> Self {
@@ -194,7 +228,7 @@ impl StateFile {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
+    #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
 
     use super::*;
     use crate::files::faulty::FaultyDisk;
@@ -253,5 +287,56 @@ mod tests {
         assert_eq!(load(&disk).1, FoundState::Valid(numbered(2)));
         disk.edit(STATE_FILE, |bytes| bytes.fill(0xff));
         assert_eq!(load(&disk).1, FoundState::Damaged);
+    }
+
+    /// Writes a slot of format 3 of 80 to 120 bytes.
+    fn write_slot_of_format_3(disk: &FaultyDisk, version: u64) {
+        disk.edit(STATE_FILE, |bytes| {
+            let slot = &mut bytes[(version % 2) as usize * SLOT..][..SLOT];
+            let len = 80 + (version % 40) as usize;
+            slot.fill(0);
+            slot[..len].fill(7);
+            slot[..4].copy_from_slice(b"SWS3");
+            slot[8..16].copy_from_slice(&version.to_be_bytes());
+            let crc = crc32c::crc32c(&slot[..len]).to_be_bytes();
+            slot[len..len + 4].copy_from_slice(&crc);
+        });
+    }
+
+    #[test]
+    fn a_newer_state_of_another_format_is_recognized() {
+        let disk = FaultyDisk::new(1);
+        assert_eq!(unknown_state(&disk).unwrap(), None);
+        load(&disk).0.save(numbered(1)).unwrap();
+        for version in 2..1_000 {
+            assert_eq!(unknown_state(&disk.after_kill()).unwrap(), None);
+            let disk = disk.after_kill();
+            write_slot_of_format_3(&disk, version);
+            let text = unknown_state(&disk).unwrap().unwrap().to_string();
+            assert!(
+                text.contains("log.state has version 3, this release reads 1 and 2:"),
+                "{text}"
+            );
+        }
+        // That release has since written a state that is read.
+        write_slot_of_format_3(&disk, 2);
+        let (mut file, _) = load(&disk);
+        file.version = 2;
+        file.save(numbered(3)).unwrap();
+        assert_eq!(unknown_state(&disk).unwrap(), None);
+        assert_eq!(load(&disk).1, FoundState::Valid(numbered(3)));
+    }
+
+    #[test]
+    fn a_flipped_bit_is_no_other_format() {
+        let disk = FaultyDisk::new(1);
+        load(&disk).0.save(numbered(1)).unwrap();
+        let survivors = Some((1, 2));
+        load(&disk).0.save(LogState { survivors, ..numbered(2) }).unwrap();
+        for bit in 0..2 * SLOT * 8 {
+            let disk = disk.after_kill();
+            disk.edit(STATE_FILE, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+            assert_eq!(unknown_state(&disk).unwrap(), None, "bit {bit}");
+        }
     }
 }

@@ -6,7 +6,10 @@
 //! | recorded i64, epoch milliseconds | CRC32C of the bytes before                        (big-endian)
 //! ```
 
+use std::path::Path;
+
 use bytes::Bytes;
+use tsd_storage::UnknownVersion;
 
 const MAGIC: [u8; 4] = *b"SWM1";
 const ENCODED: usize = 40;
@@ -49,9 +52,19 @@ impl StoreMark {
     }
 }
 
+/// The error of an intact mark of another version: another last byte of [`MAGIC`], before a checksum of all
+/// bytes, which ends every version.
+pub(crate) fn unknown_mark(bytes: &[u8], file: &Path) -> Option<UnknownVersion> {
+    let (sealed, crc) = bytes.split_last_chunk::<4>()?;
+    let ([stem @ .., version], known) = (sealed.first_chunk::<4>()?, MAGIC);
+    let is_other = known.starts_with(stem) && !known.ends_with(&[*version]);
+    (is_other && crc32c::crc32c(sealed) == u32::from_be_bytes(*crc))
+        .then(|| UnknownVersion::new("mark of the log", file.display(), char::from(*version), 1))
+}
+
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::indexing_slicing, reason = "tests")]
+    #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
 
     use super::*;
 
@@ -66,5 +79,23 @@ mod tests {
             assert_eq!(StoreMark::decode(&bytes), None, "bit {bit}");
         }
         assert_eq!(StoreMark::decode(&bytes[1..]), None);
+    }
+
+    #[test]
+    fn an_intact_mark_of_another_version_is_recognized() {
+        let file = Path::new("cells/LOG");
+        let mut bytes = StoreMark { log_id: 9, flushed_to: 77, recorded_ms: 5 }.encode().to_vec();
+        assert_eq!(unknown_mark(&bytes, file), None);
+        bytes[3] = b'2';
+        assert_eq!(unknown_mark(&bytes, file), None, "a wrong checksum");
+        // The other version has one more field.
+        bytes.truncate(ENCODED - 4);
+        bytes.extend([1, 2, 3]);
+        bytes.extend(crc32c::crc32c(&bytes).to_be_bytes());
+        let text = unknown_mark(&bytes, file).unwrap().to_string();
+        assert!(
+            text.contains("mark of the log cells/LOG has version 2, this release reads 1:"),
+            "{text}"
+        );
     }
 }

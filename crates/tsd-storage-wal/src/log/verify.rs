@@ -2,14 +2,9 @@
 
 use std::{collections::BTreeMap, convert::Infallible, io};
 
-use tsd_storage::UnknownVersion;
-
 use super::{
     record::RecordHeader,
-    segment::{
-        SEGMENT_HEADER, SegmentHeader, segment_name, segment_of_name, unknown_segment,
-        unknown_version,
-    },
+    segment::{SEGMENT_HEADER, SegmentHeader, segment_name, segment_of_name},
     segment_reader::{SegmentItem, SegmentReader},
 };
 use crate::{
@@ -29,8 +24,6 @@ pub(crate) struct VerifiedLog {
     /// Where to truncate the last segment.
     pub(crate) tail: Option<TornWrite>,
     pub(crate) lost: Vec<LostRange>,
-    /// A segment of a version that is not read. Then nothing else is known.
-    pub(crate) unknown_version: Option<UnknownVersion>,
     /// Sequence number of the first record; unknown if there is no segment or its header is damaged.
     pub(crate) first_sequence: Option<u64>,
     /// Sequence number of the next record.
@@ -77,11 +70,6 @@ pub(crate) fn verify_with<E>(
     let mut headers = BTreeMap::new();
     for segment in dir.list()?.iter().filter_map(|name| segment_of_name(name)) {
         let bytes = dir.read(&segment_name(segment), 0, SEGMENT_HEADER)?;
-        if let Some(version) = unknown_version(&bytes) {
-            let file = dir.path().join(segment_name(segment));
-            let unknown_version = Some(unknown_segment(&file, version));
-            return Ok(Ok(VerifiedLog { unknown_version, ..VerifiedLog::default() }));
-        }
         let header = SegmentHeader::decode(&bytes).filter(|header| header.segment == segment);
         headers.insert(segment, header);
     }

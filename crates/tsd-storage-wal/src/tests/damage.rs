@@ -205,6 +205,33 @@ fn set_version(disk: &FaultyDisk, name: &str, version: u8) {
     });
 }
 
+/// Opens a log that another release has written, with and without consent.
+async fn check_unknown(disk: &FaultyDisk, expected: &str) {
+    let before = disk.all_contents();
+    for accept_damage in [false, true] {
+        let config = WalConfig { accept_damage, ..lazy() };
+        let error = open(disk, config).await.err().unwrap();
+        assert!(matches!(error, OpenError::UnknownVersion(_)), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(expected), "{text}");
+        assert!(text.contains("start the release that wrote it"), "{text}");
+        assert_eq!(disk.all_contents(), before, "nothing is changed");
+    }
+}
+
+#[tokio::test]
+async fn a_state_of_an_unknown_version_is_named_and_no_consent_opens_it() {
+    let disk = killed_log().await;
+    disk.edit("log.state", |bytes| {
+        for slot in bytes.chunks_mut(512).filter(|slot| slot.starts_with(b"SWS1")) {
+            slot[3] = b'7';
+            let crc = crc32c::crc32c(&slot[..72]).to_be_bytes();
+            slot[72..76].copy_from_slice(&crc);
+        }
+    });
+    check_unknown(&disk, "log.state has version 7, this release reads 1 and 2").await;
+}
+
 #[tokio::test]
 async fn a_segment_of_an_unknown_version_is_named_and_no_consent_opens_it() {
     let log = verify(&killed_log().await).unwrap();
@@ -216,19 +243,7 @@ async fn a_segment_of_an_unknown_version_is_named_and_no_consent_opens_it() {
         if segment.unwrap().number == log.segments.last().unwrap().number {
             disk.edit(&name, |bytes| bytes[64..].fill(0));
         }
-        let before = disk.all_contents();
-        for accept_damage in [false, true] {
-            let config = WalConfig { accept_damage, ..lazy() };
-            let error = open(&disk, config).await.err().unwrap();
-            assert!(matches!(error, OpenError::UnknownVersion(_)), "{error}");
-            let text = error.to_string();
-            assert!(
-                text.contains(&format!("{name} has version 9, this release reads 2 and 3")),
-                "{text}"
-            );
-            assert!(text.contains("start the release that wrote it"), "{text}");
-            assert_eq!(disk.all_contents(), before, "nothing is changed");
-        }
+        check_unknown(&disk, &format!("{name} has version 9, this release reads 2 and 3")).await;
         set_version(&disk, &name, 3);
         let (store, _) = open(&disk, lazy()).await.unwrap();
         store.stop().await;

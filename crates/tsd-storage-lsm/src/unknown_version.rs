@@ -1,0 +1,96 @@
+//! Files of a store that another release has written.
+//!
+//! They are looked for before anything is opened: a tree takes them for damaged, and the store would
+//! replace them.
+//!
+//! Two files have no version of their own. `current` has the number of a manifest and its checksum,
+//! and any other length is damage. Of a data file or manifest whose container (`sfa`) is of another
+//! format nothing can be read, so it is not told apart from a damaged one.
+
+use std::{fs, io, path::Path};
+
+use tsd_storage::{StorageError, UnknownVersion};
+
+use crate::{
+    directory::unknown_list,
+    manifest::{Manifest, ManifestError, TABLES, TreeFile, file_checksum, unknown_copy},
+    quarantine::unknown_record,
+};
+
+/// Version of the format of data files.
+const FILE_VERSION: u8 = 3;
+/// The section of a data file that has it, in one byte.
+const VERSION_SECTION: &[u8] = b"table_version";
+
+/// The first file of another release in the directory of a store; `None` if there is none. Changes nothing.
+///
+/// # Errors
+///
+/// An error of the disk.
+pub fn unknown_version(path: &Path) -> Result<Option<UnknownVersion>, StorageError> {
+    find(path).map_err(|source| StorageError::io(format!("reading {}", path.display()), source))
+}
+
+fn find(path: &Path) -> io::Result<Option<UnknownVersion>> {
+    let mut found = unknown_list(path)?;
+    if found.is_none() {
+        found = unknown_record(path)?;
+    }
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        entries => entries?,
+    };
+    let mut trees = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("t.") && entry.path().is_dir() {
+            trees.push(entry.path());
+        }
+    }
+    trees.sort();
+    for tree in trees {
+        if found.is_none() {
+            found = in_tree(&tree)?;
+        }
+    }
+    Ok(found)
+}
+
+fn in_tree(dir: &Path) -> io::Result<Option<UnknownVersion>> {
+    if let Some(unknown) = unknown_copy(dir)? {
+        return Ok(Some(unknown));
+    }
+    let manifest = match Manifest::read(dir) {
+        Ok(manifest) => manifest,
+        Err(ManifestError::UnknownVersion(unknown)) => return Ok(Some(unknown)),
+        Err(ManifestError::Io(error)) => return Err(error),
+        Err(ManifestError::Missing | ManifestError::Damaged { .. }) => {
+            Manifest::read_copy(dir).unwrap_or_default()
+        }
+    };
+    for file in manifest.files() {
+        if let Some(unknown) = unknown_file(&dir.join(TABLES).join(file.id.to_string()), file)? {
+            return Ok(Some(unknown));
+        }
+    }
+    Ok(None)
+}
+
+/// The error of a data file of another version that has the checksum of the manifest.
+fn unknown_file(path: &Path, listed: &TreeFile) -> io::Result<Option<UnknownVersion>> {
+    let Some(version) = file_version(path).filter(|version| *version != FILE_VERSION) else {
+        return Ok(None);
+    };
+    let is_intact = file_checksum(path)? == listed.checksum;
+    Ok(is_intact.then(|| UnknownVersion::new("store file", path.display(), version, FILE_VERSION)))
+}
+
+/// Version of a data file; `None` if it cannot be read, which is found when the file is opened.
+fn file_version(path: &Path) -> Option<u8> {
+    let archive = sfa::Reader::new(path).ok()?;
+    let mut version = [0];
+    let mut section = archive.toc().section(VERSION_SECTION)?.reader(path).ok()?;
+    io::Read::read_exact(&mut section, &mut version).ok()?;
+    let [version] = version;
+    Some(version)
+}
