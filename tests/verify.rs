@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-fn verify(data: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn verify(data: &Path, arguments: &[&str]) -> Output {
     let data = data.to_str().expect("a path");
     Command::new(TSDB)
         .args(["verify", "--data", data])
@@ -32,7 +32,7 @@ fn verify(data: &Path, arguments: &[&str]) -> Output {
 
 /// The findings of a verification with this exit status.
 #[track_caller]
-fn findings(data: &Path, arguments: &[&str], status: i32) -> Vec<Value> {
+pub(crate) fn findings(data: &Path, arguments: &[&str], status: i32) -> Vec<Value> {
     let output = verify(data, &[arguments, &["--json"]].concat());
     assert_eq!(output.status.code(), Some(status), "{output:?}");
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -41,7 +41,7 @@ fn findings(data: &Path, arguments: &[&str], status: i32) -> Vec<Value> {
 }
 
 /// Names and contents of all files.
-fn contents(data: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn contents(data: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut names = Vec::new();
     all_files(data, "", &mut names);
     names
@@ -62,7 +62,7 @@ fn flip_middle(path: &Path) {
 }
 
 /// The only or the first file in a directory whose name contains a text.
-fn file_in(directory: &Path, name: &str) -> PathBuf {
+pub(crate) fn file_in(directory: &Path, name: &str) -> PathBuf {
     let of_name = |path: &PathBuf| path.to_string_lossy().contains(name);
     files(directory)
         .into_iter()
