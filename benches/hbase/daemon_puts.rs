@@ -224,15 +224,8 @@ fn held_round(
     send_steps(tsdb.address(), loads, start, interval);
     // Everything is acknowledged; SIGTERM flushes the held rows.
     let acknowledged = start.elapsed().as_secs_f64();
-    tsdb.signal("TERM");
-    let mut used = 0.0;
-    let pid = tsdb.pid();
-    while let Some(now) = process::try_cpu_seconds(pid) {
-        used = now;
-        thread::sleep(Duration::from_millis(5));
-    }
+    let used = terminate_and_count(tsdb);
     let seconds = start.elapsed().as_secs_f64();
-    assert!(tsdb.wait().success(), "a clean shutdown");
     let server = cluster.region_server_cpu() - server;
     let cells = daemon::stored_cells(cluster) - u64::from(HELD_SERIES);
     let reader = daemon::start(cluster, &data.join("reader"), &[]);
@@ -275,6 +268,19 @@ pub(crate) fn put_all(tsdb: &Daemon, lines: &PointLoad) {
     let loads = lines.render(PutProtocol::Telnet, CONNECTIONS);
     send(tsdb.address(), PutProtocol::Telnet, loads, 1);
     daemon::verify(tsdb.address(), lines);
+}
+
+/// Ends a daemon, which flushes its rows; returns the CPU seconds that it has used.
+pub(crate) fn terminate_and_count(tsdb: Daemon) -> f64 {
+    tsdb.signal("TERM");
+    let mut used = 0.0;
+    let pid = tsdb.pid();
+    while let Some(now) = process::try_cpu_seconds(pid) {
+        used = now;
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(tsdb.wait().success(), "a clean shutdown");
+    used
 }
 
 pub(crate) fn terminate(tsdb: Daemon) {

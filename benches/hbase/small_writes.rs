@@ -4,6 +4,9 @@
 //! The Java client is used in two ways. All threads share one `BufferedMutator` with its defaults:
 //! a list is then not durable when the call returns. Or each thread waits for `Table::put` of its
 //! list, as the daemon's clients wait for their points.
+//!
+//! The daemon acknowledges by HBase, or by its own log: then rows are held for a tenth of a second, so that
+//! requests of all clients share calls, and the clock runs until HBase has everything.
 
 use std::{
     net::SocketAddr,
@@ -25,7 +28,7 @@ use crate::{
     bench_cluster::BenchCluster,
     cells::{CellLoad, FIRST_SECOND, STEP_SECS},
     daemon,
-    daemon_puts::{put_all, terminate},
+    daemon_puts::{put_all, terminate, terminate_and_count},
     java_client::{JavaClient, JavaPrograms},
     point_load::PointLoad,
     report::{self, percentile, thousands},
@@ -59,15 +62,25 @@ struct Round {
     p99: f64,
     /// Mutations in a Multi, if the client counts them.
     cells_a_call: Option<f64>,
+    /// Points of a row that share a cell.
+    points_a_cell: f64,
     client_cpu: f64,
     /// CPU seconds of the clients that send requests, if they are not the client itself.
     sender_cpu: f64,
     server_cpu: f64,
 }
 
-/// The ways of writing that are compared; ours is last.
-const WAYS: [&str; 3] =
-    ["one BufferedMutator, not durable", "Table.put(List), durable", "HTTP put, durable"];
+/// The ways of writing that are compared; ours are last.
+const WAYS: [&str; 4] = [
+    "one BufferedMutator, not durable",
+    "Table.put(List), durable",
+    "HTTP put, acknowledged by HBase",
+    "HTTP put, acknowledged by the log",
+];
+
+/// Settings of the last way.
+const ACKNOWLEDGED_BY_LOG: [(&str, &str); 2] =
+    [("tsd.storage.ack", "log"), ("tsd.storage.hold_seconds", "0.1")];
 
 /// All shapes; prints the table.
 pub(crate) fn run(
@@ -95,19 +108,23 @@ pub(crate) fn run(
         "p50, ms",
         "p99, ms",
         "cells a call",
+        "points a cell",
         "client cpu-s per M",
         "senders' cpu-s per M",
         "server cpu-s per M",
-        "ours × this way's rate",
+        "by HBase × this way's rate",
+        "by the log × this way's rate",
     ]);
     for &request_points in &options.request_points {
         for &clients in &options.clients {
             let shape = Shape { request_points, clients };
-            let mut rounds: [Vec<Round>; 3] = Default::default();
-            for _ in 0..options.rounds {
+            let mut rounds: [Vec<Round>; 4] = Default::default();
+            for number in 0..options.rounds {
                 rounds[0].push(java_round(cluster, &mut java, options, shape, "mutator"));
                 rounds[1].push(java_round(cluster, &mut java, options, shape, "put"));
                 rounds[2].push(our_round(cluster, &tsdb, options, shape));
+                let data = directory.join(format!("log-{request_points}-{clients}-{number}"));
+                rounds[3].push(log_round(cluster, &tsdb, &data, options, shape));
             }
             print_shape(shape, &rounds);
         }
@@ -124,13 +141,13 @@ fn current_steps(steps: Range<u32>) -> Range<u32> {
     first + steps.start..first + steps.end
 }
 
-fn print_shape(shape: Shape, rounds: &[Vec<Round>; 3]) {
-    let ours = &rounds[2];
-    for (way, rounds) in WAYS.iter().zip(rounds) {
+fn print_shape(shape: Shape, all: &[Vec<Round>; 4]) {
+    for (way, rounds) in WAYS.iter().zip(all) {
         let median = |of: fn(&Round) -> f64| report::median_of(rounds.iter().map(of).collect());
-        let ratios: Vec<_> =
-            ours.iter().zip(rounds).map(|(ours, these)| ours.rate() / these.rate()).collect();
-        let ratios: Vec<_> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+        let ratios_of = |ours: &[Round]| {
+            let ratios = ours.iter().zip(rounds).map(|(ours, these)| ours.rate() / these.rate());
+            ratios.map(|ratio| format!("{ratio:.2}")).collect::<Vec<_>>().join(", ")
+        };
         let calls: Option<Vec<f64>> = rounds.iter().map(|round| round.cells_a_call).collect();
         report::print_row(&[
             shape.request_points.to_string(),
@@ -140,10 +157,12 @@ fn print_shape(shape: Shape, rounds: &[Vec<Round>; 3]) {
             format!("{:.1}", median(|r| r.p50)),
             format!("{:.1}", median(|r| r.p99)),
             calls.map_or_else(String::new, |all| format!("{:.0}", report::median_of(all))),
+            format!("{:.1}", median(|r| r.points_a_cell)),
             format!("{:.2}", median(|r| r.client_cpu / r.millions())),
             format!("{:.2}", median(|r| r.sender_cpu / r.millions())),
             format!("{:.2}", median(|r| r.server_cpu / r.millions())),
-            if *way == WAYS[2] { String::new() } else { ratios.join(", ") },
+            ratios_of(&all[2]),
+            ratios_of(&all[3]),
         ]);
     }
 }
@@ -190,6 +209,7 @@ fn java_round(
         p50: milliseconds(0),
         p99: milliseconds(1),
         cells_a_call: None,
+        points_a_cell: 1.0,
         client_cpu: result.cpu,
         sender_cpu: 0.0,
         server_cpu,
@@ -217,7 +237,47 @@ fn our_round(cluster: &BenchCluster, tsdb: &Daemon, options: &Options, shape: Sh
         p50: percentile(&mut times, 0.5),
         p99: percentile(&mut times, 0.99),
         cells_a_call: Some((after.1 - before.1) / (after.0 - before.0)),
+        points_a_cell: 1.0,
         client_cpu,
+        sender_cpu,
+        server_cpu,
+    }
+}
+
+/// A round of a daemon that acknowledges by its log, from the first request until it has flushed everything
+/// and ended. `reader` checks what HBase has.
+fn log_round(
+    cluster: &BenchCluster,
+    reader: &Daemon,
+    data: &Path,
+    options: &Options,
+    shape: Shape,
+) -> Round {
+    let load = PointLoad { series: options.series, steps: current_steps(0..shape.steps(options)) };
+    daemon::truncate_points(cluster);
+    let tsdb = daemon::start(cluster, data, &ACKNOWLEDGED_BY_LOG);
+    // Looks up the UIDs, in an hour that is not counted.
+    let warm = PointLoad { series: options.series, steps: current_steps(2 * HOUR..2 * HOUR + 1) };
+    put_all(&tsdb, &warm);
+    let requests = load.render_requests_of(shape.request_points as usize, shape.clients);
+    let client_cpu = process::cpu_seconds(tsdb.pid());
+    let (server_cpu, sender_cpu) = (cluster.region_server_cpu(), process::own_cpu_seconds());
+    let start = Instant::now();
+    let mut times = send(tsdb.address(), requests);
+    let sender_cpu = process::own_cpu_seconds() - sender_cpu;
+    let used = terminate_and_count(tsdb);
+    let seconds = start.elapsed().as_secs_f64();
+    let server_cpu = cluster.region_server_cpu() - server_cpu;
+    daemon::verify(reader.address(), &load);
+    let cells = daemon::stored_cells(cluster) - u64::from(options.series);
+    Round {
+        points: load.points(),
+        seconds,
+        p50: percentile(&mut times, 0.5),
+        p99: percentile(&mut times, 0.99),
+        cells_a_call: None,
+        points_a_cell: load.points() as f64 / cells as f64,
+        client_cpu: used - client_cpu,
         sender_cpu,
         server_cpu,
     }
