@@ -18,7 +18,7 @@ use lsm_tree::{
     AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, SequenceNumberCounter,
     config::{
         BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy,
-        FilterPolicyEntry,
+        FilterPolicyEntry, PinningPolicy,
     },
     table::Writer,
 };
@@ -391,6 +391,10 @@ fn open_tree(
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(FILTER)))
         .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+        // In one block they would be larger than the cache: a million UIDs have a filter of 2 MB, which
+        // each get would read from the disk.
+        .index_block_partitioning_policy(PinningPolicy::all(true))
+        .filter_block_partitioning_policy(PinningPolicy::all(true))
         .open()
 }
 
@@ -399,5 +403,7 @@ pub(crate) fn file_writer(path: PathBuf, id: u64) -> lsm_tree::Result<Writer> {
     Ok(Writer::new(path, id, 0)?
         .use_data_block_compression(CompressionType::Lz4)
         .use_data_block_size(BLOCK_BYTES)
-        .use_bloom_policy(FILTER))
+        .use_bloom_policy(FILTER)
+        .use_partitioned_index()
+        .use_partitioned_filter())
 }
