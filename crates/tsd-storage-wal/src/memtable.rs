@@ -352,10 +352,7 @@ impl Memtable {
     pub(crate) fn range_size(&self, table: TableId, start: &[u8], stop: &[u8]) -> RangeSize {
         let tables = self.read();
         let Some(rows) = tables.get(table.0) else { return RangeSize::default() };
-        let is_within = |key: &[u8]| {
-            if stop.is_empty() || key < stop { RangeStep::Take } else { RangeStep::End }
-        };
-        let within = rows.range(start, is_within);
+        let within = rows.within(start, stop);
         let sizes = within.iter().map(|row| {
             let (key, ops) = rows.row(*row);
             (key.len() + ops.len()) as u64
@@ -392,10 +389,7 @@ impl Memtable {
     pub(crate) fn middle_key(&self, table: TableId, start: &[u8], stop: &[u8]) -> Option<Vec<u8>> {
         let tables = self.read();
         let rows = tables.get(table.0)?;
-        let is_within = |key: &[u8]| {
-            if stop.is_empty() || key < stop { RangeStep::Take } else { RangeStep::End }
-        };
-        let within = rows.range(start, is_within);
+        let within = rows.within(start, stop);
         let middle = within.len() / 2;
         (middle > 0).then(|| within.get(middle).map(|row| rows.row(*row).0.to_vec())).flatten()
     }
