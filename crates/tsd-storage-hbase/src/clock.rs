@@ -12,12 +12,8 @@
 //! should be synchronised.
 
 use std::{
-    collections::HashMap,
     hash::BuildHasher,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
 use tsd_storage::{CellRef, ClockMs};
@@ -28,11 +24,11 @@ use crate::superseded::point_qualifier;
 /// the times of their points (`tsd.storage.use_otsdb_timestamp`) may be of any future.
 const MAX_LEAD_MS: i64 = 60_000;
 
-/// Parts of the recently written instants, each with a lock.
-const SHARDS: usize = 16;
-
-/// Limit on the instants of a part. When it is reached the clock moves past all of their times.
-const MAX_INSTANTS: usize = 16_384;
+/// Slots for the last put of instants.
+const SLOTS: usize = 1 << 15;
+/// Bits of a slot that tell the column. The others are its time.
+const COLUMN_BITS: u32 = 20;
+const COLUMN_MASK: u64 = (1 << COLUMN_BITS) - 1;
 
 /// The clock of one store.
 #[derive(Debug)]
@@ -40,16 +36,10 @@ pub(crate) struct WriteClock {
     system: ClockMs,
     /// Later times are not less than this one.
     least_ms: AtomicI64,
-    hasher: foldhash::fast::RandomState,
-    recent: [Mutex<RecentInstants>; SHARDS],
-}
-
-/// The points that were put with the present time of the clock, or with a later one.
-#[derive(Debug, Default)]
-struct RecentInstants {
-    newest_ms: i64,
-    /// By the hash of row and instant: the time of the last put, and its column.
-    last: HashMap<u64, (i64, u32), foldhash::fast::RandomState>,
+    hasher: foldhash::fast::FixedState,
+    /// By the hash of row and instant: time and column of the last put. The times of a slot never go back.
+    /// Instants that share a slot get times after each other, as if they were one.
+    last: Box<[AtomicU64]>,
 }
 
 impl WriteClock {
@@ -57,8 +47,8 @@ impl WriteClock {
         Self {
             system,
             least_ms: AtomicI64::new(i64::MIN),
-            hasher: foldhash::fast::RandomState::default(),
-            recent: std::array::from_fn(|_| Mutex::default()),
+            hasher: foldhash::fast::FixedState::default(),
+            last: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -92,29 +82,25 @@ impl WriteClock {
         time
     }
 
-    /// Returns the time of a cell that is put now. A point is newer than those of the same instant
-    /// in other columns that were put before.
-    pub(crate) fn put_ms(&self, row: &[u8], cell: &CellRef<'_>) -> i64 {
+    /// Returns the time of a cell that is put by a write that started at `now_ms`. A point is newer than
+    /// those of the same instant in other columns that were put before.
+    pub(crate) fn put_ms(&self, now_ms: i64, row: &[u8], cell: &CellRef<'_>) -> i64 {
         let point = point_qualifier(cell.family, cell.qualifier, cell.value);
-        let Some(point) = point else { return self.now_ms() };
+        let Some(point) = point else { return now_ms };
         let instant = self.hasher.hash_one((row, point.offset_ms()));
-        let column = cell.qualifier.iter().fold(0, |bits, byte| (bits << 8) | u32::from(*byte));
-        let Some(shard) = self.recent.get(instant as usize % SHARDS) else { return self.now_ms() };
-        let mut recent = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        if recent.last.len() >= MAX_INSTANTS {
-            self.raise(recent.newest_ms.saturating_add(1));
-        }
-        let now = self.now_ms();
-        if now > recent.newest_ms {
-            recent.last.clear();
-        }
-        let time = match recent.last.get(&instant) {
-            Some((time, other)) if *other != column => now.max(time.saturating_add(1)),
-            Some((time, _)) => now.max(*time),
-            None => now,
+        let Some(slot) = self.last.get(instant as usize % SLOTS) else { return now_ms };
+        // Columns of one instant differ in their lowest bits: the flags, and whether it has milliseconds.
+        let flags = u64::from(point.flags().bits()) << 1 | u64::from(point.is_millis());
+        let column = (instant >> 32 << 5 | flags) & COLUMN_MASK;
+        let mut time = now_ms;
+        let update = |last: u64| {
+            let last_ms = (last >> COLUMN_BITS).cast_signed();
+            let least_ms = if last & COLUMN_MASK == column { last_ms } else { last_ms + 1 };
+            time = now_ms.max(least_ms);
+            Some(time.cast_unsigned() << COLUMN_BITS | column)
         };
-        recent.last.insert(instant, (time, column));
-        recent.newest_ms = recent.newest_ms.max(time);
+        // The update is never refused.
+        let _ = slot.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
         time
     }
 
@@ -183,7 +169,7 @@ mod tests {
         let clock = clock();
         let put = |row: &[u8], qualifier: &[u8], value: &[u8]| {
             let cell = CellRef { family: Family::T, qualifier, value, timestamp_ms: None };
-            clock.put_ms(row, &cell)
+            clock.put_ms(clock.now_ms(), row, &cell)
         };
         assert_eq!(put(b"a", &[0, 0], &[5]), 1_000);
         assert_eq!(put(b"a", &[0, 1], &[1, 5]), 1_001, "another width");
@@ -200,15 +186,16 @@ mod tests {
     }
 
     #[test]
-    fn instants_of_a_clock_that_stands_still_are_bounded() {
+    fn times_of_a_clock_that_stands_still_hardly_run_ahead() {
         let clock = clock();
-        for row in 0..(SHARDS * MAX_INSTANTS * 2) as u64 {
+        let puts = (SLOTS * 8) as u64;
+        let times = (0..puts).map(|row| {
             let cell =
                 CellRef { family: Family::T, qualifier: &[0, 0], value: &[1], timestamp_ms: None };
-            clock.put_ms(&row.to_be_bytes(), &cell);
-        }
-        assert!((1_001..1_100).contains(&clock.now_ms()), "{}", clock.now_ms());
-        let held = clock.recent.iter().map(|shard| shard.lock().map_or(0, |r| r.last.len()));
-        assert!(held.max() <= Some(MAX_INSTANTS));
+            clock.put_ms(1_000, &row.to_be_bytes(), &cell)
+        });
+        let last = times.max().unwrap_or(0);
+        assert!((1_001..1_100).contains(&last), "{last}");
+        assert_eq!(clock.now_ms(), 1_000);
     }
 }

@@ -71,12 +71,8 @@ impl UnverifiedRow {
                 return None;
             }
             since_ms = since_ms.min(placed.column_ms);
-            Some(WrittenPoint {
-                qualifier: Bytes::copy_from_slice(cell.qualifier),
-                value: Bytes::copy_from_slice(cell.value),
-                written_ms: cell.timestamp_ms,
-                column_ms: placed.column_ms,
-            })
+            let (written_ms, column_ms) = (cell.timestamp_ms, placed.column_ms);
+            WrittenPoint::new(cell.family, cell.qualifier, cell.value, written_ms, column_ms)
         };
         let points: Vec<_> = compactor.placed().iter().filter_map(point).collect();
         if points.is_empty() {
@@ -245,7 +241,7 @@ async fn restore_superseded(
     }
     // OpenTSDB may be in the middle of compacting one of them.
     let compactible = settled.into_iter().filter(|row: &UnverifiedRow| row.put.is_some());
-    to.read_backs.add(compactible.map(|row| (row.key, row.points)), to.clock.system_ms());
+    to.read_backs.add_rows(compactible.map(|row| (row.key, row.points)), to.clock.system_ms());
     if rows.is_empty() {
         return Ok(());
     }

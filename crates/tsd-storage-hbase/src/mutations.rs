@@ -1,6 +1,9 @@
 //! Translates batches of cells to mutations of rows.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap},
+    iter::successors,
+};
 
 use bytes::Bytes;
 use hbase_rs::{Action, Append, MutationBatch, SERVER_TIME};
@@ -13,46 +16,105 @@ use crate::{clock::WriteClock, error::request_error, request::timestamp};
 const CELL_OVERHEAD: usize = 24;
 
 /// One Put per row. The Puts of one call are not ordered, so each row is put once, with the last
-/// cell of each column. Cells without a time get that of the clock, in the order of the batch, and are
+/// cell of each column. Cells without a time get that of the clock, in the order of their row, and are
 /// passed to `stamped` with it. `with_capacity` creates the batch for a number of mutations and bytes.
 pub(crate) fn puts(
     batch: &CellBatch,
     clock: &WriteClock,
     with_capacity: impl FnOnce(usize, usize) -> MutationBatch,
-    mut stamped: impl FnMut(&[u8], &CellRef<'_>, i64),
+    stamped: impl FnMut(&[u8], &CellRef<'_>, i64),
 ) -> Result<MutationBatch, StorageError> {
     let bytes = batch.byte_len() * 5 / 4 + batch.cell_count() * CELL_OVERHEAD;
     let mut puts = with_capacity(batch.row_count(), bytes);
-    if has_repetitions(batch) {
-        for (row, columns) in last_cells(batch, clock, stamped) {
-            for ((family, qualifier), (value, timestamp_ms)) in columns {
-                let timestamp_ms = Some(timestamp_ms);
-                let cell = CellRef { family, qualifier, value, timestamp_ms };
-                put(&mut puts, row, cell)?;
-            }
-        }
-        return Ok(puts);
-    }
-    for row in batch.rows() {
-        for cell in row.cells() {
-            let timestamp_ms = Some(put_time(clock, row.key, &cell, &mut stamped));
-            put(&mut puts, row.key, CellRef { timestamp_ms, ..cell })?;
-        }
-    }
+    last_cells(batch, clock, stamped, |row, cell| put(&mut puts, row, cell))?;
     Ok(puts)
 }
 
-fn put_time(
+/// Calls `put` with the last cell of each column, row by row.
+fn last_cells(
+    batch: &CellBatch,
     clock: &WriteClock,
-    row: &[u8],
-    cell: &CellRef<'_>,
-    stamped: &mut impl FnMut(&[u8], &CellRef<'_>, i64),
-) -> i64 {
-    cell.timestamp_ms.unwrap_or_else(|| {
-        let at = clock.put_ms(row, cell);
-        stamped(row, cell, at);
-        at
-    })
+    mut stamped: impl FnMut(&[u8], &CellRef<'_>, i64),
+    mut put: impl FnMut(&[u8], CellRef<'_>) -> Result<(), StorageError>,
+) -> Result<(), StorageError> {
+    let now_ms = clock.now_ms();
+    let rows = RepeatedRows::of(batch);
+    let mut cells: Vec<CellRef<'_>> = Vec::new();
+    for &first in &rows.first {
+        cells.clear();
+        for row in rows.starts_of(first) {
+            cells.extend(row.cells().map(|cell| {
+                let at = cell.timestamp_ms.unwrap_or_else(|| {
+                    let at = clock.put_ms(now_ms, row.key, &cell);
+                    stamped(row.key, &cell, at);
+                    at
+                });
+                CellRef { timestamp_ms: Some(at), ..cell }
+            }));
+        }
+        keep_last_of_columns(&mut cells);
+        if let Some(row) = rows.rows.get(first as usize) {
+            cells.iter().try_for_each(|cell| put(row.key, *cell))?;
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a batch. One may be started several times.
+struct RepeatedRows<'a> {
+    rows: Vec<RowRef<'a>>,
+    /// For each start of a row: the next start of the same row.
+    next: Vec<u32>,
+    /// The first start of each row, in the order of their keys as far as [`prefix`] tells it: the writer
+    /// would sort them.
+    first: Vec<u32>,
+}
+
+/// No further start of a row.
+const LAST_START: u32 = u32::MAX;
+
+impl<'a> RepeatedRows<'a> {
+    fn of(batch: &'a CellBatch) -> Self {
+        let rows: Vec<_> = batch.rows().collect();
+        let mut last: HashMap<&[u8], u32, foldhash::fast::RandomState> = HashMap::default();
+        last.reserve(rows.len());
+        let mut next = vec![LAST_START; rows.len()];
+        let mut first = Vec::with_capacity(rows.len());
+        for (row, at) in rows.iter().zip(0..) {
+            match last.insert(row.key, at) {
+                None => first.push((prefix(row.key), at)),
+                Some(before) => {
+                    if let Some(next) = next.get_mut(before as usize) {
+                        *next = at;
+                    }
+                }
+            }
+        }
+        first.sort_unstable();
+        Self { rows, next, first: first.into_iter().map(|(_, at)| at).collect() }
+    }
+
+    /// All starts of the row that is started first here, in their order.
+    fn starts_of(&self, first: u32) -> impl Iterator<Item = RowRef<'a>> {
+        let next = |at: &u32| self.next.get(*at as usize).copied().filter(|at| *at != LAST_START);
+        successors(Some(first), next).filter_map(|at| self.rows.get(at as usize).copied())
+    }
+}
+
+/// The first bytes of a row key, which order rows with different ones.
+fn prefix(key: &[u8]) -> u64 {
+    let bytes = key.iter().chain([0; size_of::<u64>()].iter()).take(size_of::<u64>());
+    bytes.fold(0, |prefix, byte| prefix << 8 | u64::from(*byte))
+}
+
+/// Keeps the last cell of each column, in the order of the columns.
+fn keep_last_of_columns(cells: &mut Vec<CellRef<'_>>) {
+    if !cells.is_sorted_by(|a, b| (a.family, a.qualifier) < (b.family, b.qualifier)) {
+        cells.sort_by_key(|cell| (cell.family, cell.qualifier));
+        cells.reverse();
+        cells.dedup_by_key(|cell| (cell.family, cell.qualifier));
+        cells.reverse();
+    }
 }
 
 /// Adds a cell to the put of its row.
@@ -65,34 +127,6 @@ pub(crate) fn put(
     let family = cell.family.as_str().as_bytes();
     puts.put(row, family, cell.qualifier, at, cell.value).map_err(|error| request_error(&error))?;
     Ok(())
-}
-
-/// True if a row is started twice, or its columns do not ascend.
-fn has_repetitions(batch: &CellBatch) -> bool {
-    let ascending = |row: &RowRef<'_>| {
-        row.cells().map(|cell| (cell.family, cell.qualifier)).is_sorted_by(|a, b| a < b)
-    };
-    let mut seen: HashSet<&[u8], foldhash::fast::RandomState> = HashSet::default();
-    seen.reserve(batch.row_count());
-    batch.rows().any(|row| !seen.insert(row.key) || !ascending(&row))
-}
-
-type Columns<'a> = BTreeMap<(Family, &'a [u8]), (&'a [u8], i64)>;
-
-fn last_cells<'a>(
-    batch: &'a CellBatch,
-    clock: &WriteClock,
-    mut stamped: impl FnMut(&[u8], &CellRef<'_>, i64),
-) -> BTreeMap<&'a [u8], Columns<'a>> {
-    let mut rows: BTreeMap<&[u8], Columns<'_>> = BTreeMap::new();
-    for row in batch.rows() {
-        let columns = rows.entry(row.key).or_default();
-        for cell in row.cells() {
-            let at = put_time(clock, row.key, &cell, &mut stamped);
-            columns.insert((cell.family, cell.qualifier), (cell.value, at));
-        }
-    }
-    rows
 }
 
 /// The bytes to append to each column.
@@ -145,28 +179,41 @@ mod tests {
         WriteClock::new(|| 1)
     }
 
-    fn rows_of(puts: &MutationBatch) -> Vec<&[u8]> {
-        (0..puts.len()).map(|at| puts.row(at)).collect()
+    /// The puts: each row with its columns and values.
+    fn put_rows(batch: &CellBatch) -> Vec<String> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let mut rows: Vec<(String, String)> = Vec::new();
+        last_cells(
+            batch,
+            &clock(),
+            |_, _, _| {},
+            |row, cell| {
+                if rows.last().is_none_or(|(last, _)| *last != text(row)) {
+                    rows.push((text(row), String::new()));
+                }
+                let cells = &mut rows.last_mut().unwrap().1;
+                cells.extend([" ", &text(cell.qualifier), "=", &text(cell.value)]);
+                Ok(())
+            },
+        )
+        .unwrap();
+        rows.into_iter().map(|(row, cells)| row + &cells).collect()
     }
 
     #[test]
     fn row_is_put_once() {
         let ordered = batch(&[(b"b", b"1", b""), (b"b", b"2", b""), (b"a", b"1", b"")]);
-        assert!(!has_repetitions(&ordered));
-        assert_eq!(
-            rows_of(&puts(&ordered, &clock(), MutationBatch::with_capacity, |_, _, _| {}).unwrap()),
-            [b"b", b"a"]
-        );
-        let again = batch(&[(b"b", b"1", b"x"), (b"a", b"1", b""), (b"b", b"1", b"yy")]);
-        assert!(has_repetitions(&again));
-        assert_eq!(
-            rows_of(&puts(&again, &clock(), MutationBatch::with_capacity, |_, _, _| {}).unwrap()),
-            [b"a", b"b"]
-        );
-        assert!(has_repetitions(&batch(&[(b"b", b"1", b"x"), (b"b", b"1", b"y")])));
-        let clock = clock();
-        let last = last_cells(&again, &clock, |_, _, _| {});
-        assert_eq!(last.get(&b"b"[..]).unwrap().values().next().unwrap().0, b"yy");
+        assert_eq!(put_rows(&ordered), ["a 1=", "b 1= 2="]);
+        let again = batch(&[(b"b", b"2", b"x"), (b"a", b"1", b""), (b"b", b"1", b"yy")]);
+        assert_eq!(put_rows(&again), ["a 1=", "b 1=yy 2=x"]);
+        let replaced = batch(&[
+            (b"b", b"1", b"x"),
+            (b"b", b"1", b"y"),
+            (b"a", b"1", b"v"),
+            (b"b", b"1", b"z"),
+            (b"a", b"1", b"w"),
+        ]);
+        assert_eq!(put_rows(&replaced), ["a 1=w", "b 1=z"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 mod row_compaction;
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hbase_rs::{
@@ -13,9 +13,9 @@ use tokio::{runtime::Handle, time::sleep};
 use tsd_model::{ColumnKind, Family, Row};
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact, HealthProblem,
-    PinnedFiles, ReplacedColumn, RowRewrite, RowScanner, Scan, Storage, StorageError, StorePart,
-    Table,
+    BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, HealthImpact,
+    HealthProblem, PinnedFiles, ReplacedColumn, RowRewrite, RowScanner, Scan, Storage,
+    StorageError, StorePart, Table,
 };
 
 use crate::{
@@ -175,17 +175,18 @@ impl Storage for HBaseStorage {
         let context = Arc::clone(&self.context);
         self.write(table, |to, table, _| async move {
             register(&context, &table, batch.rows().map(|row| row.key)).await?;
-            let mut written: HashMap<Bytes, Vec<WrittenPoint>> = HashMap::new();
+            let mut written = to.read_backs.begin();
+            let compactible = to.compactible.filter(|_| to.read_backs.is_enabled());
             let now_ms = to.clock.system_ms();
             let puts = puts(
                 &batch,
                 &to.clock,
                 |mutations, bytes| to.writer.batch(mutations, bytes),
-                |row, cell, at| {
-                    if to.compactible.is_some_and(|rows| rows.contains(row, now_ms))
-                        && let Some(point) = WrittenPoint::stamped(cell, at)
+                |row, CellRef { family, qualifier, value, .. }, at| {
+                    if compactible.is_some_and(|rows| rows.contains(row, now_ms))
+                        && let Some(point) = WrittenPoint::new(*family, qualifier, value, at, at)
                     {
-                        written.entry(Bytes::copy_from_slice(row)).or_default().push(point);
+                        written.push(row, point);
                     }
                 },
             )?;

@@ -18,18 +18,25 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use tsd_model::{Cell, ColumnKind, Family, Qualifier, read_column};
-use tsd_storage::CellRef;
 
-/// A point that was written to a row, and has to be read unless a later write replaced it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A point that was written to a row, and has to be read unless a later write replaced it. It holds its
+/// bytes: every point of a past hour becomes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrittenPoint {
-    pub(crate) qualifier: Bytes,
-    pub(crate) value: Bytes,
+    qualifier: [u8; MAX_QUALIFIER_BYTES],
+    qualifier_len: u8,
+    value: [u8; MAX_VALUE_BYTES],
+    value_len: u8,
     /// Time of the write, epoch milliseconds.
     pub(crate) written_ms: i64,
     /// Timestamp of the column that has the point; not later than `written_ms`.
     pub(crate) column_ms: i64,
 }
+
+/// Longest qualifier of one point, in bytes.
+const MAX_QUALIFIER_BYTES: usize = 4;
+/// Longest value of one point, in bytes.
+const MAX_VALUE_BYTES: usize = 8;
 
 /// A point of a stored column.
 #[derive(Clone, Copy, Debug)]
@@ -54,26 +61,45 @@ impl ReadPoint<'_> {
 }
 
 impl WrittenPoint {
-    /// The point of a cell that is put with a time; `None` if it is not one valid point.
-    pub(crate) fn stamped(cell: &CellRef<'_>, timestamp_ms: i64) -> Option<Self> {
-        point_qualifier(cell.family, cell.qualifier, cell.value)?;
-        Some(Self {
-            qualifier: Bytes::copy_from_slice(cell.qualifier),
-            value: Bytes::copy_from_slice(cell.value),
-            written_ms: timestamp_ms,
-            column_ms: timestamp_ms,
-        })
+    /// The point of a cell with these bytes; `None` if they are not one valid point.
+    pub(crate) fn new(
+        family: Family,
+        qualifier: &[u8],
+        value: &[u8],
+        written_ms: i64,
+        column_ms: i64,
+    ) -> Option<Self> {
+        point_qualifier(family, qualifier, value)?;
+        let mut point = Self {
+            qualifier: [0; MAX_QUALIFIER_BYTES],
+            qualifier_len: qualifier.len() as u8,
+            value: [0; MAX_VALUE_BYTES],
+            value_len: value.len() as u8,
+            written_ms,
+            column_ms,
+        };
+        point.qualifier.get_mut(..qualifier.len())?.copy_from_slice(qualifier);
+        point.value.get_mut(..value.len())?.copy_from_slice(value);
+        Some(point)
     }
 
     /// The point of a stored cell; `None` if it is not one valid point.
     pub(crate) fn of_cell(cell: &Cell) -> Option<Self> {
-        point_qualifier(cell.family, &cell.qualifier, &cell.value)?;
-        Some(Self {
-            qualifier: cell.qualifier.clone(),
-            value: cell.value.clone(),
-            written_ms: cell.timestamp_ms,
-            column_ms: cell.timestamp_ms,
-        })
+        let Cell { family, qualifier, value, timestamp_ms } = cell;
+        Self::new(*family, qualifier, value, *timestamp_ms, *timestamp_ms)
+    }
+
+    pub(crate) fn qualifier(&self) -> &[u8] {
+        self.qualifier.get(..usize::from(self.qualifier_len)).unwrap_or_default()
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        self.value.get(..usize::from(self.value_len)).unwrap_or_default()
+    }
+
+    /// Milliseconds of the hour.
+    pub(crate) fn offset_ms(&self) -> Option<u32> {
+        Qualifier::decode(self.qualifier()).map(|qualifier| qualifier.offset_ms())
     }
 }
 
@@ -152,7 +178,7 @@ pub(crate) fn cells_to_restore(
     };
     let mut restoration = Restoration::default();
     for (index, point) in points.iter().enumerate() {
-        let Some(qualifier) = Qualifier::decode(&point.qualifier) else { continue };
+        let Some(qualifier) = Qualifier::decode(point.qualifier()) else { continue };
         let offset_ms = qualifier.offset_ms();
         let candidates = read.get(&offset_ms).map_or(&[][..], Vec::as_slice);
         let visible = candidates.iter().max_by_key(|candidate| candidate.rank());
@@ -164,14 +190,14 @@ pub(crate) fn cells_to_restore(
         };
         let visible_ms = visible.map_or(i64::MIN, |visible| visible.cell.timestamp_ms);
         let flags = qualifier.flags().bits();
-        let is_same = is_read(candidates, flags, &point.value);
+        let is_same = is_read(candidates, flags, point.value());
         if point.column_ms < point.written_ms
             && visible_ms <= point.written_ms
             && !(is_same && (visible_ms == point.column_ms || visible_ms >= point.written_ms))
         {
             // Its own time decides.
             let (at, basis) = (point.written_ms, Basis::OwnTime);
-            restore(&point.qualifier, &point.value, at, at, basis);
+            restore(point.qualifier(), point.value(), at, at, basis);
             continue;
         }
         if history.deleted_rows.iter().any(|until| *until >= point.written_ms) {
@@ -187,7 +213,7 @@ pub(crate) fn cells_to_restore(
         let wanted = later.max_by_key(|later| written_ms(later));
         let (wanted, value, wanted_ms) = match wanted {
             Some(later) => (later.qualifier, later.value, written_ms(later)),
-            None => (qualifier, &point.value[..], point.written_ms),
+            None => (qualifier, point.value(), point.written_ms),
         };
         let flags = wanted.flags().bits();
         if is_read(candidates, flags, value) {
@@ -386,11 +412,11 @@ pub(crate) fn is_doubtful(
 ) -> bool {
     let read = by_instant(cells);
     points.iter().any(|point| {
-        let Some(qualifier) = Qualifier::decode(&point.qualifier) else { return false };
+        let Some(qualifier) = Qualifier::decode(point.qualifier()) else { return false };
         let candidates = read.get(&qualifier.offset_ms()).map_or(&[][..], Vec::as_slice);
         let visible = candidates.iter().max_by_key(|candidate| candidate.rank());
         visible.is_none_or(|visible| {
-            let is_same = is_read(candidates, qualifier.flags().bits(), &point.value);
+            let is_same = is_read(candidates, qualifier.flags().bits(), point.value());
             if !visible.is_single {
                 return !is_same;
             }

@@ -1,0 +1,519 @@
+//! Written points that wait to be read back, in the order of their writes, and the points that were put
+//! again. It reads and writes nothing itself.
+//!
+//! A load of past hours writes hundreds of thousands of points a second. So a write appends its points as
+//! one batch with its keys in one buffer, and nothing is allocated for a point. Rows are found by the hash
+//! of their key; each row of a batch names the one before it with the same hash.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::BuildHasher,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tsd_model::{Cell, Qualifier};
+
+use crate::{
+    metrics::READ_BACK_DROPPED_POINTS,
+    superseded::{RestoredPoint, WrittenPoint, point_qualifier},
+};
+
+/// Limit on the memory of the points that wait, in bytes.
+const MAX_BYTES: usize = 64 << 20;
+/// Memory of a row in the index of rows.
+const INDEX_BYTES: usize = 40;
+/// Rows of one call.
+const CALL_ROWS: usize = 1_024;
+/// Limit on the instants whose points were put again and are remembered.
+const MAX_RESTORED: usize = 65_536;
+/// Limit on the remembered points of an instant.
+const MAX_RESTORED_PER_INSTANT: usize = 16;
+/// No row.
+const NO_ROW: u64 = u64::MAX;
+
+/// Row key and milliseconds of the hour.
+type Instant = (Bytes, u32);
+/// A row and its points.
+pub(crate) type DueRow = (Bytes, Vec<WrittenPoint>);
+
+/// Points of a table that were written to rows that OpenTSDB may compact.
+#[derive(Debug)]
+pub(crate) struct ReadBacks {
+    delay: Duration,
+    hasher: foldhash::fast::RandomState,
+    queue: Mutex<Queue>,
+    /// Bytes of the queue.
+    bytes: AtomicUsize,
+}
+
+/// The points of one write. They are counted only if too many wait already.
+#[derive(Debug, Default)]
+pub(crate) struct WrittenRows {
+    keys: Vec<u8>,
+    rows: Vec<WrittenRow>,
+    points: Vec<WrittenPoint>,
+    is_full: bool,
+    dropped: u64,
+}
+
+/// A row of a write: where its key and its points end.
+#[derive(Clone, Copy, Debug)]
+struct WrittenRow {
+    key_end: usize,
+    points_end: usize,
+    hash: u64,
+    /// The row before this one with the same hash.
+    previous: u64,
+    is_forgotten: bool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// In the order of their writes.
+    batches: VecDeque<WaitingBatch>,
+    /// By the hash of its key: the last row that was added.
+    last: HashMap<u64, u64, foldhash::fast::RandomState>,
+    next_row: u64,
+    /// Points that were put again, and the order in which they were.
+    restored: HashMap<Instant, VecDeque<PutAgain>>,
+    restored_order: VecDeque<Instant>,
+}
+
+#[derive(Debug)]
+struct WaitingBatch {
+    due_ms: i64,
+    /// Number of the first row.
+    first: u64,
+    /// Rows that were taken.
+    taken: usize,
+    written: WrittenRows,
+}
+
+/// A cell that has a later time than that of the write of its value.
+#[derive(Clone, Copy, Debug)]
+struct PutAgain {
+    timestamp_ms: i64,
+    written_ms: i64,
+}
+
+impl WrittenRows {
+    /// Adds a point of a row, whose points should follow each other.
+    pub(crate) fn push(&mut self, key: &[u8], point: WrittenPoint) {
+        if self.is_full {
+            self.dropped += 1;
+            return;
+        }
+        let points_end = self.points.len() + 1;
+        let last = self.rows.len().checked_sub(1).filter(|last| self.key(*last) == key);
+        if let Some(row) = last.and_then(|last| self.rows.get_mut(last)) {
+            row.points_end = points_end;
+        } else {
+            self.keys.extend_from_slice(key);
+            let key_end = self.keys.len();
+            let (previous, is_forgotten) = (NO_ROW, false);
+            self.rows.push(WrittenRow { key_end, points_end, hash: 0, previous, is_forgotten });
+        }
+        self.points.push(point);
+    }
+
+    fn key(&self, row: usize) -> &[u8] {
+        let end = self.rows.get(row).map_or(0, |row| row.key_end);
+        let start = row.checked_sub(1).and_then(|before| self.rows.get(before));
+        self.keys.get(start.map_or(0, |row| row.key_end)..end).unwrap_or_default()
+    }
+
+    fn points(&self, row: usize) -> &[WrittenPoint] {
+        let end = self.rows.get(row).map_or(0, |row| row.points_end);
+        let start = row.checked_sub(1).and_then(|before| self.rows.get(before));
+        self.points.get(start.map_or(0, |row| row.points_end)..end).unwrap_or_default()
+    }
+
+    /// Memory, with that of the index.
+    fn bytes(&self) -> usize {
+        self.keys.capacity()
+            + self.rows.capacity() * size_of::<WrittenRow>()
+            + self.points.capacity() * size_of::<WrittenPoint>()
+            + self.rows.len() * INDEX_BYTES
+    }
+}
+
+impl Queue {
+    /// The batch that has a row, and its index there; `None` if it was taken.
+    fn find(&self, row: u64) -> Option<(usize, usize)> {
+        let batch = self.batches.partition_point(|batch| batch.first <= row).checked_sub(1)?;
+        let at = usize::try_from(row - self.batches.get(batch)?.first).ok()?;
+        let of = self.batches.get(batch)?;
+        (of.taken..of.written.rows.len()).contains(&at).then_some((batch, at))
+    }
+
+    /// The rows with a key that wait, the last one first: batch and index.
+    fn find_key(&self, hash: u64, key: &[u8]) -> impl Iterator<Item = (usize, usize)> {
+        let mut next = self.last.get(&hash).copied().unwrap_or(NO_ROW);
+        let with_hash = std::iter::from_fn(move || {
+            let found = self.find(next)?;
+            next = self.batches.get(found.0)?.written.rows.get(found.1)?.previous;
+            Some(found)
+        });
+        with_hash.filter(move |(batch, at)| {
+            let written = self.batches.get(*batch).map(|batch| &batch.written);
+            written.is_some_and(|written| {
+                written.key(*at) == key && written.rows.get(*at).is_some_and(|r| !r.is_forgotten)
+            })
+        })
+    }
+}
+
+impl ReadBacks {
+    /// `delay` is the longest duration of a compaction of OpenTSDB.
+    pub(crate) fn new(delay: Duration) -> Self {
+        let (hasher, queue) = (foldhash::fast::RandomState::default(), Mutex::default());
+        Self { delay, hasher, queue, bytes: AtomicUsize::new(0) }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if points are read back.
+    pub(crate) const fn is_enabled(&self) -> bool {
+        !self.delay.is_zero()
+    }
+
+    /// Compactions of OpenTSDB that have put their column before this time are over.
+    pub(crate) const fn settled_ms(&self, now_ms: i64) -> i64 {
+        now_ms.saturating_sub(self.delay.as_millis() as i64)
+    }
+
+    /// Rows and bytes that wait.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        (self.queue().last.len(), self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// True if points of the row wait.
+    pub(crate) fn is_waiting(&self, key: &[u8]) -> bool {
+        self.queue().find_key(self.hasher.hash_one(key), key).next().is_some()
+    }
+
+    /// An empty write.
+    pub(crate) fn begin(&self) -> WrittenRows {
+        let is_full = self.bytes.load(Ordering::Relaxed) >= MAX_BYTES;
+        WrittenRows { is_full, ..WrittenRows::default() }
+    }
+
+    /// Adds points that HBase has, to be read back after the delay.
+    pub(crate) fn add(&self, mut written: WrittenRows, now_ms: i64) {
+        if self.delay.is_zero() {
+            return;
+        }
+        if written.dropped > 0 {
+            metrics::counter!(READ_BACK_DROPPED_POINTS).increment(written.dropped);
+        }
+        if written.rows.is_empty() {
+            return;
+        }
+        let due_ms = now_ms.saturating_add(self.delay.as_millis() as i64);
+        for row in 0..written.rows.len() {
+            let hash = self.hasher.hash_one(written.key(row));
+            if let Some(row) = written.rows.get_mut(row) {
+                row.hash = hash;
+            }
+        }
+        self.bytes.fetch_add(written.bytes(), Ordering::Relaxed);
+        let mut queue = self.queue();
+        let first = queue.next_row;
+        queue.next_row += written.rows.len() as u64;
+        for (number, row) in (first..).zip(&mut written.rows) {
+            row.previous = queue.last.insert(row.hash, number).unwrap_or(NO_ROW);
+        }
+        queue.batches.push_back(WaitingBatch { due_ms, first, taken: 0, written });
+    }
+
+    /// Adds rows that were read back, to be read once more.
+    pub(crate) fn add_rows(&self, rows: impl IntoIterator<Item = DueRow>, now_ms: i64) {
+        let mut written = self.begin();
+        for (key, points) in rows {
+            for point in points {
+                written.push(&key, point);
+            }
+        }
+        self.add(written, now_ms);
+    }
+
+    /// The row was deleted, or columns of it: its points are not put again.
+    pub(crate) fn forget(&self, key: &[u8]) {
+        let mut queue = self.queue();
+        let hash = self.hasher.hash_one(key);
+        let rows: Vec<_> = queue.find_key(hash, key).collect();
+        for (batch, at) in rows {
+            let batch = queue.batches.get_mut(batch);
+            if let Some(row) = batch.and_then(|batch| batch.written.rows.get_mut(at)) {
+                row.is_forgotten = true;
+            }
+        }
+    }
+
+    /// Removes points that are due, of a limited number of rows.
+    pub(crate) fn take_due(&self, now_ms: i64) -> Vec<DueRow> {
+        let mut guard = self.queue();
+        let queue = &mut *guard;
+        let mut rows: Vec<DueRow> = Vec::new();
+        let mut places: HashMap<Bytes, usize, foldhash::fast::RandomState> = HashMap::default();
+        while rows.len() < CALL_ROWS
+            && let Some(batch) = queue.batches.front_mut()
+            && batch.due_ms <= now_ms
+        {
+            let Some(row) = batch.written.rows.get(batch.taken).copied() else {
+                self.bytes.fetch_sub(batch.written.bytes(), Ordering::Relaxed);
+                queue.batches.pop_front();
+                continue;
+            };
+            if queue.last.get(&row.hash) == Some(&(batch.first + batch.taken as u64)) {
+                queue.last.remove(&row.hash);
+            }
+            if !row.is_forgotten {
+                let key = Bytes::copy_from_slice(batch.written.key(batch.taken));
+                let points = batch.written.points(batch.taken);
+                let place = *places.entry(key).or_insert_with_key(|key| {
+                    rows.push((key.clone(), Vec::new()));
+                    rows.len() - 1
+                });
+                if let Some((_, of_row)) = rows.get_mut(place) {
+                    of_row.extend_from_slice(points);
+                }
+            }
+            batch.taken += 1;
+        }
+        if queue.batches.is_empty() {
+            // After a load of past hours the memory is not kept.
+            queue.last.shrink_to_fit();
+        }
+        drop(guard);
+        for (_, points) in &mut rows {
+            keep_last_of_instants(points);
+        }
+        rows
+    }
+
+    /// Time of the write of a cell of one point.
+    pub(crate) fn written_ms(&self, key: &Bytes, cell: &Cell) -> i64 {
+        let point = point_qualifier(cell.family, &cell.qualifier, &cell.value);
+        let Some(qualifier) = point else { return cell.timestamp_ms };
+        let queue = self.queue();
+        if queue.restored.is_empty() {
+            return cell.timestamp_ms;
+        }
+        let again = queue.restored.get(&(key.clone(), qualifier.offset_ms()));
+        let again = again.into_iter().flatten().rfind(|a| a.timestamp_ms == cell.timestamp_ms);
+        again.map_or(cell.timestamp_ms, |again| again.written_ms)
+    }
+
+    /// Remembers a point that is put again, unless this process has written a later one: returns false
+    /// then.
+    pub(crate) fn remember(&self, key: &Bytes, restored: &RestoredPoint) -> bool {
+        let Some(qualifier) = Qualifier::decode(&restored.cell.qualifier) else { return false };
+        let offset_ms = qualifier.offset_ms();
+        let mut queue = self.queue();
+        let is_later = |point: &WrittenPoint| {
+            let is_other = || point.value() != &restored.cell.value[..];
+            point.offset_ms() == Some(offset_ms)
+                && (point.written_ms > restored.written_ms
+                    || (point.written_ms == restored.written_ms && is_other()))
+        };
+        let has_later = |(batch, row): (usize, usize)| {
+            let points = queue.batches.get(batch).map(|batch| batch.written.points(row));
+            points.unwrap_or_default().iter().any(is_later)
+        };
+        if queue.find_key(self.hasher.hash_one(&key[..]), key).any(has_later) {
+            return false;
+        }
+        let (timestamp_ms, written_ms) = (restored.cell.timestamp_ms, restored.written_ms);
+        if timestamp_ms == written_ms {
+            return true;
+        }
+        let instant = (key.clone(), offset_ms);
+        let is_new = !queue.restored.contains_key(&instant);
+        let again = queue.restored.entry(instant.clone()).or_default();
+        if again.len() >= MAX_RESTORED_PER_INSTANT {
+            again.pop_front();
+        }
+        again.push_back(PutAgain { timestamp_ms, written_ms });
+        if is_new {
+            queue.restored_order.push_back(instant);
+        }
+        if queue.restored_order.len() > MAX_RESTORED
+            && let Some(oldest) = queue.restored_order.pop_front()
+        {
+            queue.restored.remove(&oldest);
+        }
+        true
+    }
+
+    /// A point that is remembered was not put again.
+    pub(crate) fn forget_restored(&self, key: &Bytes, restored: &RestoredPoint) {
+        let Some(qualifier) = Qualifier::decode(&restored.cell.qualifier) else { return };
+        let mut queue = self.queue();
+        // The instant keeps its place in the order, also if nothing of it is left.
+        if let Some(again) = queue.restored.get_mut(&(key.clone(), qualifier.offset_ms())) {
+            let (timestamp_ms, written_ms) = (restored.cell.timestamp_ms, restored.written_ms);
+            again.retain(|one| (one.timestamp_ms, one.written_ms) != (timestamp_ms, written_ms));
+        }
+    }
+}
+
+/// Keeps the point of each instant that was written last; of the same millisecond, the one that was added
+/// last.
+fn keep_last_of_instants(points: &mut Vec<WrittenPoint>) {
+    if points.len() > 1 {
+        points.sort_by_key(|point| (point.offset_ms(), point.written_ms));
+        points.reverse();
+        points.dedup_by_key(|point| point.offset_ms());
+        points.reverse();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use tsd_model::Family;
+
+    use super::*;
+    use crate::superseded::Basis;
+
+    fn point(second: u8, value: u8, written_ms: i64) -> WrittenPoint {
+        let qualifier = [second >> 4, second << 4];
+        WrittenPoint::new(Family::T, &qualifier, &[value], written_ms, written_ms).unwrap()
+    }
+
+    fn row(key: &'static str, points: Vec<WrittenPoint>) -> DueRow {
+        (Bytes::from_static(key.as_bytes()), points)
+    }
+
+    fn read_backs() -> ReadBacks {
+        ReadBacks::new(Duration::from_secs(1))
+    }
+
+    #[test]
+    fn points_are_read_back_when_they_are_due() {
+        let read_backs = read_backs();
+        let (first, second) = (point(0, 1, 5), point(1, 2, 5));
+        read_backs.add_rows([row("a", vec![first]), row("b", vec![first, second])], 5);
+        read_backs.add_rows([row("a", vec![second])], 6);
+        read_backs.add_rows([row("a", vec![point(0, 3, 9)])], 9);
+        assert!(read_backs.take_due(1_004).is_empty());
+        // A row is read once for all of its points that are due.
+        let due = read_backs.take_due(1_006);
+        assert_eq!(due, [row("a", vec![first, second]), row("b", vec![first, second])]);
+        assert!(read_backs.is_waiting(b"a"));
+        assert!(!read_backs.is_waiting(b"b"));
+        assert_eq!(read_backs.waiting().0, 1);
+        assert_eq!(read_backs.take_due(1_010), [row("a", vec![point(0, 3, 9)])]);
+        assert!(read_backs.take_due(i64::MAX).is_empty());
+        assert_eq!(read_backs.waiting(), (0, 0));
+    }
+
+    #[test]
+    fn last_point_of_an_instant_is_read_back() {
+        let read_backs = read_backs();
+        read_backs.add_rows([row("a", vec![point(0, 1, 5), point(1, 2, 5), point(0, 3, 9)])], 9);
+        // A flush of an older value, and a second value of one millisecond.
+        read_backs.add_rows([row("a", vec![point(0, 4, 7), point(1, 5, 5)])], 9);
+        let due = read_backs.take_due(i64::MAX);
+        assert_eq!(due, [row("a", vec![point(0, 3, 9), point(1, 5, 5)])]);
+    }
+
+    #[test]
+    fn points_of_a_deleted_row_are_forgotten() {
+        let read_backs = read_backs();
+        let points = vec![point(0, 1, 5)];
+        for now_ms in [5, 6] {
+            read_backs.add_rows([row("a", points.clone()), row("b", points.clone())], now_ms);
+        }
+        read_backs.forget(b"a");
+        assert!(!read_backs.is_waiting(b"a"));
+        // Written after the delete.
+        read_backs.add_rows([row("a", vec![point(1, 1, 7)])], 7);
+        assert!(read_backs.is_waiting(b"a"));
+        let due = read_backs.take_due(i64::MAX);
+        assert_eq!(due, [row("b", points), row("a", vec![point(1, 1, 7)])]);
+        assert_eq!(read_backs.waiting().0, 0);
+    }
+
+    #[test]
+    fn rows_of_a_call_are_limited() {
+        let read_backs = read_backs();
+        let key = |number: usize| Bytes::from(number.to_be_bytes().to_vec());
+        let rows = (0..=CALL_ROWS * 2).map(|number| (key(number), vec![point(0, 1, 5)]));
+        read_backs.add_rows(rows, 5);
+        let counts: Vec<_> = (0..4).map(|_| read_backs.take_due(i64::MAX).len()).collect();
+        assert_eq!(counts, [CALL_ROWS, CALL_ROWS, 1, 0]);
+    }
+
+    #[test]
+    fn points_beyond_the_limit_are_counted() {
+        let read_backs = read_backs();
+        let rows = || {
+            let keys = (0..100_000_u32).map(|key| Bytes::from(key.to_be_bytes().to_vec()));
+            keys.map(|key| (key, vec![point(0, 1, 5)]))
+        };
+        while read_backs.waiting().1 < MAX_BYTES {
+            read_backs.add_rows(rows(), 5);
+        }
+        let waiting = read_backs.waiting();
+        assert!(waiting.1 < MAX_BYTES + (32 << 20), "{waiting:?}");
+        let mut written = read_backs.begin();
+        for (key, points) in rows() {
+            written.push(&key, *points.first().unwrap());
+        }
+        assert_eq!((written.dropped, written.bytes()), (100_000, 0));
+        read_backs.add(written, 5);
+        assert_eq!(read_backs.waiting(), waiting);
+        while !read_backs.take_due(i64::MAX).is_empty() {}
+        assert_eq!(read_backs.waiting(), (0, 0));
+    }
+
+    #[test]
+    fn times_of_points_that_were_put_again_are_remembered() {
+        let read_backs = read_backs();
+        let key = Bytes::from_static(b"a");
+        let cell = |timestamp_ms| Cell {
+            family: Family::T,
+            qualifier: Bytes::from_static(&[0, 0]),
+            value: Bytes::from_static(&[7]),
+            timestamp_ms,
+        };
+        let restored_at = |at, written_ms| RestoredPoint {
+            point: 0,
+            cell: cell(at),
+            written_ms,
+            basis: Basis::EmptyRow,
+        };
+        for (at, written_ms) in [(20, 5), (30, 6)] {
+            let restored = restored_at(at, written_ms);
+            assert!(read_backs.remember(&key, &restored));
+        }
+        let written = [20, 25, 30].map(|at| read_backs.written_ms(&key, &cell(at)));
+        assert_eq!(written, [5, 25, 6]);
+        read_backs.forget_restored(&key, &restored_at(30, 6));
+        assert_eq!(read_backs.written_ms(&key, &cell(30)), 30, "it was not put");
+        assert_eq!(read_backs.written_ms(&key, &cell(20)), 5);
+        // This process has written a later value since, and an older one was added again.
+        read_backs.add_rows([row("a", vec![point(0, 8, 9)])], 9);
+        read_backs.add_rows([row("a", vec![point(0, 7, 5)])], 10);
+        assert!(!read_backs.remember(&key, &restored_at(40, 6)));
+        // The value 8 was written in the same millisecond.
+        assert!(!read_backs.remember(&key, &restored_at(40, 9)));
+        assert!(read_backs.remember(&key, &restored_at(40, 10)));
+        for instant in 0..MAX_RESTORED as u64 {
+            let restored = restored_at(20, 5);
+            let key = Bytes::from(instant.to_be_bytes().to_vec());
+            assert!(read_backs.remember(&key, &restored));
+        }
+        assert_eq!(read_backs.written_ms(&key, &cell(20)), 20, "the oldest is forgotten");
+    }
+}
