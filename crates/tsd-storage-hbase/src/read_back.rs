@@ -44,7 +44,7 @@ use crate::{
 };
 
 use waiting::DueRow;
-pub(crate) use waiting::ReadBacks;
+pub(crate) use waiting::{ReadBacks, WrittenRows};
 
 /// Versions of a column that the history of a row has.
 const HISTORY_VERSIONS: u32 = 1_000;

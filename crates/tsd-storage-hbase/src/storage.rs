@@ -25,7 +25,7 @@ use crate::{
     error::{request_error, storage_error},
     flush, metrics,
     mutations::{appends, puts},
-    read_back,
+    read_back::{self, WrittenRows},
     request::{family_name, timestamp},
     scanner::HBaseScanner,
     series_registry::build,
@@ -175,7 +175,7 @@ impl Storage for HBaseStorage {
         let context = Arc::clone(&self.context);
         self.write(table, |to, table, _| async move {
             register(&context, &table, batch.rows().map(|row| row.key)).await?;
-            let mut written = to.read_backs.begin();
+            let mut written = WrittenRows::default();
             let compactible = to.compactible.filter(|_| to.read_backs.is_enabled());
             let now_ms = to.clock.system_ms();
             let puts = puts(

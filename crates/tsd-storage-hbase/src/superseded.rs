@@ -98,8 +98,9 @@ impl WrittenPoint {
     }
 
     /// Milliseconds of the hour.
-    pub(crate) fn offset_ms(&self) -> Option<u32> {
-        Qualifier::decode(self.qualifier()).map(|qualifier| qualifier.offset_ms())
+    pub(crate) fn offset_ms(&self) -> u32 {
+        // A qualifier that was decoded before.
+        Qualifier::decode(self.qualifier()).map_or(0, |qualifier| qualifier.offset_ms())
     }
 }
 
