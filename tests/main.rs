@@ -34,6 +34,7 @@ mod start;
 mod telnet;
 mod tidy;
 mod tools;
+mod uid;
 mod unknown_versions;
 mod verify;
 

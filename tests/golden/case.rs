@@ -46,11 +46,13 @@ pub(crate) enum GoldenStep {
         ms: u64,
     },
     Tables(Tables),
-    /// A command-line tool; only `import` is replayed.
+    /// A command-line tool; `import` and `uid` are replayed.
     Tool {
         arguments: Vec<String>,
         file: Vec<String>,
         exit: i64,
+        /// Lines of its log with their level, and what it printed.
+        output: Vec<String>,
     },
 }
 
@@ -126,6 +128,7 @@ impl GoldenStep {
                 arguments: array(words).map(string).collect(),
                 file: lines.unwrap_or_default(),
                 exit: step["exit"].as_i64().expect("an exit status"),
+                output: array(&step["output"]).map(string).collect(),
             }
         }
     }

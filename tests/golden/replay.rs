@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use tsd_cli::{ImportOptions, Node, import};
+use tsd_cli::{ImportOptions, Node, import, uid};
 use tsd_engine::{Engine, MetaTracking};
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Scan, Storage, Table};
@@ -126,7 +126,10 @@ impl Replay {
                 Ok(())
             }
             GoldenStep::Tables(tables) => self.compare(tables),
-            GoldenStep::Tool { arguments, file, exit } => self.import(arguments, file, *exit),
+            GoldenStep::Tool { arguments, file, exit, output } => match arguments.split_first() {
+                Some((tool, words)) if tool == "uid" => self.uid(words, *exit, output),
+                _ => self.import(arguments, file, *exit),
+            },
         }
     }
 
@@ -162,6 +165,24 @@ impl Replay {
         self.node.engine().drop_caches();
         if done.is_ok() != (exit == 0) {
             return Err(format!("import: {done:?}"));
+        }
+        Ok(())
+    }
+
+    /// Runs `tsdb uid` on the daemon's store, as a process of its own would.
+    fn uid(&self, words: &[String], exit: i64, output: &[String]) -> Result<(), String> {
+        let mut settings = self.node.engine().config().clone();
+        settings.meta_tracking = MetaTracking::Off;
+        let engine = Engine::start(settings, Arc::clone(self.node.storage())).expect("an engine");
+        let mut printed = Vec::new();
+        let status = self.runtime.block_on(uid(&engine, words, &mut printed));
+        self.node.engine().drop_caches();
+        let printed = String::from_utf8(printed).expect("text");
+        let lines: Vec<&str> = printed.lines().collect();
+        if i64::from(status) != exit || lines != output {
+            return Err(format!(
+                "uid {words:?}: {status} {lines:#?}\n  instead of {exit} {output:#?}"
+            ));
         }
         Ok(())
     }

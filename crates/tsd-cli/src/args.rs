@@ -117,6 +117,26 @@ the same command. Keep a snapshot that --link was used with as it is: the store 
 
   tsdb restore --data /var/lib/tsdb-restored /backup/monday")]
     Restore(RestoreArgs),
+    /// Names and their UIDs: find, assign, rename, delete
+    #[command(after_help = "\
+The arguments are those of OpenTSDB. KIND is metrics, tagk or tagv:
+  grep [KIND] REGEXP      names that match; exit status 1 if none does
+  assign KIND NAME...     UIDs of names, new ones for those that have none; neither characters
+                          nor the UID filter are checked
+  rename KIND OLD NEW     another name for a UID
+  delete KIND NAME        removes a name with its UIDMeta; its points stay, without a name
+  [KIND] NAME             the UID of a name
+  [KIND] ID               the name of a UID; a word of digits is always an ID
+
+Exit status: 0; 1 if a name or UID is not known; 2 for an invalid command line; 3 if the store
+failed; 4 if a name was not deleted for another reason; 42 if the store failed in the end.
+
+  tsdb uid grep metrics '^sys[.]'
+  tsdb uid rename metrics sys.cpu system.cpu
+  tsdb uid tagk 17")]
+    Uid(UidArgs),
+    /// Create metrics, as `tsdb uid assign metrics` does
+    Mkmetric(MkmetricArgs),
     /// Print the version
     Version,
 }
@@ -368,6 +388,45 @@ pub(crate) struct RestoreArgs {
     pub(crate) snapshot: PathBuf,
 }
 
+/// Arguments of `tsdb uid`.
+#[derive(Debug, Args)]
+pub(crate) struct UidArgs {
+    #[command(flatten)]
+    pub(crate) place: UidPlace,
+    /// Bytes of a UID that is given as a number; the default is the width of its kind
+    #[arg(long = "idwidth", value_name = "BYTES", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub(crate) id_width: Option<u8>,
+    /// grep: letters match those of the other case, too
+    #[arg(long, short)]
+    pub(crate) ignore_case: bool,
+    /// A sub-command with its arguments, a name, or a UID
+    #[arg(value_name = "WORD", required = true, num_args = 1..)]
+    pub(crate) words: Vec<String>,
+}
+
+/// Arguments of `tsdb mkmetric`.
+#[derive(Debug, Args)]
+pub(crate) struct MkmetricArgs {
+    #[command(flatten)]
+    pub(crate) place: UidPlace,
+    /// Names of metrics
+    #[arg(value_name = "NAME", required = true, num_args = 1..)]
+    pub(crate) names: Vec<String>,
+}
+
+/// Where the names are, and how they are printed.
+#[derive(Debug, Args)]
+pub(crate) struct UidPlace {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Log progress
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Permission to open a damaged log.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct DamageArgs {
@@ -525,6 +584,17 @@ impl RestoreArgs {
         let mut config = self.overrides.load()?;
         if self.overrides.log_level.is_none() {
             config.set_flag("tsdb restore without --log-level", "tsd.log.level", "error");
+        }
+        Ok(config)
+    }
+}
+
+impl UidPlace {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() && !self.verbose {
+            config.set_flag("tsdb uid without --verbose", "tsd.log.level", "warn");
         }
         Ok(config)
     }

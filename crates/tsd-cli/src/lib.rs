@@ -26,6 +26,7 @@ mod snapshot;
 mod store;
 mod table;
 mod transfer_bar;
+mod uid;
 mod verify;
 mod version;
 
@@ -46,6 +47,7 @@ use crate::{
 
 pub use import::{ImportError, ImportOptions, Imported, StopSignal, import};
 pub use node::Node;
+pub use uid::uid;
 
 /// Runs the command line of this process.
 #[must_use]
@@ -63,6 +65,8 @@ pub fn main() -> ExitCode {
         Command::Verify(args) => return verify::main(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Restore(args) => restore::run(&args),
+        Command::Uid(args) => return uid::main(&args),
+        Command::Mkmetric(args) => return uid::make_metrics(&args),
         Command::Version => {
             print_lines(&version::text());
             Ok(())

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tsd_model::{UidKind, encode_latin1_lossy};
+use tsd_model::{Uid, UidKind, encode_latin1_lossy};
 use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query};
 use tsd_storage::{RetentionStatus, Storage, StorageError};
 
@@ -109,6 +109,12 @@ impl EngineHandle {
             retention.learn(uid.as_bytes(), &encode_latin1_lossy(new));
         }
         Ok(())
+    }
+
+    /// Deletes a name with its UIDMeta, and returns the UID that it had. Its points stay, without a name.
+    /// Other daemons use the name until their caches are dropped.
+    pub async fn delete_uid(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
+        self.shared.uids.delete(kind, name, &self.shared.ingest.series).await
     }
 
     /// Names all metrics to the rules of the retention, if there is one. Until then metrics have the longest

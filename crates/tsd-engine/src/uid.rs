@@ -10,13 +10,14 @@ mod assigner;
 mod cache;
 mod error;
 mod filter;
+mod listing;
 mod loss_check;
 mod per_kind;
 mod resolver;
 mod series_limit;
 mod table;
 
-pub use self::{admin::UidAdmin, error::UidError, filter::FilterError};
+pub use self::{admin::UidAdmin, error::UidError, filter::FilterError, listing::StoredMapping};
 pub(crate) use self::{
     assigner::{AssignerSettings, AssignerStats, UidAssigner, UidMessage},
     cache::UidCaches,

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tsd_model::{
-    Family, NameRole, Uid, UidKind, decode_latin1, encode_latin1, encode_latin1_lossy,
+    Family, NameRole, UID_COUNTER_ROW, Uid, UidKind, decode_latin1, encode_latin1,
+    encode_latin1_lossy,
 };
 use tsd_storage::{CellBatch, CellRef, Column, Delete, Recovery, Scan, StorageError};
 
@@ -156,6 +157,61 @@ impl UidAdmin {
         }
     }
 
+    /// UID of a name; assigns one if it has none. As OpenTSDB's command line does, it accepts every name
+    /// that can be stored: it checks neither its characters nor the UID filter.
+    pub async fn get_or_assign(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
+        let illegal = |character| UidError::IllegalName { kind, name: name.to_owned(), character };
+        if name.is_empty() {
+            return Err(illegal(None));
+        }
+        let stored = self.encode(kind, name)?;
+        if stored.as_ref() == UID_COUNTER_ROW {
+            return Err(illegal(name.chars().next()));
+        }
+        if let Some(uid) = self.find(kind, stored.clone()).await? {
+            return Ok(uid);
+        }
+        match self.resolver.assign(kind, vec![stored]).await.pop() {
+            Some((_, result)) => result,
+            None => Err(UidError::Lost),
+        }
+    }
+
+    /// Deletes a name: both mappings and the UIDMeta; its points become orphans. Returns the UID that it had.
+    ///
+    /// The mapping from the name goes first: after a crash the UID may have a name that nothing maps to,
+    /// which `tsdb uid fsck fix` removes, but no name has a UID without a name. What the UID has stays if
+    /// its own mapping is that of another name.
+    pub(crate) async fn delete(
+        &self,
+        kind: UidKind,
+        name: &str,
+        series: &SeriesCache,
+    ) -> Result<Uid, UidError> {
+        let stored = Bytes::from(encode_latin1_lossy(name));
+        let _change = self.begin_change(kind, stored.clone(), name)?;
+        // Not that of the cache: another daemon may have changed it.
+        let uid = self
+            .table
+            .uid(kind, &stored)
+            .await?
+            .ok_or_else(|| UidError::NoSuchName { kind, name: name.to_owned() })?;
+        let result = async {
+            self.delete_column(UidTable::forward(kind, &stored)).await?;
+            let named = self.table.names(kind, &[uid]).await?.pop().flatten();
+            if named.is_none_or(|named| named == stored) {
+                self.table.delete_reverse(kind, Bytes::copy_from_slice(uid.as_bytes())).await?;
+            }
+            Ok::<_, StorageError>(())
+        }
+        .await;
+        // After a failure it may be deleted or not, so the caches are invalidated in any case.
+        self.resolver.caches.invalidate(kind, &stored, uid);
+        series.clear();
+        result?;
+        Ok(uid)
+    }
+
     /// Renames a UID. Not atomic: after a crash both names may have the UID.
     pub(crate) async fn rename(
         &self,
@@ -208,6 +264,11 @@ impl UidAdmin {
             name: name.to_owned(),
             character: self.rules.first_illegal(name),
         })?;
+        self.encode(kind, name)
+    }
+
+    /// Encodes a name as stored.
+    fn encode(&self, kind: UidKind, name: &str) -> Result<Bytes, UidError> {
         if self.rules.fold_unmappable_letters {
             return Ok(encode_latin1_lossy(name).into());
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tsd_model::{Cell, Family, Row, TableSchema, Uid, UidKind, decode_latin1};
-use tsd_storage::{Column, Get, Storage, StorageError, Table};
+use tsd_storage::{Column, Delete, Get, Storage, StorageError, Table};
 
 use super::UidError;
 
@@ -80,6 +80,18 @@ impl UidTable {
         let gets = uids.iter().map(|&uid| get(Self::reverse(kind, uid))).collect();
         let rows = self.storage.multi_get(&self.table, gets).await?;
         Ok(rows.into_iter().map(|row| row.and_then(first_cell).map(|cell| cell.value)).collect())
+    }
+
+    /// Deletes the mapping from a UID, and its UIDMeta.
+    pub(crate) async fn delete_reverse(
+        &self,
+        kind: UidKind,
+        uid: Bytes,
+    ) -> Result<(), StorageError> {
+        let columns = [kind.as_str(), kind.meta_qualifier()]
+            .map(|qualifier| (Family::Name, Bytes::from_static(qualifier.as_bytes())));
+        let delete = Delete::Columns { row: uid, columns: columns.into() };
+        self.storage.delete(&self.table, delete).await
     }
 
     /// Decodes the UID of a cell. Fails if its width is wrong.

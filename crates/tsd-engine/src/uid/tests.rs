@@ -398,3 +398,58 @@ fn schema_widths_are_used() {
     assert_eq!((&row[..], family), (&[0][..], Family::Id));
     let _: Arc<dyn Storage> = table.storage;
 }
+
+#[tokio::test]
+async fn a_deleted_name_takes_its_uidmeta_along_but_not_what_another_name_has() {
+    let store = store();
+    let engine = start(config(), &store);
+    put_one(&engine, "m", "host=a", 1_356_998_400, 1).await.unwrap();
+    let put_cell = async |row: &[u8], family, qualifier: &[u8], value: &[u8]| {
+        let cell = CellRef { family, qualifier, value, timestamp_ms: None };
+        store.put(&uid_table(), CellBatch::single(row, cell).unwrap()).await.unwrap();
+    };
+    put_cell(&[0, 0, 1], Family::Name, b"metric_meta", b"{}").await;
+    put_cell(&[0, 0, 1], Family::Name, b"tagk_meta", b"{}").await;
+    let uid = engine.delete_uid(UidKind::Metric, "m").await.unwrap();
+    assert_eq!(uid.to_number(), 1);
+    let missing = engine.delete_uid(UidKind::Metric, "m").await.unwrap_err();
+    assert!(matches!(missing, UidError::NoSuchName { .. }), "{missing}");
+    let kept: Vec<_> = cells(&store, &uid_table()).await;
+    let of_uid = kept.iter().filter(|(row, _)| *row == [0, 0, 1]);
+    let columns: Vec<_> = of_uid.map(|(_, cell)| cell.qualifier.to_vec()).collect();
+    assert_eq!(columns, [&b"tagk"[..], b"tagk_meta", b"tagv"]);
+    // The name is not cached, and its UID is not used again.
+    put_one(&engine, "m", "host=a", 1_356_998_400, 1).await.unwrap();
+    assert_eq!(engine.uids().uid_of(UidKind::Metric, "m").await.unwrap().to_number(), 2);
+    // Two names share a UID: what is stored of it is that of the other one.
+    put_cell(b"n", Family::Id, b"metrics", &[0, 0, 2]).await;
+    engine.delete_uid(UidKind::Metric, "n").await.unwrap();
+    let uid = tsd_model::Uid::from_number(2, 3).unwrap();
+    assert_eq!(engine.uids().name_of(UidKind::Metric, uid).await.unwrap(), "m");
+    checked_forward(&engine, "m", 2).await;
+}
+
+async fn checked_forward(engine: &EngineHandle, name: &str, number: u64) {
+    let found = engine.uids().mappings_of_name(Some(UidKind::Metric), name).await.unwrap();
+    let numbers: Vec<_> = found.iter().map(|m| tsd_model::Uid::number_of(&m.uid)).collect();
+    assert_eq!(numbers, [number], "{name}");
+}
+
+#[tokio::test]
+async fn assignment_by_the_command_line_accepts_what_can_be_stored() {
+    let store = store();
+    let mut config = config();
+    config.uids.filter =
+        Some(WhiteList { metric_patterns: vec!["^x".into()], ..WhiteList::default() });
+    let engine = start(config, &store);
+    let assign = async |name| engine.uids().get_or_assign(UidKind::Metric, name).await;
+    for (name, number) in [("bad$name", 1), ("\u{e4} b", 2), ("bad$name", 1)] {
+        assert_eq!(assign(name).await.unwrap().to_number(), number, "{name}");
+    }
+    // The last one is the row of the counters.
+    for name in ["", "\u{4e2d}", "\0"] {
+        let refused = assign(name).await.unwrap_err();
+        assert!(matches!(refused, UidError::IllegalName { .. }), "{name:?}: {refused}");
+    }
+    checked_names(&store).await;
+}

@@ -1,0 +1,280 @@
+//! `tsdb uid` and `tsdb mkmetric`: names and their UIDs, in the words of OpenTSDB's command.
+//!
+//! What it prints and its exit status are those of OpenTSDB's, since they are read by scripts.
+
+mod command;
+mod output;
+
+use std::{io::Write, process::ExitCode};
+
+use tsd_engine::{EngineHandle, UidError, UidKind};
+
+use self::{command::UidCommand, output::UidOutput};
+use crate::{
+    NotClosed,
+    args::{MkmetricArgs, UidArgs, UidPlace},
+    prepare,
+    store::Purpose,
+    with_engine,
+};
+
+/// Nothing was found, or the name is unknown.
+const NOT_FOUND: u8 = 1;
+/// The command line is invalid.
+const USAGE: u8 = 2;
+/// The store, or the daemon, failed.
+const FAILED: u8 = 3;
+/// A name was not deleted, though the store works.
+const NOT_DELETED: u8 = 4;
+/// The store failed when the work was done.
+const NOT_CLOSED: u8 = 42;
+
+/// Flags that change what a sub-command does.
+#[derive(Clone, Copy, Debug, Default)]
+struct UidFlags {
+    /// Bytes of a UID that is given as a number; `None` for those of the store.
+    id_width: Option<usize>,
+    ignore_case: bool,
+    json: bool,
+}
+
+/// Runs `tsdb uid`.
+pub(crate) fn main(args: &UidArgs) -> ExitCode {
+    let flags = UidFlags {
+        id_width: args.id_width.map(usize::from),
+        ignore_case: args.ignore_case,
+        json: args.place.json,
+    };
+    ExitCode::from(match UidCommand::parse(&args.words) {
+        Ok(command) => run(&command, flags, &args.place),
+        Err(error) => refuse(&error),
+    })
+}
+
+/// Runs `tsdb mkmetric`.
+pub(crate) fn make_metrics(args: &MkmetricArgs) -> ExitCode {
+    let command = UidCommand::Assign { kind: UidKind::Metric, names: args.names.clone() };
+    let flags = UidFlags { json: args.place.json, ..UidFlags::default() };
+    ExitCode::from(run(&command, flags, &args.place))
+}
+
+fn refuse(error: &command::UsageError) -> u8 {
+    eprintln!("tsdb: {error}\n{}", command::USAGE);
+    USAGE
+}
+
+fn run(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> u8 {
+    run_on_store(command, flags, place).unwrap_or_else(|error| {
+        eprintln!("tsdb: {error:#}");
+        if error.is::<NotClosed>() { NOT_CLOSED } else { FAILED }
+    })
+}
+
+fn run_on_store(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> anyhow::Result<u8> {
+    let (config, settings) = prepare(place.config()?)?;
+    let mut status = 0;
+    with_engine(&config, &settings, Purpose::Query, async |open| {
+        let mut out = std::io::stdout();
+        status =
+            execute(&open.engine, command, flags, &mut UidOutput::new(&mut out, flags.json)).await;
+        Ok(())
+    })?;
+    Ok(status)
+}
+
+/// Runs `tsdb uid` with these words on an open store; returns its exit status.
+pub async fn uid(engine: &EngineHandle, words: &[String], out: &mut (dyn Write + Send)) -> u8 {
+    match UidCommand::parse(words) {
+        Ok(command) => {
+            let flags = UidFlags::default();
+            execute(engine, &command, flags, &mut UidOutput::new(out, flags.json)).await
+        }
+        Err(error) => refuse(&error),
+    }
+}
+
+async fn execute(
+    engine: &EngineHandle,
+    command: &UidCommand,
+    flags: UidFlags,
+    out: &mut UidOutput<'_>,
+) -> u8 {
+    if let Err(error) = check_width(engine, command, flags) {
+        eprintln!("tsdb: {error}");
+        return USAGE;
+    }
+    match command {
+        UidCommand::Grep { kind, pattern } => grep(engine, *kind, pattern, flags, out).await,
+        UidCommand::Assign { kind, names } => assign(engine, *kind, names, out).await,
+        UidCommand::Rename { kind, old, new } => {
+            match engine.rename_uid(*kind, old, new).await {
+                Ok(()) => out.renamed(*kind, old, new),
+                Err(error) => return fail(&error, FAILED),
+            }
+            0
+        }
+        UidCommand::Delete { kind, name } => {
+            match engine.delete_uid(*kind, name).await {
+                Ok(uid) => out.deleted(*kind, name, uid.as_bytes()),
+                Err(error) => return fail(&error, NOT_DELETED),
+            }
+            0
+        }
+        UidCommand::LookUp { kind, word } => look_up(engine, *kind, word, flags, out).await,
+    }
+}
+
+/// Fails if the width that is given contradicts the one of the UIDs that would be written or deleted.
+fn check_width(engine: &EngineHandle, command: &UidCommand, flags: UidFlags) -> Result<(), String> {
+    let (Some(given), Some(kind)) = (flags.id_width, command.changes()) else { return Ok(()) };
+    let width = kind.width(&engine.config().schema);
+    if given == width {
+        return Ok(());
+    }
+    Err(format!("--idwidth {given} contradicts the store, whose UIDs of {kind} have {width} bytes"))
+}
+
+/// Prints why a name was not changed; returns the exit status.
+fn fail(error: &UidError, other: u8) -> u8 {
+    match error {
+        UidError::NoSuchName { kind, name } => {
+            eprintln!("tsdb: No such name for '{kind}': '{name}'");
+            NOT_FOUND
+        }
+        UidError::Storage(_) => {
+            eprintln!("tsdb: the store failed: {error:#}");
+            FAILED
+        }
+        error => {
+            eprintln!("tsdb: {error:#}");
+            other
+        }
+    }
+}
+
+async fn grep(
+    engine: &EngineHandle,
+    kind: Option<UidKind>,
+    pattern: &str,
+    flags: UidFlags,
+    out: &mut UidOutput<'_>,
+) -> u8 {
+    let flagged = if flags.ignore_case { format!("(?i){pattern}") } else { pattern.to_owned() };
+    let pattern = match tsd_query::compile_pattern(&flagged) {
+        Ok(pattern) => pattern,
+        Err(error) => {
+            eprintln!("tsdb: invalid regular expression: {error}");
+            return USAGE;
+        }
+    };
+    let mut any = false;
+    let mut list = out.list();
+    let listed = engine
+        .uids()
+        .list(
+            kind,
+            |name| pattern.is_match(name),
+            |mapping| {
+                any = true;
+                list.add(&mapping)
+            },
+        )
+        .await;
+    list.end();
+    match listed {
+        Ok(()) if any => 0,
+        Ok(()) => NOT_FOUND,
+        Err(error) => fail(&error.into(), FAILED),
+    }
+}
+
+async fn assign(
+    engine: &EngineHandle,
+    kind: UidKind,
+    names: &[String],
+    out: &mut UidOutput<'_>,
+) -> u8 {
+    let mut list = out.list();
+    let mut status = 0;
+    for name in names {
+        match engine.uids().get_or_assign(kind, name).await {
+            Ok(uid) => {
+                list.add(&tsd_engine::StoredMapping {
+                    kind,
+                    name: name.clone(),
+                    uid: bytes::Bytes::copy_from_slice(uid.as_bytes()),
+                    is_counter: false,
+                });
+            }
+            Err(error) => {
+                status = fail(&error, FAILED);
+                break;
+            }
+        }
+    }
+    list.end();
+    status
+}
+
+async fn look_up(
+    engine: &EngineHandle,
+    kind: Option<UidKind>,
+    word: &str,
+    flags: UidFlags,
+    out: &mut UidOutput<'_>,
+) -> u8 {
+    let found = match word.parse::<i64>() {
+        Ok(id) => find_id(engine, kind, id, flags).await,
+        Err(_) => Ok(engine.uids().mappings_of_name(kind, word).await),
+    };
+    let found = match found {
+        Ok(Ok(found)) => found,
+        Ok(Err(error)) => return fail(&error.into(), FAILED),
+        Err(too_large) => {
+            eprintln!("{too_large}");
+            return NOT_FOUND;
+        }
+    };
+    let mut list = out.list();
+    for mapping in &found {
+        list.add(mapping);
+    }
+    list.end();
+    if found.is_empty() {
+        let of_kind = kind.map(|kind| format!(" for '{kind}'")).unwrap_or_default();
+        let what = if word.parse::<i64>().is_ok() { "unique ID" } else { "name" };
+        eprintln!("tsdb: No such {what}{of_kind}: '{word}'");
+        return NOT_FOUND;
+    }
+    0
+}
+
+/// Mappings from a UID that is given as a number, on the width of each kind. The outer error says that it fits
+/// on none.
+async fn find_id(
+    engine: &EngineHandle,
+    kind: Option<UidKind>,
+    id: i64,
+    flags: UidFlags,
+) -> Result<Result<Vec<tsd_engine::StoredMapping>, tsd_engine::StorageError>, String> {
+    let mut found = Vec::new();
+    let mut too_large = None;
+    let mut fits = false;
+    for of in UidKind::ALL.into_iter().filter(|of| kind.is_none_or(|kind| kind == *of)) {
+        let width = flags.id_width.unwrap_or_else(|| of.width(&engine.config().schema));
+        match command::id_bytes(id, width) {
+            Ok(uid) => {
+                fits = true;
+                match engine.uids().mappings_of_uid(Some(of), &uid).await {
+                    Ok(mappings) => found.extend(mappings),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            Err(error) => too_large = Some(error),
+        }
+    }
+    match too_large {
+        Some(error) if !fits => Err(error),
+        _ => Ok(Ok(found)),
+    }
+}

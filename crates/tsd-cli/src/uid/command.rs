@@ -1,0 +1,162 @@
+//! The words of `tsdb uid`.
+
+use tsd_engine::UidKind;
+
+/// Shown with an invalid command line.
+pub(super) const USAGE: &str = "\
+Usage: tsdb uid [OPTIONS] <sub-command>
+  grep [KIND] REGEXP            names that match
+  assign KIND NAME...           UIDs of names, new ones for those that have none
+  rename KIND OLD NEW           another name for a UID
+  delete KIND NAME              removes a name; its points stay, without a name
+  [KIND] NAME                   the UID of a name
+  [KIND] ID                     the name of a UID
+KIND is metrics, tagk or tagv. `tsdb help uid` says more.";
+
+/// A sub-command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum UidCommand {
+    Grep {
+        kind: Option<UidKind>,
+        pattern: String,
+    },
+    Assign {
+        kind: UidKind,
+        names: Vec<String>,
+    },
+    Rename {
+        kind: UidKind,
+        old: String,
+        new: String,
+    },
+    Delete {
+        kind: UidKind,
+        name: String,
+    },
+    /// A name, or a UID as a number.
+    LookUp {
+        kind: Option<UidKind>,
+        word: String,
+    },
+}
+
+/// Words that are no sub-command.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum UsageError {
+    #[error("Wrong number of arguments")]
+    Count,
+    #[error("unknown kind '{0}': expected metrics, tagk or tagv")]
+    Kind(String),
+    #[error("`tsdb uid {0}` is not implemented")]
+    Missing(String),
+}
+
+impl UidCommand {
+    /// Reads the words of a command line.
+    pub(super) fn parse(words: &[String]) -> Result<Self, UsageError> {
+        let Some((first, rest)) = words.split_first() else { return Err(UsageError::Count) };
+        match (first.as_str(), rest) {
+            ("grep", [pattern]) => Ok(Self::Grep { kind: None, pattern: pattern.clone() }),
+            ("grep", [of, pattern]) => {
+                Ok(Self::Grep { kind: Some(kind(of)?), pattern: pattern.clone() })
+            }
+            ("assign", [of, names @ ..]) if !names.is_empty() => {
+                Ok(Self::Assign { kind: kind(of)?, names: names.to_vec() })
+            }
+            ("rename", [of, old, new]) => {
+                Ok(Self::Rename { kind: kind(of)?, old: old.clone(), new: new.clone() })
+            }
+            ("delete", [of, name]) => Ok(Self::Delete { kind: kind(of)?, name: name.clone() }),
+            ("metasync" | "metapurge" | "treesync" | "treepurge", _) => {
+                Err(UsageError::Missing(first.clone()))
+            }
+            ("grep" | "assign" | "rename" | "delete", _) => Err(UsageError::Count),
+            (word, []) => Ok(Self::LookUp { kind: None, word: word.to_owned() }),
+            (of, [word]) => Ok(Self::LookUp { kind: Some(kind(of)?), word: word.clone() }),
+            _ => Err(UsageError::Count),
+        }
+    }
+
+    /// The kind of the names that it changes, if it changes any.
+    pub(super) const fn changes(&self) -> Option<UidKind> {
+        match self {
+            Self::Assign { kind, .. } | Self::Rename { kind, .. } | Self::Delete { kind, .. } => {
+                Some(*kind)
+            }
+            Self::Grep { .. } | Self::LookUp { .. } => None,
+        }
+    }
+}
+
+fn kind(word: &str) -> Result<UidKind, UsageError> {
+    UidKind::from_name(word).ok_or_else(|| UsageError::Kind(word.to_owned()))
+}
+
+/// A UID of `width` bytes; the error is OpenTSDB's text.
+pub(super) fn id_bytes(id: i64, width: usize) -> Result<Vec<u8>, String> {
+    let bytes = id.to_be_bytes();
+    let (head, uid) = bytes.split_at(bytes.len().saturating_sub(width));
+    if head.iter().any(|byte| *byte != 0) {
+        return Err(format!(
+            "{id} is too large to fit on {width} bytes.  Maybe you forgot to adjust --idwidth?"
+        ));
+    }
+    Ok(uid.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<UidCommand, UsageError> {
+        UidCommand::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_words_of_runbooks_are_sub_commands() {
+        let (metrics, tagk) = (UidKind::Metric, UidKind::Tagk);
+        for (line, command) in [
+            ("grep sys.*", UidCommand::Grep { kind: None, pattern: "sys.*".into() }),
+            ("grep tagk ^h", UidCommand::Grep { kind: Some(tagk), pattern: "^h".into() }),
+            (
+                "assign metrics a b",
+                UidCommand::Assign { kind: metrics, names: vec!["a".into(), "b".into()] },
+            ),
+            (
+                "rename metrics a b",
+                UidCommand::Rename { kind: metrics, old: "a".into(), new: "b".into() },
+            ),
+            ("delete tagk a", UidCommand::Delete { kind: tagk, name: "a".into() }),
+            ("sys.cpu", UidCommand::LookUp { kind: None, word: "sys.cpu".into() }),
+            ("metrics 12", UidCommand::LookUp { kind: Some(metrics), word: "12".into() }),
+        ] {
+            assert_eq!(parse(line).unwrap(), command, "{line}");
+        }
+    }
+
+    #[test]
+    fn other_words_are_refused() {
+        for line in
+            ["", "grep", "grep a b c", "assign metrics", "rename metrics a", "delete a", "a b c"]
+        {
+            assert_eq!(parse(line).unwrap_err(), UsageError::Count, "{line}");
+        }
+        for line in ["grep hosts a", "assign host a", "rename x a b", "delete x a", "x a"] {
+            assert!(matches!(parse(line), Err(UsageError::Kind(_))), "{line}");
+        }
+        assert!(matches!(parse("treesync"), Err(UsageError::Missing(_))));
+    }
+
+    #[test]
+    fn an_id_must_fit_on_its_width() {
+        assert_eq!(id_bytes(258, 3).unwrap(), [0, 1, 2]);
+        assert_eq!(id_bytes(i64::MAX, 8).unwrap(), i64::MAX.to_be_bytes());
+        assert_eq!(
+            id_bytes(1 << 24, 3).unwrap_err(),
+            "16777216 is too large to fit on 3 bytes.  Maybe you forgot to adjust --idwidth?"
+        );
+        assert!(id_bytes(-1, 3).is_err());
+    }
+}

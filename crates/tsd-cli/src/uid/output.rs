@@ -1,0 +1,154 @@
+//! What `tsdb uid` prints: OpenTSDB's lines, or JSON.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+use tsd_engine::{StoredMapping, UidKind};
+use tsd_model::to_hex;
+
+/// Where a command prints to. A reader that has closed its pipe has enough: what follows is dropped.
+pub(super) struct UidOutput<'a> {
+    out: &'a mut (dyn Write + Send),
+    json: bool,
+    is_closed: bool,
+}
+
+/// Mappings that are printed as they are found.
+pub(super) struct MappingList<'o, 'a> {
+    out: &'o mut UidOutput<'a>,
+    count: u64,
+}
+
+impl<'a> UidOutput<'a> {
+    pub(super) fn new(out: &'a mut (dyn Write + Send), json: bool) -> Self {
+        Self { out, json, is_closed: false }
+    }
+
+    fn print(&mut self, text: &str) {
+        if !self.is_closed {
+            self.is_closed = self.out.write_all(text.as_bytes()).is_err();
+        }
+    }
+
+    fn print_json(&mut self, value: &Value) {
+        self.print(&format!("{value}\n"));
+    }
+
+    pub(super) fn list(&mut self) -> MappingList<'_, 'a> {
+        if self.json {
+            self.print("[");
+        }
+        MappingList { out: self, count: 0 }
+    }
+
+    pub(super) fn renamed(&mut self, kind: UidKind, old: &str, new: &str) {
+        if self.json {
+            self.print_json(&json!({ "kind": kind.as_str(), "old": old, "new": new }));
+        } else {
+            self.print(&format!("{kind} {old} -> {new}\n"));
+        }
+    }
+
+    /// OpenTSDB prints nothing.
+    pub(super) fn deleted(&mut self, kind: UidKind, name: &str, uid: &[u8]) {
+        if self.json {
+            self.print_json(&json!({ "kind": kind.as_str(), "name": name, "uid": to_hex(uid) }));
+        }
+    }
+}
+
+impl MappingList<'_, '_> {
+    /// Prints a mapping; false if nobody reads any more. Counters are not in JSON.
+    pub(super) fn add(&mut self, mapping: &StoredMapping) -> bool {
+        let StoredMapping { kind, name, uid, is_counter } = mapping;
+        if !self.out.json {
+            self.out.print(&format!("{kind} {name}: {}\n", signed_bytes(uid)));
+        } else if !is_counter {
+            let separator = if self.count > 0 { ",\n " } else { "" };
+            let value = json!({ "kind": kind.as_str(), "name": name, "uid": to_hex(uid) });
+            self.out.print(&format!("{separator}{value}"));
+            self.count += 1;
+        }
+        !self.out.is_closed
+    }
+
+    pub(super) fn end(self) {
+        if self.out.json {
+            self.out.print("]\n");
+        }
+    }
+}
+
+/// Bytes as Java prints them.
+fn signed_bytes(bytes: &[u8]) -> String {
+    let bytes: Vec<String> = bytes.iter().map(|byte| byte.cast_signed().to_string()).collect();
+    format!("[{}]", bytes.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn printed(json: bool) -> String {
+        let mut out = Vec::new();
+        let mut output = UidOutput::new(&mut out, json);
+        let mut list = output.list();
+        let counter = StoredMapping {
+            kind: UidKind::Metric,
+            name: "\0".to_owned(),
+            uid: Bytes::from_static(&[0, 0, 0, 0, 0, 0, 0, 2]),
+            is_counter: true,
+        };
+        let name = |name: &str, uid: &'static [u8]| StoredMapping {
+            kind: UidKind::Tagv,
+            name: name.to_owned(),
+            uid: Bytes::from_static(uid),
+            is_counter: false,
+        };
+        for mapping in [counter, name("a", &[0, 0, 1]), name("\"b\"", &[0xff, 0x80, 0])] {
+            assert!(list.add(&mapping));
+        }
+        list.end();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn bytes_are_signed_as_in_java_and_hexadecimal_in_json() {
+        assert_eq!(
+            printed(false),
+            "metrics \0: [0, 0, 0, 0, 0, 0, 0, 2]\ntagv a: [0, 0, 1]\ntagv \"b\": [-1, -128, 0]\n"
+        );
+        let json: Value = serde_json::from_str(&printed(true)).unwrap();
+        assert_eq!(
+            json,
+            json!([
+                { "kind": "tagv", "name": "a", "uid": "000001" },
+                { "kind": "tagv", "name": "\"b\"", "uid": "FF8000" },
+            ])
+        );
+    }
+
+    #[test]
+    fn what_nobody_reads_is_dropped() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                Err(std::io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let mapping = StoredMapping {
+            kind: UidKind::Metric,
+            name: "m".to_owned(),
+            uid: Bytes::new(),
+            is_counter: false,
+        };
+        assert!(!UidOutput::new(&mut Closed, false).list().add(&mapping));
+    }
+}

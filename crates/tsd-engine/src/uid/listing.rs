@@ -1,0 +1,116 @@
+//! Mappings as they are stored, for tools: without the caches, and also those that are damaged.
+
+use bytes::Bytes;
+use tsd_model::{Family, Row, UID_COUNTER_ROW, UidKind, decode_latin1};
+use tsd_storage::{Get, Scan, StorageError};
+
+use super::UidAdmin;
+
+/// A mapping of the UID table, as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredMapping {
+    /// Kind of the name.
+    pub kind: UidKind,
+    /// The name.
+    pub name: String,
+    /// Bytes of the UID. Those of a damaged mapping may have any length.
+    pub uid: Bytes,
+    /// True for a counter, which is stored like the mapping of a name of one zero byte.
+    pub is_counter: bool,
+}
+
+impl UidAdmin {
+    /// Calls `found` with each mapping from a name that `matches`, in the order of the names, until it
+    /// returns false. Names of all kinds if `kind` is `None`; counters are among them.
+    ///
+    /// # Errors
+    ///
+    /// An error of the storage.
+    pub async fn list(
+        &self,
+        kind: Option<UidKind>,
+        matches: impl Fn(&str) -> bool,
+        mut found: impl FnMut(StoredMapping) -> bool,
+    ) -> Result<(), StorageError> {
+        let scan = Scan {
+            family: Some(Family::Id),
+            qualifier: kind.map(|kind| Bytes::from_static(kind.as_str().as_bytes())),
+            ..Scan::default()
+        };
+        let mut rows = self.table.storage.scan(&self.table.table, scan);
+        while let Some(batch) = rows.next_rows().await? {
+            for row in batch {
+                if !matches(&decode_latin1(&row.key)) {
+                    continue;
+                }
+                for mapping in mappings(row, Family::Id) {
+                    if !found(mapping) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The mappings from a name: one of each kind that has it, or of `kind` only.
+    ///
+    /// # Errors
+    ///
+    /// An error of the storage.
+    pub async fn mappings_of_name(
+        &self,
+        kind: Option<UidKind>,
+        name: &str,
+    ) -> Result<Vec<StoredMapping>, StorageError> {
+        let row = tsd_model::encode_latin1_lossy(name);
+        self.mappings_of_row(kind, Family::Id, row.into()).await
+    }
+
+    /// The mappings from a UID: one of each kind that has it, or of `kind` only. Its length decides
+    /// nothing: what is stored is found.
+    ///
+    /// # Errors
+    ///
+    /// An error of the storage.
+    pub async fn mappings_of_uid(
+        &self,
+        kind: Option<UidKind>,
+        uid: &[u8],
+    ) -> Result<Vec<StoredMapping>, StorageError> {
+        self.mappings_of_row(kind, Family::Name, Bytes::copy_from_slice(uid)).await
+    }
+
+    async fn mappings_of_row(
+        &self,
+        kind: Option<UidKind>,
+        family: Family,
+        row: Bytes,
+    ) -> Result<Vec<StoredMapping>, StorageError> {
+        let kinds = UidKind::ALL.into_iter().filter(|of| kind.is_none_or(|kind| kind == *of));
+        let qualifiers = kinds.map(|kind| Bytes::from_static(kind.as_str().as_bytes())).collect();
+        let get = Get { row, family: Some(family), qualifiers };
+        let row = self.table.storage.get(&self.table.table, get).await?;
+        Ok(row.map(|row| mappings(row, family).collect()).unwrap_or_default())
+    }
+}
+
+/// The mappings of a row in one of the two families; cells of other columns are left out.
+fn mappings(row: Row, family: Family) -> impl Iterator<Item = StoredMapping> {
+    let Row { key, cells, .. } = row;
+    cells.into_iter().filter(move |cell| cell.family == family).filter_map(move |cell| {
+        let kind = kind_of_column(&cell.qualifier)?;
+        Some(if family == Family::Id {
+            let is_counter = key.as_ref() == UID_COUNTER_ROW;
+            StoredMapping { kind, name: decode_latin1(&key), uid: cell.value, is_counter }
+        } else {
+            let name = decode_latin1(&cell.value);
+            StoredMapping { kind, name, uid: key.clone(), is_counter: false }
+        })
+    })
+}
+
+/// The kind that a column of mappings belongs to.
+pub(super) fn kind_of_column(qualifier: &[u8]) -> Option<UidKind> {
+    UidKind::ALL.into_iter().find(|kind| kind.as_str().as_bytes() == qualifier)
+}

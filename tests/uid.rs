@@ -1,0 +1,113 @@
+//! `tsdb uid` and `tsdb mkmetric` as processes.
+
+use std::{
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::TSDB;
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("temporary directory")
+}
+
+/// Runs a command on a data directory.
+fn on(data: &Path, arguments: &[&str]) -> Output {
+    let (command, words) = arguments.split_first().expect("a command");
+    Command::new(TSDB)
+        .args([*command, "--data", data.to_str().expect("a path")])
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .expect("run tsdb")
+}
+
+/// Creates a data directory without points.
+fn create(data: &Path) {
+    let file = data.with_extension("points");
+    std::fs::write(&file, "").expect("write");
+    let import = on(data, &["import", "--create", file.to_str().expect("a path")]);
+    assert!(import.status.success(), "{import:?}");
+}
+
+/// Runs `tsdb uid`: exit status, standard output, standard error.
+fn uid(data: &Path, words: &[&str]) -> (i32, String, String) {
+    let output = on(data, &[&["uid"], words].concat());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().expect("a status"), text(&output.stdout), text(&output.stderr))
+}
+
+/// Runs `tsdb uid`, which prints `expected` and exits with `status`.
+fn check(data: &Path, words: &[&str], status: i32, expected: &str) {
+    let (exit, stdout, stderr) = uid(data, words);
+    assert_eq!((exit, stdout.as_str()), (status, expected), "{words:?}: {stderr}");
+}
+
+#[test]
+fn names_are_assigned_found_renamed_and_deleted() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    create(&data);
+    let made = on(&data, &["mkmetric", "sys.cpu", "sys.mem"]);
+    assert!(made.status.success(), "{made:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&made.stdout),
+        "metrics sys.cpu: [0, 0, 1]\nmetrics sys.mem: [0, 0, 2]\n"
+    );
+    // One that exists is printed.
+    check(&data, &["assign", "metrics", "sys.mem"], 0, "metrics sys.mem: [0, 0, 2]\n");
+    check(&data, &["assign", "tagk", "Sys"], 0, "tagk Sys: [0, 0, 1]\n");
+    check(&data, &["grep", "metrics", "cpu$"], 0, "metrics sys.cpu: [0, 0, 1]\n");
+    check(&data, &["grep", "-i", "^sys$"], 0, "tagk Sys: [0, 0, 1]\n");
+    check(&data, &["grep", "^sys$"], 1, "");
+    check(&data, &["1"], 0, "metrics sys.cpu: [0, 0, 1]\ntagk Sys: [0, 0, 1]\n");
+    check(&data, &["metrics", "2"], 0, "metrics sys.mem: [0, 0, 2]\n");
+    check(&data, &["Sys"], 0, "tagk Sys: [0, 0, 1]\n");
+    check(
+        &data,
+        &["rename", "metrics", "sys.mem", "sys.memory"],
+        0,
+        "metrics sys.mem -> sys.memory\n",
+    );
+    check(&data, &["metrics", "2"], 0, "metrics sys.memory: [0, 0, 2]\n");
+    check(&data, &["delete", "metrics", "sys.cpu"], 0, "");
+    check(&data, &["metrics", "1"], 1, "");
+    let json = "[{\"kind\":\"metrics\",\"name\":\"sys.memory\",\"uid\":\"000002\"}]\n";
+    check(&data, &["--json", "grep", "metrics", "."], 0, json);
+    // Those of a deleted name are not used again.
+    check(&data, &["assign", "metrics", "sys.cpu"], 0, "metrics sys.cpu: [0, 0, 3]\n");
+}
+
+#[test]
+fn bad_input_has_opentsdbs_status_and_names_the_cause() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let (status, _, stderr) = uid(&data, &["grep", "."]);
+    assert_eq!(status, 3, "{stderr}");
+    assert!(stderr.contains("there is no data here"), "{stderr}");
+    create(&data);
+    for (words, status, cause) in [
+        (&["rename", "metrics", "a"][..], 2, "Wrong number of arguments"),
+        (&["assign", "hosts", "a"], 2, "unknown kind 'hosts'"),
+        (&["grep", "("], 2, "regular expression"),
+        (&["--idwidth", "9", "1"], 2, "--idwidth"),
+        (&["--idwidth", "4", "assign", "metrics", "a"], 2, "--idwidth 4 contradicts the store"),
+        (&["16777216"], 1, "16777216 is too large to fit on 3 bytes.  Maybe you forgot to adjust"),
+        (&["metrics", "7"], 1, "No such unique ID for 'metrics': '7'"),
+        (&["nothing"], 1, "No such name: 'nothing'"),
+        (&["delete", "tagk", "nothing"], 1, "No such name for 'tagk': 'nothing'"),
+        (&["rename", "tagk", "nothing", "b"], 1, "No such name for 'tagk': 'nothing'"),
+        (&["assign", "tagk", ""], 3, "illegal name"),
+        (&["assign", "tagk", "中"], 3, "illegal name"),
+    ] {
+        let (exit, stdout, stderr) = uid(&data, words);
+        assert_eq!((exit, stdout.as_str()), (status, ""), "{words:?}: {stderr}");
+        assert!(stderr.contains(cause), "{words:?}: {stderr}");
+    }
+    check(&data, &["assign", "tagk", "a", "b"], 0, "tagk a: [0, 0, 1]\ntagk b: [0, 0, 2]\n");
+    let (status, _, stderr) = uid(&data, &["rename", "tagk", "a", "b"]);
+    assert_eq!(status, 3);
+    assert!(stderr.contains("'b' already has UID"), "{stderr}");
+}
