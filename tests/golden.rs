@@ -5,6 +5,7 @@
 
 mod case;
 mod defects;
+mod fsck;
 mod replay;
 
 use std::{

@@ -15,6 +15,7 @@ mod crash;
 mod damage;
 mod disk_full;
 mod formats;
+mod fsck;
 mod golden;
 mod hbase_fake;
 mod hbase_series;

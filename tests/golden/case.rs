@@ -46,12 +46,12 @@ pub(crate) enum GoldenStep {
         ms: u64,
     },
     Tables(Tables),
-    /// A command-line tool; `import` and `uid` are replayed.
+    /// A command-line tool.
     Tool {
         arguments: Vec<String>,
         file: Vec<String>,
         exit: i64,
-        /// Lines of its log with their level, and what it printed.
+        /// Lines of its log with their level and what it printed, without counters that are 0.
         output: Vec<String>,
     },
 }

@@ -55,6 +55,21 @@ pub(crate) fn correct(case: &mut GoldenCase) {
             "put: illegal argument: the metrics name 'm' has a UID of 2 bytes, not 3",
         ),
         "edit of json written by another program" => edit_foreign_annotation(case),
+        // Its fsck loses integers of eight bytes (D1), takes columns without the last byte for damaged (D2)
+        // and points 80 s into the hour for an append column (D3).
+        _ if case.topic == "fsck" && case.name.starts_with("f-13 ") => {
+            fsck_leaves(case, "00070010", "00000001000000000500");
+        }
+        _ if case.topic == "fsck" && case.name.starts_with("f-14 ") => {
+            fsck_leaves(case, "00070010", "00000001000000000500");
+        }
+        _ if case.topic == "fsck" && case.name.starts_with("f-15 ") => {
+            fsck_leaves(case, "050B051B", "422A0000422A000000");
+        }
+        "column without the tail byte (defect D2)" => fsck_leaves(case, "000000100060", "04050100"),
+        "column without the tail byte, last value 1 (defect D2)" => {
+            fsck_leaves(case, "000000100060", "04010100");
+        }
         _ => {}
     }
     if case.topic == "uid" && REJECTED_NAMES.contains(&case.name.as_str()) {
@@ -62,6 +77,23 @@ pub(crate) fn correct(case: &mut GoldenCase) {
     }
     if case.topic == "compaction" && REJECTED_ROWS.contains(&case.name.as_str()) {
         reject(case, "/api/query", &["data"]);
+    }
+}
+
+/// One column is left, nothing is found, and the output differs from the recorded one.
+fn fsck_leaves(case: &mut GoldenCase, qualifier: &str, value: &str) {
+    let planted = case.steps.iter().find_map(|step| match step {
+        GoldenStep::Plant(cells) => cells.first().map(|(_, cell)| cell.clone()),
+        _ => None,
+    });
+    let cell = planted.expect("a planted cell");
+    let (qualifier, value) = (qualifier.to_owned(), value.to_owned());
+    case.tables = [("data".to_owned(), vec![GoldenCell { qualifier, value, ..cell }])].into();
+    for step in &mut case.steps {
+        if let GoldenStep::Tool { exit, output, .. } = step {
+            *exit = 0;
+            output.retain(|line| line.contains("Processed:"));
+        }
     }
 }
 

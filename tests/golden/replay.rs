@@ -19,7 +19,10 @@ use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Scan, Storage, Table};
 use tsd_testkit::{exchange, http};
 
-use super::case::{GoldenCase, GoldenCell, GoldenStep, Tables, hex};
+use super::{
+    case::{GoldenCase, GoldenCell, GoldenStep, Tables, hex},
+    fsck,
+};
 use crate::in_process;
 
 /// Which store a replay runs on.
@@ -128,6 +131,9 @@ impl Replay {
             GoldenStep::Tables(tables) => self.compare(tables),
             GoldenStep::Tool { arguments, file, exit, output } => match arguments.split_first() {
                 Some((tool, words)) if tool == "uid" => self.uid(words, *exit, output),
+                Some((tool, flags)) if tool == "fsck" => {
+                    fsck::check(&self.runtime, self.node.engine(), flags, *exit, output)
+                }
                 _ => self.import(arguments, file, *exit),
             },
         }

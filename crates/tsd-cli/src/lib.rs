@@ -8,6 +8,7 @@ pub mod config;
 mod daemon;
 mod daemon_client;
 mod data_directory;
+mod fsck;
 #[cfg(test)]
 mod git_revision;
 mod hbase_stats;
@@ -63,6 +64,7 @@ pub fn main() -> ExitCode {
         Command::Table(args) => tables(&args),
         Command::Quarantine(args) => quarantine::run(&args),
         Command::Verify(args) => return verify::main(&args),
+        Command::Fsck(args) => return fsck::main(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Uid(args) => return uid::main(&args),

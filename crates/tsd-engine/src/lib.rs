@@ -13,6 +13,7 @@ mod config;
 #[cfg(test)]
 mod corrections;
 mod engine;
+mod fsck;
 mod handle;
 mod health;
 mod ingest;
@@ -46,6 +47,9 @@ pub use config::{
     Tables, UidConfig, WhiteList,
 };
 pub use engine::{Engine, StartError};
+pub use fsck::{
+    FsckError, FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun, FsckSelection,
+};
 pub use handle::EngineHandle;
 pub use health::{HealthPart, Problem, UidSpace};
 pub use ingest::{IngestSession, NameText, RollupPlace, Sample, SampleContent};

@@ -33,7 +33,7 @@ impl fmt::Display for StopSignal {
 }
 
 /// Waits for signals.
-pub(super) struct Stop {
+pub(crate) struct Stop {
     signals: Option<(Signal, Signal)>,
 }
 
@@ -44,14 +44,14 @@ impl Stop {
     }
 
     /// SIGINT and SIGTERM stop it. Without handlers, which needs a broken system, they end the process.
-    pub(super) fn on_signals() -> Self {
+    pub(crate) fn on_signals() -> Self {
         let signals =
             signal(SignalKind::interrupt()).ok().zip(signal(SignalKind::terminate()).ok());
         Self { signals }
     }
 
     /// Waits for the next signal.
-    pub(super) async fn requested(&mut self) -> StopSignal {
+    pub(crate) async fn requested(&mut self) -> StopSignal {
         match &mut self.signals {
             Some((interrupt, terminate)) => tokio::select! {
                 _ = interrupt.recv() => StopSignal::Interrupt,
@@ -62,7 +62,7 @@ impl Stop {
     }
 
     /// Ends the process at the next signal.
-    pub(super) async fn exit_at_next(&mut self) {
+    pub(crate) async fn exit_at_next(&mut self) {
         let signal = self.requested().await;
         eprintln!("tsdb: {signal}: exiting at once; what was stored since is not known");
         std::process::exit(i32::from(signal.exit_status()));

@@ -1,0 +1,288 @@
+//! `tsdb fsck`: finds damage in the data table, and repairs it, in OpenTSDB's words.
+
+mod checkpoint;
+
+use std::{
+    collections::BTreeMap,
+    io::{IsTerminal, Write as _, stderr, stdout},
+    process::ExitCode,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use bytes::Bytes;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Map, Value, json};
+use tsd_engine::{
+    EngineHandle, FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun, FsckSelection,
+};
+
+use crate::{
+    args::FsckArgs,
+    import::{Stop, StopSignal},
+    prepare, print_lines, query,
+    store::Purpose,
+    with_engine,
+};
+use checkpoint::Checkpoint;
+
+/// Time between two writes of the checkpoint, and two lines of progress without a terminal.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// How a check ended.
+#[derive(Debug)]
+struct Ended {
+    report: FsckReport,
+    duration: Duration,
+    signal: Option<StopSignal>,
+}
+
+/// Runs the command. The exit status is 0 if no errors were found, 1 if there were some, also if all were
+/// repaired; 2 if the check failed; 128 and the number of the signal that stopped it.
+pub(crate) fn main(args: &FsckArgs) -> ExitCode {
+    match run(args) {
+        Ok(ended) => {
+            print_lines(&if args.json { as_json(&ended) } else { as_lines(&ended) });
+            match ended.signal {
+                Some(signal) => {
+                    let hint = if args.checkpoint.is_some() {
+                        "run the same command again to go on"
+                    } else {
+                        "with --checkpoint FILE the same command would go on where it stopped"
+                    };
+                    eprintln!("tsdb: {signal}: the check was stopped; {hint}");
+                    ExitCode::from(signal.exit_status())
+                }
+                None => ExitCode::from(u8::from(ended.report.errors() > 0)),
+            }
+        }
+        Err(error) => {
+            eprintln!("tsdb: {error:#}");
+            ExitCode::from(if error.is::<NoRows>() { 1 } else { 2 })
+        }
+    }
+}
+
+/// No rows are named.
+#[derive(Debug, thiserror::Error)]
+#[error("name the rows to check: --full-scan, or START [END] FUNC METRIC [TAGK=TAGV ...]")]
+struct NoRows;
+
+fn run(args: &FsckArgs) -> anyhow::Result<Ended> {
+    ensure!(args.full_scan == args.words.is_empty(), NoRows);
+    let options = args.options();
+    ensure!(
+        options.fix
+            || options
+                == (FsckOptions {
+                    last_write_wins: options.last_write_wins,
+                    ..FsckOptions::default()
+                }),
+        "repairs are written only with --fix"
+    );
+    let (config, settings) = prepare(args.config()?)?;
+    let selections = if args.full_scan {
+        Vec::new()
+    } else {
+        let parsed = query::parse(&args.words)?;
+        selections(&parsed, &query::clock(&settings.zone_name))?
+    };
+    let checkpoint = args.checkpoint.as_ref().map(|path| {
+        // Another selection or table would have other parts.
+        let scope = json!({ "rows": args.words, "table": settings.engine.tables.data.to_string() });
+        Checkpoint::open(path.clone(), scope)
+    });
+    let checkpoint = checkpoint.transpose()?;
+    let mut run = FsckRun {
+        options,
+        selections,
+        threads: args.threads.map_or_else(default_threads, usize::from),
+        max_rows_per_sec: args.rate,
+        checked: checkpoint.as_ref().map(Checkpoint::rows).unwrap_or_default(),
+    };
+    let mut ended = None;
+    with_engine(&config, &settings, Purpose::Import { create: false }, async |open| {
+        // Newest wins by default in our tables, and by this setting in OpenTSDB's.
+        run.options.last_write_wins |= open.engine.config().rows.fix_duplicates;
+        ended = Some(check(&open.engine, run, args, checkpoint).await?);
+        Ok(())
+    })?;
+    ended.context("the check did not end")
+}
+
+/// Twice the processors, as in OpenTSDB.
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |processors| processors.get() * 2)
+}
+
+/// The rows of queries.
+fn selections(
+    parsed: &query::ParsedArgs,
+    clock: &tsd_query::Clock,
+) -> anyhow::Result<Vec<FsckSelection>> {
+    let query = parsed.query.clone().validate(clock)?;
+    let second = |ms: i64| u32::try_from(ms.max(0) / 1_000).unwrap_or(u32::MAX);
+    let seconds = (second(query.start_ms), second(query.end_ms));
+    let queries = parsed.query.queries.iter().flatten().zip(&parsed.tags);
+    let selection = |(query, tags): (&tsd_query::RawSubQuery, &Vec<(String, String)>)| {
+        let tag = |(tagk, tagv): &(String, String)| match tagv.as_str() {
+            "*" => Ok((tagk.clone(), Vec::new())),
+            value if value.contains(['*', '(', ')']) => {
+                bail!("{tagk}={value}: only values, alternatives (a|b) and * can be checked")
+            }
+            value => Ok((tagk.clone(), value.split('|').map(str::to_owned).collect())),
+        };
+        Ok(FsckSelection {
+            metric: query.metric.clone().unwrap_or_default(),
+            tags: tags.iter().map(tag).collect::<anyhow::Result<_>>()?,
+            seconds,
+        })
+    };
+    queries.map(selection).collect()
+}
+
+async fn check(
+    engine: &EngineHandle,
+    run: FsckRun,
+    args: &FsckArgs,
+    checkpoint: Option<Checkpoint>,
+) -> anyhow::Result<Ended> {
+    let started = Instant::now();
+    let console = Arc::new(Console::new(args.json, run.checked.clone(), checkpoint));
+    let (stop, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU8::new(0)));
+    let (stops, signals) = (Arc::clone(&stop), Arc::clone(&signal));
+    let waiter = tokio::spawn(async move {
+        let mut requests = Stop::on_signals();
+        let requested = requests.requested().await;
+        signals.store(requested.exit_status(), Ordering::Relaxed);
+        stops.store(true, Ordering::Relaxed);
+        requests.exit_at_next().await;
+    });
+    let report = engine.fsck(run, Arc::<Console>::clone(&console), stop).await;
+    waiter.abort();
+    let signal = match signal.load(Ordering::Relaxed) {
+        0 => None,
+        status if status == StopSignal::Terminate.exit_status() => Some(StopSignal::Terminate),
+        _ => Some(StopSignal::Interrupt),
+    };
+    console.end(report.is_ok() && signal.is_none())?;
+    Ok(Ended { report: report?, duration: started.elapsed(), signal })
+}
+
+/// Prints findings and progress, and writes the checkpoint.
+struct Console {
+    /// Findings go to standard error; standard output has the result.
+    is_json: bool,
+    bar: ProgressBar,
+    state: Mutex<ConsoleState>,
+}
+
+struct ConsoleState {
+    total: FsckReport,
+    rows: u64,
+    checked: BTreeMap<usize, Bytes>,
+    checkpoint: Option<Checkpoint>,
+    written: Instant,
+    failure: Option<anyhow::Error>,
+}
+
+impl Console {
+    fn new(is_json: bool, checked: BTreeMap<usize, Bytes>, checkpoint: Option<Checkpoint>) -> Self {
+        let bar = ProgressBar::no_length();
+        bar.set_draw_target(if stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        });
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} rows  {per_sec}  {msg}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        let (total, written) = (FsckReport::default(), Instant::now());
+        let state = ConsoleState { total, rows: 0, checked, checkpoint, written, failure: None };
+        Self { is_json, bar, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ConsoleState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the checkpoint, or removes it if all was checked.
+    fn end(&self, is_whole: bool) -> anyhow::Result<()> {
+        self.bar.finish_and_clear();
+        let state = &mut *self.state();
+        match &state.checkpoint {
+            Some(checkpoint) if is_whole => checkpoint.remove()?,
+            Some(checkpoint) => checkpoint.write(&state.checked)?,
+            None => {}
+        }
+        state.failure.take().map_or(Ok(()), Err)
+    }
+}
+
+impl FsckObserver for Console {
+    fn found(&self, level: FsckLevel, text: &str) {
+        let line = format!("{level} {text}\n");
+        self.bar.suspend(|| {
+            // A reader that has closed its pipe has enough.
+            let _ = if self.is_json {
+                stderr().lock().write_all(line.as_bytes())
+            } else {
+                stdout().lock().write_all(line.as_bytes())
+            };
+        });
+    }
+
+    fn advanced(&self, part: usize, row: &Bytes, rows: u64, checked: &FsckReport) {
+        let state = &mut *self.state();
+        state.rows += rows;
+        state.total.add(checked);
+        self.bar.set_position(state.rows);
+        let (errors, fixed) = (state.total.errors(), state.total.errors_fixed());
+        self.bar.set_message(format!("{errors} errors, {fixed} fixed"));
+        state.checked.insert(part, row.clone());
+        if state.written.elapsed() < INTERVAL {
+            return;
+        }
+        state.written = Instant::now();
+        if self.bar.is_hidden() {
+            eprintln!("tsdb: {} rows, {errors} errors, {fixed} fixed", state.rows);
+        }
+        if let Some(checkpoint) = &state.checkpoint
+            && let Err(error) = checkpoint.write(&state.checked)
+        {
+            state.failure.get_or_insert(error);
+        }
+    }
+}
+
+/// OpenTSDB's lines.
+fn as_lines(ended: &Ended) -> String {
+    let counters = ended.report.lines().map(|(label, count)| format!("INFO {label}: {count}\n"));
+    let seconds = ended.duration.as_secs();
+    let last = match ended.signal {
+        None => format!("INFO Completed fsck in [{seconds}] seconds\n"),
+        Some(_) => format!("WARN Stopped fsck after [{seconds}] seconds\n"),
+    };
+    counters.concat() + &last
+}
+
+/// The counters by OpenTSDB's labels.
+fn as_json(ended: &Ended) -> String {
+    let counters: Map<String, Value> = ended
+        .report
+        .lines()
+        .into_iter()
+        .map(|(label, count)| (label.trim_end().to_owned(), json!(count)))
+        .collect();
+    let value = json!({
+        "completed": ended.signal.is_none(),
+        "seconds": ended.duration.as_secs_f64(),
+        "counters": counters,
+    });
+    format!("{value:#}\n")
+}
