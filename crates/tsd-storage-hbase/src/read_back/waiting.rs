@@ -2,9 +2,10 @@
 //! again. It reads and writes nothing itself.
 //!
 //! A load of past hours writes hundreds of thousands of points a second. So a write appends its points as
-//! one batch with its keys in one buffer, and nothing is allocated for a point. Rows and instants are found
-//! by hashes of their keys. Of the points of an instant only the one that was written last is read back:
-//! an older one that is read after it would be put again over it.
+//! one batch with its keys in one buffer, and nothing is allocated for a point. Rows are found by the hash
+//! of their key. Of the points of an instant only the one that was written last is read back: an older one
+//! that is read after it would be put again over it. Instants are indexed in rows whose points do not come
+//! in the order of their instants; in the others, nearly all, none is repeated.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -75,10 +76,10 @@ struct WrittenRow {
 struct Queue {
     /// In the order of their writes.
     batches: VecDeque<WaitingBatch>,
-    /// By the hash of its key: the last row that was added.
-    last: HashMap<u64, u64, foldhash::fast::RandomState>,
+    /// By the hash of their keys: rows with points that wait.
+    rows: HashMap<u64, WaitingRow, foldhash::fast::RandomState>,
     next_row: u64,
-    /// By the hash of row and offset: the point that was written last.
+    /// By the hash of row and offset, in rows that may have instants twice: the point that was written last.
     instants: HashMap<u64, LastWrite, foldhash::fast::RandomState>,
     next_point: u64,
     /// Points that were put again, and the order in which they were.
@@ -96,6 +97,17 @@ struct WaitingBatch {
     /// Rows that were taken.
     taken: usize,
     written: WrittenRows,
+}
+
+/// A row of which points wait: in the rows of batches with these numbers, and its hash.
+#[derive(Clone, Copy, Debug)]
+struct WaitingRow {
+    first: u64,
+    last: u64,
+    /// The greatest offset.
+    newest_offset_ms: u32,
+    /// Its instants are indexed: they may be repeated.
+    is_indexed: bool,
 }
 
 /// The waiting point of an instant that was written last; of one millisecond, the one that was added last.
@@ -149,22 +161,41 @@ impl WrittenRows {
     }
 }
 
+impl WaitingBatch {
+    /// The points of a row, with their numbers.
+    fn points(&self, row: usize) -> impl Iterator<Item = (u64, WrittenPoint)> {
+        let range = self.written.points(row);
+        let numbers = self.first_point + range.start as u64..;
+        numbers.zip(self.written.points.get(range).unwrap_or_default().iter().copied())
+    }
+}
+
 impl Queue {
-    /// The rows with a hash that wait, the last one first: batch and index.
-    fn with_hash(&self, hash: u64) -> Vec<(usize, usize)> {
-        let mut next = self.last.get(&hash).copied();
+    /// The points of a row that wait, with their numbers, in no order.
+    fn points_of(&self, hash: u64) -> Vec<(u64, WrittenPoint)> {
+        let mut next = self.rows.get(&hash).map(|row| row.last);
         let mut found = Vec::new();
         while let Some(row) = next
             && let Some(batch) =
                 self.batches.partition_point(|batch| batch.first <= row).checked_sub(1)
-            && let Some(of) = self.batches.get(batch)
-            && let Ok(at) = usize::try_from(row - of.first)
-            && let Some(row) = of.written.rows.get(at).filter(|_| at >= of.taken)
+            && let Some(batch) = self.batches.get(batch)
+            && let Ok(at) = usize::try_from(row - batch.first)
+            && let Some(row) = batch.written.rows.get(at).filter(|_| at >= batch.taken)
         {
-            found.push((batch, at));
+            found.extend(batch.points(at));
             next = Some(row.previous).filter(|previous| *previous != NO_ROW);
         }
         found
+    }
+
+    /// Adds a point to the index of its instant.
+    fn index(&mut self, instant: u64, number: u64, point: &WrittenPoint) {
+        let last = LastWrite { number, written_ms: point.written_ms };
+        let of_instant = self.instants.entry(instant).or_insert(last);
+        let is_later = (of_instant.written_ms, of_instant.number) <= (last.written_ms, last.number);
+        if is_later {
+            *of_instant = last;
+        }
     }
 }
 
@@ -191,12 +222,12 @@ impl ReadBacks {
 
     /// Rows and bytes that wait.
     pub(crate) fn waiting(&self) -> (usize, usize) {
-        (self.queue().last.len(), self.bytes.load(Ordering::Relaxed))
+        (self.queue().rows.len(), self.bytes.load(Ordering::Relaxed))
     }
 
     /// True if points of the row wait.
     pub(crate) fn is_waiting(&self, key: &[u8]) -> bool {
-        self.queue().last.contains_key(&self.hasher.hash_one(key))
+        self.queue().rows.contains_key(&self.hasher.hash_one(key))
     }
 
     fn instant(&self, row_hash: u64, offset_ms: u32) -> u64 {
@@ -220,35 +251,63 @@ impl ReadBacks {
         let mut guard = self.queue();
         let queue = &mut *guard;
         let (first, first_point) = (queue.next_row, queue.next_point);
-        let mut points = (first_point..).zip(&written.points);
-        let mut start = 0;
-        for (number, row) in (first..).zip(&mut written.rows) {
-            for (number, point) in points.by_ref().take(row.points_end - start) {
-                let instant = self.instant(row.hash, point.offset_ms());
-                if is_full {
-                    queue.instants.remove(&instant);
-                    continue;
+        let (rows, all_points, bytes) = (written.rows.len(), written.points.len(), written.bytes());
+        queue.batches.push_back(WaitingBatch { due_ms, first, first_point, taken: 0, written });
+        let mut points: Vec<(u64, WrittenPoint)> = Vec::new();
+        for (number, at) in (first..).zip(0..rows) {
+            let Some(batch) = queue.batches.back() else { continue };
+            let Some(hash) = batch.written.rows.get(at).map(|row| row.hash) else { continue };
+            points.clear();
+            points.extend(batch.points(at));
+            let known = queue.rows.get(&hash).copied();
+            if is_full && known.is_none() {
+                continue;
+            }
+            let offsets = || points.iter().map(|(_, point)| point.offset_ms());
+            let newest_offset_ms = offsets().max().unwrap_or_default();
+            let mut row = known.unwrap_or(WaitingRow {
+                first: number,
+                last: number,
+                newest_offset_ms,
+                is_indexed: false,
+            });
+            let is_ascending = offsets().is_sorted_by(|a, b| a < b)
+                && (known.is_none() || offsets().all(|at| at > row.newest_offset_ms));
+            if !row.is_indexed && !is_ascending {
+                if known.is_some() {
+                    points.extend(queue.points_of(hash));
                 }
-                let last = LastWrite { number, written_ms: point.written_ms };
-                let of_instant = queue.instants.entry(instant).or_insert(last);
-                if of_instant.written_ms <= last.written_ms {
-                    *of_instant = last;
+                row.is_indexed = true;
+            }
+            if row.is_indexed {
+                for (number, point) in &points {
+                    queue.index(self.instant(hash, point.offset_ms()), *number, point);
                 }
             }
-            start = row.points_end;
-            if !is_full {
-                row.previous = queue.last.insert(row.hash, number).unwrap_or(NO_ROW);
+            row.newest_offset_ms = row.newest_offset_ms.max(newest_offset_ms);
+            if is_full {
+                // Dropped points are not read back, so older ones of their instants must not be either.
+                points.retain(|(number, _)| *number >= first_point);
+                for (_, point) in &points {
+                    queue.instants.remove(&self.instant(hash, point.offset_ms()));
+                }
+            } else if let Some(added) =
+                queue.batches.back_mut().and_then(|batch| batch.written.rows.get_mut(at))
+            {
+                added.previous = known.map_or(NO_ROW, |known| known.last);
+                row.last = number;
             }
+            queue.rows.insert(hash, row);
         }
         if is_full {
+            queue.batches.pop_back();
             drop(guard);
-            metrics::counter!(READ_BACK_DROPPED_POINTS).increment(written.points.len() as u64);
+            metrics::counter!(READ_BACK_DROPPED_POINTS).increment(all_points as u64);
             return;
         }
-        queue.next_row += written.rows.len() as u64;
-        queue.next_point += written.points.len() as u64;
-        self.bytes.fetch_add(written.bytes(), Ordering::Relaxed);
-        queue.batches.push_back(WaitingBatch { due_ms, first, first_point, taken: 0, written });
+        queue.next_row += rows as u64;
+        queue.next_point += all_points as u64;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Adds rows that were read back, to be read once more.
@@ -267,15 +326,10 @@ impl ReadBacks {
         let hash = self.hasher.hash_one(key);
         let mut guard = self.queue();
         let queue = &mut *guard;
-        for (batch, row) in queue.with_hash(hash) {
-            let Some(written) = queue.batches.get(batch).map(|batch| &batch.written) else {
-                continue;
-            };
-            for point in written.points.get(written.points(row)).into_iter().flatten() {
-                queue.instants.remove(&self.instant(hash, point.offset_ms()));
-            }
+        for (_, point) in queue.points_of(hash) {
+            queue.instants.remove(&self.instant(hash, point.offset_ms()));
         }
-        queue.last.remove(&hash);
+        queue.rows.remove(&hash);
     }
 
     /// Removes points that are due, of a limited number of rows.
@@ -295,19 +349,23 @@ impl ReadBacks {
                 continue;
             };
             batch.taken += 1;
-            if queue.last.get(&row.hash) == Some(&(batch.first + at as u64)) {
-                queue.last.remove(&row.hash);
+            let number = batch.first + at as u64;
+            // A row that is not there was forgotten.
+            let waiting = queue.rows.get(&row.hash).copied().filter(|row| row.first <= number);
+            let Some(waiting) = waiting else { continue };
+            if waiting.last == number {
+                queue.rows.remove(&row.hash);
             }
-            let range = batch.written.points(at);
-            let numbers = batch.first_point + range.start as u64..;
-            let points = batch.written.points.get(range).unwrap_or_default();
-            let mut due = numbers.zip(points).filter_map(|(number, point)| {
+            let mut due = batch.points(at).filter_map(|(number, point)| {
+                if !waiting.is_indexed {
+                    return Some(point);
+                }
                 let instant = self.instant(row.hash, point.offset_ms());
                 let is_last =
                     queue.instants.get(&instant).is_some_and(|last| last.number == number);
                 is_last.then(|| {
                     queue.instants.remove(&instant);
-                    *point
+                    point
                 })
             });
             let Some(first) = due.next() else { continue };
@@ -323,7 +381,7 @@ impl ReadBacks {
         }
         if queue.batches.is_empty() {
             // After a load of past hours the memory is not kept.
-            queue.last.shrink_to_fit();
+            queue.rows.shrink_to_fit();
             queue.instants.shrink_to_fit();
         }
         rows
@@ -349,8 +407,10 @@ impl ReadBacks {
         let offset_ms = qualifier.offset_ms();
         let mut queue = self.queue();
         // A waiting point of the same millisecond was added later: it is read back itself.
-        let instant = self.instant(self.hasher.hash_one(&key[..]), offset_ms);
-        if queue.instants.get(&instant).is_some_and(|last| last.written_ms >= restored.written_ms) {
+        let is_later = |(_, point): &(u64, WrittenPoint)| {
+            point.offset_ms() == offset_ms && point.written_ms >= restored.written_ms
+        };
+        if queue.points_of(self.hasher.hash_one(&key[..])).iter().any(is_later) {
             return false;
         }
         let (timestamp_ms, written_ms) = (restored.cell.timestamp_ms, restored.written_ms);
@@ -389,8 +449,11 @@ impl ReadBacks {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
     use tsd_model::Family;
 
     use super::*;
@@ -445,6 +508,76 @@ mod tests {
         read_backs.add_rows([row("a", vec![point(0, 1, 5)])], 12);
         assert_eq!(read_backs.take_due(i64::MAX), [row("a", vec![last[0]])]);
         assert_eq!(read_backs.waiting(), (0, 0));
+    }
+
+    /// A step of a history.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// Row, second, milliseconds by which the write is older than the step.
+        Add(Vec<(usize, u8, i64)>),
+        Forget(usize),
+        Take,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let point = (0..3_usize, 0..5_u8, 0..4_i64);
+        prop_oneof![
+            4 => prop::collection::vec(point, 1..6).prop_map(Step::Add),
+            1 => (0..3_usize).prop_map(Step::Forget),
+            2 => Just(Step::Take),
+        ]
+    }
+
+    proptest! {
+        /// A map of the last write of each instant is the model.
+        #[test]
+        fn only_last_writes_are_read_back(steps in prop::collection::vec(step(), 1..60)) {
+            const ROWS: [&str; 3] = ["a", "b", "c"];
+            let read_backs = ReadBacks::new(Duration::from_millis(5));
+            let mut model: BTreeMap<(usize, u32), (WrittenPoint, i64)> = BTreeMap::new();
+            let mut value = 0;
+            for (now_ms, step) in (0..).zip(steps) {
+                match step {
+                    Step::Add(points) => {
+                        let mut rows = Vec::new();
+                        for (of, second, age_ms) in points {
+                            value += 1;
+                            let point = point(second, value, now_ms - age_ms);
+                            rows.push(row(ROWS[of], vec![point]));
+                            let last = model.entry((of, point.offset_ms())).or_insert((point, now_ms));
+                            if last.0.written_ms <= point.written_ms {
+                                *last = (point, now_ms);
+                            }
+                        }
+                        read_backs.add_rows(rows, now_ms);
+                    }
+                    Step::Forget(of) => {
+                        read_backs.forget(ROWS[of].as_bytes());
+                        model.retain(|(row, _), _| *row != of);
+                    }
+                    Step::Take => {
+                        let mut due: Vec<(usize, WrittenPoint)> = Vec::new();
+                        for (key, points) in read_backs.take_due(now_ms) {
+                            let of = ROWS.iter().position(|row| row.as_bytes() == key).unwrap();
+                            due.extend(points.into_iter().map(|point| (of, point)));
+                        }
+                        due.sort_by_key(|(of, point)| (*of, point.offset_ms()));
+                        let is_due = |added: i64| added + 5 <= now_ms;
+                        let expected: Vec<_> = model
+                            .iter()
+                            .filter(|(_, (_, added))| is_due(*added))
+                            .map(|((of, _), (point, _))| (*of, *point))
+                            .collect();
+                        prop_assert_eq!(due, expected);
+                        model.retain(|_, (_, added)| !is_due(*added));
+                    }
+                }
+                for (of, key) in ROWS.iter().enumerate() {
+                    let waits = model.keys().any(|(row, _)| *row == of);
+                    prop_assert!(!waits || read_backs.is_waiting(key.as_bytes()));
+                }
+            }
+        }
     }
 
     #[test]
