@@ -316,6 +316,67 @@ fn a_flipped_byte_in_a_store_file_stops_only_the_queries_that_need_it() {
     check_fault(Fault::Flip, false);
 }
 
+/// With `tsd.query.partial_results` queries return what is left and name the file.
+#[test]
+fn partial_results_name_the_damaged_file() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let (mut running, file) = populated(&data);
+    running.kill();
+    Fault::Flip.apply(&file);
+    let mut running = daemon(&data)
+        .env("TSD_QUERY_PARTIAL_RESULTS", "true")
+        .env("TSD_HTTP_QUERY_ALLOW_DELETE", "true")
+        .start();
+    let address = running.address();
+    // The read that finds the damage fails; then the file is in quarantine.
+    let quarantined = || {
+        for metric in 0..METRICS {
+            let _ = query(address, metric);
+        }
+        (metric_value(address, "tsd_parts_quarantined_files") == 1).then_some(())
+    };
+    wait_for(PATIENCE, quarantined).expect("a quarantined file");
+    let name = format!("t.tsdb-{}", part_number(&file));
+    let uri = |metric: u64, start: u64| {
+        let end = FIRST_SECOND + 100_000_000;
+        format!("/api/query?start={start}&end={end}&m=zimsum:m{metric}")
+    };
+    let mut missing = 0;
+    for metric in 0..METRICS {
+        let points = query(address, metric).expect("what is left");
+        let expected = expected(metric, POINTS);
+        missing += expected.len() - points.len();
+        for (at, value) in points {
+            assert_eq!(expected.get(&at), Some(&value), "m{metric} at {at}");
+        }
+        let response = http(address, "GET", &uri(metric, FIRST_SECOND - 1), None);
+        assert_eq!(response.header("x-partial-result"), Some(&*name), "{response:?}");
+    }
+    assert!(missing > 0);
+    assert!(metric_value(address, "tsd_query_partial_total") >= 2 * METRICS);
+    // A range that the file has no day of is complete.
+    let later = http(address, "GET", &uri(0, FIRST_SECOND + 50_000_000), None);
+    assert_eq!((later.status, later.header("x-partial-result")), (200, None), "{later:?}");
+    // Rows that cannot be read cannot be deleted.
+    let delete = http(address, "DELETE", &uri(0, FIRST_SECOND - 1), None);
+    assert!(delete.status != 200 && delete.body.contains("quarantine"), "{delete:?}");
+    // New points of the same days are stored and read.
+    assert_eq!(put(address, 0, POINTS, POINTS + 50), 204);
+    assert_eq!(query(address, 0).expect("points").range(POINTS..).count(), 50);
+    // Nothing is missed without a word once the loss is accepted.
+    assert!(quarantine(&data, &["accept", &name, "--yes"]).status.success());
+    let whole = http(address, "GET", &uri(0, FIRST_SECOND - 1), None);
+    assert_eq!((whole.status, whole.header("x-partial-result")), (200, None), "{whole:?}");
+    running.kill();
+}
+
+/// The number of a part file.
+fn part_number(file: &Path) -> u64 {
+    let stem = file.file_stem().expect("a name").to_string_lossy();
+    stem.parse().expect("a number")
+}
+
 #[test]
 fn a_truncated_store_file_stops_only_the_queries_that_need_it() {
     check_fault(Fault::Truncate, true);

@@ -246,6 +246,8 @@ settings! {
         pub allow_duplicates: bool = true,
         /// Most literals of a filter that are resolved before the scan.
         pub filter_expansion_limit: usize = 4_096,
+        /// Queries return what is left of the rows of quarantined files, and name the files, instead of failing.
+        pub partial_results: bool = false,
         /// Ignores literals without a UID instead of failing.
         pub skip_unresolved_tagvs: bool = false,
         /// Queries with explicit tags return what HBase's fuzzy row filter would.

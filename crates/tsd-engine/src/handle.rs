@@ -132,7 +132,8 @@ impl EngineHandle {
 
     /// Executes a query. Dropping the future cancels it and closes its scans.
     ///
-    /// The result is complete, never partial.
+    /// The result is complete, unless [`QueryConfig::partial_results`](crate::QueryConfig) is set: then
+    /// [`QueryGuard::losses`] has the quarantined files of which it may miss points.
     pub async fn query(
         &self,
         query: Query,

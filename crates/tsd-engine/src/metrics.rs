@@ -55,6 +55,10 @@ pub fn describe_metrics() {
             "Series whose meta data was not written, because of overload or an error.",
         ),
         ("tsd_query_cancelled_total", "Queries cancelled, by their client or by an operator."),
+        (
+            "tsd_query_partial_total",
+            "Queries whose result may miss points of quarantined files (tsd.query.partial_results).",
+        ),
         ("tsd_query_rejected_total", "Queries ended by a limit, by limit."),
         (
             "tsd_query_shared_total",

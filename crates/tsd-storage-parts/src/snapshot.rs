@@ -128,6 +128,14 @@ impl Snapshot {
         self.spans.values().map(Vec::len).sum()
     }
 
+    /// The same sections for reads that return what is left of lost spans.
+    pub(crate) fn past_losses(self: Arc<Self>) -> Arc<Self> {
+        if self.lost.is_empty() {
+            return self;
+        }
+        Arc::new(Self { lost: BTreeMap::new(), ..(*self).clone() })
+    }
+
     /// Fails if a section of these spans was lost.
     pub(crate) fn check_losses(&self, first_span: u32, last_span: u32) -> Result<(), PartError> {
         let mut lost = self.lost.range(first_span..=last_span.max(first_span));

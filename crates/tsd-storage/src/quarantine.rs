@@ -51,6 +51,17 @@ pub struct LostRows {
     pub time_secs: Option<(u64, u64)>,
 }
 
+impl QuarantinedFile {
+    /// True if a read of rows of the table misses cells of the file, for all that is known. The rows begin
+    /// from the first to the last of these epoch seconds.
+    #[must_use]
+    pub fn may_miss(&self, table: &Table, (first, last): (u64, u64)) -> bool {
+        let is_read =
+            |rows: &LostRows| rows.time_secs.is_none_or(|(from, end)| from <= last && first < end);
+        self.table == *table && self.lost.iter().any(is_read)
+    }
+}
+
 /// The quarantine of a store. Its calls block on the disk: they read and copy what is left of damaged files.
 pub trait Quarantine: fmt::Debug + Send + Sync {
     /// The files whose loss was not accepted yet, by name.

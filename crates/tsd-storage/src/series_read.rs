@@ -22,6 +22,8 @@ pub struct SeriesRead {
     pub bases: (u32, u32),
     /// Points that may be returned as summaries; `None` if all points are needed.
     pub summaries: Option<SummaryUse>,
+    /// Return what is left where a file is in quarantine, instead of failing.
+    pub reads_past_losses: bool,
 }
 
 /// The series of a read. A series is a row key without the four bytes of its base time.

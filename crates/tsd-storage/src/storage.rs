@@ -94,6 +94,8 @@ pub struct Scan {
     pub limit: Option<usize>,
     /// Preferred number of rows per batch.
     pub batch_rows: Option<usize>,
+    /// Return what is left where a file is in quarantine, instead of failing.
+    pub reads_past_losses: bool,
 }
 
 impl Scan {

@@ -253,6 +253,8 @@ pub static KEYS: &[Key] = &[
     // For tables whose number of salt buckets was changed: series are read from all buckets.
     bool("tsd.query.multi_get.get_all_salts", "false"),
     without_effect("tsd.query.multi_get.limit", Some("131072")),
+    // Queries return what is left of damaged files, and name them, instead of failing.
+    bool("tsd.query.partial_results", "false"),
     // When queries of the embedded store read rows by the series index; `auto`: where it is cheaper.
     one_of("tsd.query.series_index", "auto", &["auto", "always", "never"]),
     bool("tsd.query.skip_unresolved_tagvs", "false"),

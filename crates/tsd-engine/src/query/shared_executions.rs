@@ -43,8 +43,8 @@ type ExecutionOutcome = Result<Arc<ExecutedQuery>, QueryFailure>;
 #[derive(Debug)]
 struct ExecutedQuery {
     result: QueryResult,
-    /// Keeps the memory of the result reserved.
-    _context: Arc<QueryContext>,
+    /// Keeps the memory of the result reserved, and knows what it misses.
+    context: Arc<QueryContext>,
 }
 
 /// An execution that several queries may await.
@@ -218,7 +218,7 @@ fn execution(
         };
         let result = starter.execute(CancellationToken::new(), &context, work).await?;
         drop(listed);
-        Ok(Arc::new(ExecutedQuery { result, _context: context }))
+        Ok(Arc::new(ExecutedQuery { result, context }))
     }
     .boxed()
 }
@@ -269,6 +269,7 @@ impl ExecutedQuery {
             global_annotations: self.result.global_annotations.clone(),
             ..QueryResult::default()
         };
+        context.note_losses(self.context.losses());
         for sub in &self.result.sub_results {
             context.add_sub_query_stats(&sub.stats);
             let mut series = Vec::with_capacity(sub.series.len());

@@ -55,8 +55,8 @@ impl BatchReader for ScanJob {
         let limit = self.scan.batch_rows.unwrap_or(DEFAULT_BATCH_ROWS);
         let limit = limit.clamp(1, MAX_BATCH_ROWS).min(self.remaining);
         let mut scan = self.rows.take().unwrap_or_else(|| {
-            let Scan { start, stop, filter, .. } = &self.scan;
-            let snapshot = self.table.store().snapshot();
+            let Scan { start, stop, filter, reads_past_losses, .. } = &self.scan;
+            let snapshot = self.table.snapshot(*reads_past_losses);
             RowScan::new(&snapshot, start.clone(), stop.clone(), filter.clone(), COLLECTED_BYTES)
         });
         let mut rows = Vec::with_capacity(limit.min(DEFAULT_BATCH_ROWS));

@@ -119,7 +119,7 @@ impl SeriesJob {
 impl BatchReader<SeriesBlock> for SeriesJob {
     fn read(&mut self, cancelled: &AtomicBool) -> Result<(Vec<SeriesBlock>, bool), StorageError> {
         let mut reader = self.reader.take().unwrap_or_else(|| {
-            let snapshot = self.table.store().snapshot();
+            let snapshot = self.table.snapshot(self.read.reads_past_losses);
             SeriesReader::of_rows(&snapshot, Arc::new(self.selection()), self.read.bases)
                 .with_summaries(self.read.summaries)
         });

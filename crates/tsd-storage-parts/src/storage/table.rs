@@ -25,8 +25,14 @@ use super::{
     series_job::SeriesJob,
 };
 use crate::{
-    cursor::after_prefix, error::PartError, layout::PartLayout, read::SeriesSelection,
-    retention::LiveRows, series::TableSeries, snapshot::SnapshotSection, splits::split_points,
+    cursor::after_prefix,
+    error::PartError,
+    layout::PartLayout,
+    read::SeriesSelection,
+    retention::LiveRows,
+    series::TableSeries,
+    snapshot::{Snapshot, SnapshotSection},
+    splits::split_points,
     store::PartStore,
 };
 
@@ -68,6 +74,12 @@ impl PartTable {
 
     pub(crate) const fn store(&self) -> &Arc<PartStore> {
         &self.store
+    }
+
+    /// What a read uses.
+    pub(crate) fn snapshot(&self, reads_past_losses: bool) -> Arc<Snapshot> {
+        let snapshot = self.store.snapshot();
+        if reads_past_losses { snapshot.past_losses() } else { snapshot }
     }
 
     /// The error of a read; a part that it finds damaged is quarantined.

@@ -98,6 +98,7 @@ async fn reads_of_series_are_answered_where_blocks_are_by_day() {
         selection: ReadSelection::Keys(Vec::new()),
         bases: (0, u32::MAX),
         summaries: None,
+        reads_past_losses: false,
     };
     let mut none = store.read_series(&data, &read(3)).unwrap();
     assert!(none.next_series().await.unwrap().is_none());
@@ -122,7 +123,13 @@ async fn the_version_of_a_series_read_changes_with_its_rows_only() {
         let prefix = Bytes::copy_from_slice(&key(1, 0)[..3]);
         let range = SeriesRange { prefix, from: Bytes::new(), to: None, filter: None };
         let selection = ReadSelection::Range(range);
-        SeriesRead { prefix_len: 3, selection, bases: (first, first + 86_399), summaries: None }
+        SeriesRead {
+            prefix_len: 3,
+            selection,
+            bases: (first, first + 86_399),
+            summaries: None,
+            reads_past_losses: false,
+        }
     };
     let (one, other) = (day(1_356_998_400), day(1_356_998_400 + 86_400));
     let put = async |base: u32| {
@@ -176,7 +183,13 @@ async fn reads_of_series_have_every_acknowledged_point_while_memtables_are_flush
     let prefix = Bytes::copy_from_slice(&key(1, 0)[..3]);
     let range = SeriesRange { prefix, from: Bytes::new(), to: None, filter: None };
     let selection = ReadSelection::Range(range);
-    let read = SeriesRead { prefix_len: 3, selection, bases: (0, u32::MAX), summaries: None };
+    let read = SeriesRead {
+        prefix_len: 3,
+        selection,
+        bases: (0, u32::MAX),
+        summaries: None,
+        reads_past_losses: false,
+    };
     loop {
         let before = acknowledged.load(Ordering::Acquire);
         // The log knows a table from its first write on.

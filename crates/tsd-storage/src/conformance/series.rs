@@ -268,7 +268,13 @@ pub(super) async fn reads_of_series_return_what_scans_return(store: Arc<dyn Stor
                 reads.push((ReadSelection::Keys(keys), list.clone()));
             }
             for (selection, wanted) in reads {
-                let request = SeriesRead { prefix_len: 3, selection, bases, summaries: None };
+                let request = SeriesRead {
+                    prefix_len: 3,
+                    selection,
+                    bases,
+                    summaries: None,
+                    reads_past_losses: false,
+                };
                 let Some(found) = read(&*store, &request).await else { return };
                 let wanted: Vec<Vec<u8>> = wanted.into_iter().map(tags).collect();
                 let expected = scanned(&*store, |key| {
@@ -291,6 +297,7 @@ pub(super) async fn equal_reads_of_one_version_return_the_same(store: Arc<dyn St
         selection: range(0, None, None),
         bases: (DAY + day * 86_400, DAY + day * 86_400 + 86_400 - 1),
         summaries: None,
+        reads_past_losses: false,
     };
     let mut numbers = Numbers(11);
     let writing = async {
@@ -330,7 +337,13 @@ async fn divided_reads_return_the_whole(store: &dyn Storage, bases: (u32, u32), 
     let of = |from: Bytes, to: Option<Bytes>| {
         let prefix = bytes(METRIC);
         let range = SeriesRange { prefix, from, to, filter: None };
-        SeriesRead { prefix_len: 3, selection: ReadSelection::Range(range), bases, summaries: None }
+        SeriesRead {
+            prefix_len: 3,
+            selection: ReadSelection::Range(range),
+            bases,
+            summaries: None,
+            reads_past_losses: false,
+        }
     };
     let whole = of(Bytes::new(), None);
     let splits = store.series_splits(&data(), &whole, goal).await.unwrap();
@@ -352,6 +365,7 @@ pub(super) async fn reads_of_an_unknown_table_fail(store: Arc<dyn Storage>) {
         selection: range(0, None, None),
         bases: (0, u32::MAX),
         summaries: None,
+        reads_past_losses: false,
     };
     let Some(mut scanner) = store.read_series(&Table::new("nope"), &request) else { return };
     assert!(scanner.next_series().await.is_err());

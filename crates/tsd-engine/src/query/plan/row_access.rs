@@ -90,6 +90,7 @@ impl QueryEngine {
             selection: ReadSelection::Keys(Vec::new()),
             bases: (0, 0),
             summaries: None,
+            reads_past_losses: false,
         };
         self.config.series_reads
             && *read.content == RowContent::Points

@@ -54,7 +54,10 @@ pub(crate) async fn read_all(job: &Arc<ScanJob>) -> Result<ReadSeries, QueryFail
         let _ = job.kept_identity.set(None);
     }
     let (parts, in_time_order) = parts_of(job, access, has_many_series).await?;
+    // A file may leave the quarantine, or enter it, meanwhile.
+    job.note_losses().await?;
     let mut results = read_parts(job, parts).await?;
+    job.note_losses().await?;
     let query_scan = began.elapsed();
     let merging = Instant::now();
     let mut scanners: Vec<_> =

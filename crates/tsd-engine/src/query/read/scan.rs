@@ -22,7 +22,11 @@ use super::{
 };
 use crate::{
     compaction::{CompactionMessage, RowCompactor, is_due, needs_compaction},
-    query::{failure::QueryFailure, plan::row_content::RowContent, stats::ScannerStats},
+    query::{
+        failure::{QueryFailure, task_failure},
+        plan::row_content::RowContent,
+        stats::ScannerStats,
+    },
 };
 
 /// Fragmented rows reported in one message.
@@ -41,6 +45,29 @@ const POINTS_PER_SERIES: usize = 32;
 const KEY_OVERHEAD_BYTES: usize = size_of::<Bytes>() + 16;
 
 impl ScanJob {
+    /// True if what is left of damaged files is enough. It is not for a delete: what it has not read stays,
+    /// and would come back when the file is put back.
+    fn reads_past_losses(&self) -> bool {
+        self.engine.config.partial_results && !self.with_keys
+    }
+
+    /// Notes the quarantined files of which this read may miss points.
+    pub(crate) async fn note_losses(&self) -> Result<(), QueryFailure> {
+        if !self.reads_past_losses() {
+            return Ok(());
+        }
+        let Some(quarantine) = self.engine.storage.quarantine() else { return Ok(()) };
+        // It reads the damaged files.
+        let files = self.engine.runtime.spawn_blocking(move || quarantine.files()).await;
+        let seconds = |at: i64| u64::try_from(at).unwrap_or_default();
+        let window = &self.plan.window;
+        let bases = (seconds(window.scan_start_secs), seconds(window.scan_end_secs));
+        let files = files.map_err(task_failure)?;
+        let missed = files.into_iter().filter(|file| file.may_miss(&self.table, bases));
+        self.budget.context().note_losses(missed.map(|file| file.name));
+        Ok(())
+    }
+
     /// True if fragmented rows are reported to row compaction; only rows of the data table are.
     fn compacts_on_read(&self) -> bool {
         self.engine.compacts_on_read() && self.table == self.engine.data_table
@@ -158,6 +185,7 @@ impl ScanJob {
             PartRows::Points(read) => {
                 let mut read = Arc::unwrap_or_clone(read);
                 read.summaries = self.summary_use();
+                read.reads_past_losses = self.reads_past_losses();
                 match self.engine.storage.read_series(&self.table, &read) {
                     Some(series) => RowSource::Series(series),
                     None => RowSource::Failed(StorageError::Backend(
@@ -190,6 +218,7 @@ impl ScanJob {
             filter,
             time_range_ms: self.time_range_ms,
             batch_rows: Some(self.engine.config.scan_batch_rows),
+            reads_past_losses: self.reads_past_losses(),
             ..Scan::default()
         };
         self.engine.storage.scan(&self.table, scan)

@@ -170,7 +170,13 @@ fn scan_part(
 
 const fn read_of(plan: &SubQueryPlan, selection: ReadSelection, bases: &Bases) -> SeriesRead {
     let bases = (*bases.start(), *bases.end());
-    SeriesRead { prefix_len: plan.schema.base_time_start(), selection, bases, summaries: None }
+    SeriesRead {
+        prefix_len: plan.schema.base_time_start(),
+        selection,
+        bases,
+        summaries: None,
+        reads_past_losses: false,
+    }
 }
 
 #[cfg(test)]

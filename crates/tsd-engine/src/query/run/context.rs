@@ -4,6 +4,7 @@
 //! All tasks of a query share one. It does not know the store.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -47,6 +48,8 @@ pub(crate) struct QueryContext {
     shared_limit_nanos: AtomicU64,
     progress: QueryProgress,
     sub_queries: Mutex<Vec<SubQueryStats>>,
+    /// Quarantined files of which the result may miss points.
+    losses: Mutex<BTreeSet<String>>,
 }
 
 /// What a [`QueryContext`] is made of.
@@ -91,6 +94,7 @@ impl QueryContext {
             shared_limit_nanos: AtomicU64::new(0),
             progress: QueryProgress::default(),
             sub_queries: Mutex::default(),
+            losses: Mutex::default(),
         }
     }
 
@@ -255,6 +259,20 @@ impl QueryContext {
     pub(crate) fn add_sub_query_stats(&self, stats: &SubQueryStats) {
         let mut all = self.sub_queries.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(stats.clone());
+    }
+
+    /// Notes quarantined files of which the result may miss points.
+    pub(crate) fn note_losses(&self, files: impl IntoIterator<Item = String>) {
+        self.lock_losses().extend(files);
+    }
+
+    /// The quarantined files of which the result may miss points, sorted.
+    pub(crate) fn losses(&self) -> Vec<String> {
+        self.lock_losses().iter().cloned().collect()
+    }
+
+    fn lock_losses(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Current statistics.

@@ -72,6 +72,13 @@ impl QueryGuard {
         self.registered.as_ref().map(RegisteredQuery::stats).unwrap_or_default()
     }
 
+    /// Names of the quarantined files of which the result may miss points, if queries return what is left;
+    /// empty if it is complete.
+    #[must_use]
+    pub fn losses(&self) -> Vec<String> {
+        self.registered.as_ref().map(|registered| registered.context.losses()).unwrap_or_default()
+    }
+
     /// True if an operator cancelled the query; the response should then be aborted.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {

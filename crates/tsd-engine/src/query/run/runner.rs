@@ -143,6 +143,9 @@ impl QueryRunner {
         match result {
             Ok(output) => {
                 timer.end(Ok(()));
+                if !context.losses().is_empty() {
+                    metrics::counter!("tsd_query_partial_total").increment(1);
+                }
                 registered.begin_response();
                 Ok((output, QueryGuard::new(registered, self.engine.runtime.clone())))
             }
