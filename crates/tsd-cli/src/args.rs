@@ -24,7 +24,10 @@ Every setting is a key of opentsdb.conf. Its value comes from, in this order: a 
 Start a daemon with its data in ./tsdb-data, put a point, query it:
   tsdb tsd
   curl localhost:4242/api/put -d '{\"metric\":\"sys.load\",\"timestamp\":'$(date +%s)',\"value\":0.5,\"tags\":{\"host\":\"a\"}}'
-  curl 'localhost:4242/api/query?start=1h-ago&m=sum:sys.load'",
+  curl 'localhost:4242/api/query?start=1h-ago&m=sum:sys.load'
+
+Tools that use a running daemon send the user given by --user NAME or TSDB_USER, with the password in
+TSDB_PASSWORD or asked for; or the token in TSDB_TOKEN.",
     subcommand_required = true,
     arg_required_else_help = true
 )]
@@ -32,6 +35,9 @@ pub(crate) struct Cli {
     /// The sub-command.
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// User of a running daemon; the password is in TSDB_PASSWORD, or asked for
+    #[arg(long, value_name = "NAME", global = true, hide = true, env = "TSDB_USER")]
+    pub(crate) user: Option<String>,
 }
 
 /// The sub-commands.
@@ -153,6 +159,15 @@ failed; 4 if a name was not deleted for another reason; 42 if the store failed i
     Uid(UidArgs),
     /// Create metrics, as `tsdb uid assign metrics` does
     Mkmetric(MkmetricArgs),
+    /// Make lines of the file of users
+    #[command(after_help = "\
+A line has a name, the hash of a password or token, and roles or permissions separated by commas:
+ADMINISTRATOR, WRITER, PUTONLY, READER, CREATOR, GUEST; TELNET_PUT, HTTP_PUT, HTTP_QUERY, CREATE_METRIC,
+CREATE_TAGK, CREATE_TAGV. The file is named by tsd.core.authentication.users_file; a daemon follows it.
+
+  tsdb user hash alice READER >> users
+  tsdb user token collector WRITER >> users")]
+    User(UserArgs),
     /// Print the version
     Version,
 }
@@ -361,6 +376,34 @@ pub(crate) struct VerifyArgs {
     /// Repair without a question; what cannot be read is given up
     #[arg(long, short, requires = "repair")]
     pub(crate) yes: bool,
+}
+
+/// Arguments of `tsdb user`.
+#[derive(Debug, Args)]
+pub(crate) struct UserArgs {
+    /// The sub-command.
+    #[command(subcommand)]
+    pub(crate) command: UserCommand,
+}
+
+/// Sub-commands of `tsdb user`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum UserCommand {
+    /// Hash a password, from the terminal or standard input
+    Hash(UserLineArgs),
+    /// Make a token and its hash
+    Token(UserLineArgs),
+}
+
+/// What a line of the file of users has.
+#[derive(Debug, Args)]
+pub(crate) struct UserLineArgs {
+    /// Name of the user; without one only the hash is printed
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Roles and permissions, separated by commas; GUEST by default
+    #[arg(value_name = "ROLES")]
+    pub(crate) roles: Option<String>,
 }
 
 /// Arguments of `tsdb fsck`.

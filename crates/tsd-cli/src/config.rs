@@ -20,9 +20,10 @@ use std::{
 pub use error::ConfigError;
 pub use keys::{Key, KeyEffect, ValueKind};
 pub use properties::{PropertiesError, Property, parse as parse_properties};
+pub(crate) use settings::USERS_FILE;
 pub use settings::{
-    Ack, EngineKind, HBaseSettings, ImportSettings, LogFormat, LogSettings, RetentionSettings,
-    Settings, StorageSettings,
+    Ack, AuthenticationMethod, AuthenticationSettings, EngineKind, HBaseSettings, ImportSettings,
+    LogFormat, LogSettings, RetentionSettings, Settings, StorageSettings,
 };
 
 /// Paths at which OpenTSDB searches for its file, in this order.

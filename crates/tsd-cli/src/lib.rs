@@ -4,10 +4,12 @@
 //! their own process.
 
 mod args;
+mod authentication;
 pub mod config;
 mod daemon;
 mod daemon_client;
 mod data_directory;
+mod followed_file;
 mod fsck;
 #[cfg(test)]
 mod git_revision;
@@ -18,6 +20,7 @@ mod logging;
 pub mod memory_limit;
 mod node;
 mod open_files;
+mod password;
 mod properties_file;
 mod quarantine;
 mod query;
@@ -28,6 +31,7 @@ mod store;
 mod table;
 mod transfer_bar;
 mod uid;
+mod user;
 mod verify;
 mod version;
 
@@ -57,6 +61,10 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    if let Err(error) = daemon_client::set_user(cli.user.as_deref()) {
+        eprintln!("tsdb: {error:#}");
+        return ExitCode::from(1);
+    }
     let result = match cli.command {
         Command::Tsd(args) => tsd(&args),
         Command::Import(args) => import_files(&args),
@@ -69,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Restore(args) => restore::run(&args),
         Command::Uid(args) => return uid::main(&args),
         Command::Mkmetric(args) => return uid::make_metrics(&args),
+        Command::User(args) => user::run(&args),
         Command::Version => {
             print_lines(&version::text());
             Ok(())

@@ -318,8 +318,18 @@ impl Builder<'_> {
             most: config.max_series_per_metric,
             refused: metrics::counter!("tsd_limits_refused_series_points_total"),
         });
-        let resolver =
-            Resolver { schema, caches, assigner, filter, stats, auto_create, shards, limit };
+        let creations_forbidden = metrics::counter!("tsd_uid_creations_forbidden_total");
+        let resolver = Resolver {
+            schema,
+            caches,
+            assigner,
+            filter,
+            stats,
+            auto_create,
+            shards,
+            limit,
+            creations_forbidden,
+        };
         let rules = NameRules {
             rule: NameRule::with_special_characters(&config.allow_specialchars),
             fold_unmappable_letters: config.fold_unmappable_letters,

@@ -28,6 +28,7 @@ impl WriteMetrics {
 pub fn describe_metrics() {
     describe_memory_metrics();
     describe_query_cache_metrics();
+    describe_refusal_metrics();
     for (name, text) in [
         ("tsd_actor_mailbox_rejected_total", "Messages rejected because a mailbox was full."),
         ("tsd_actor_restarts_total", "Restarts of an actor after a panic."),
@@ -59,10 +60,6 @@ pub fn describe_metrics() {
         (
             "tsd_query_shared_total",
             "Queries with the result of an execution that an identical query had started.",
-        ),
-        (
-            "tsd_limits_refused_series_points_total",
-            "Points of new series that were refused because of tsd.limits.series_per_metric.",
         ),
         ("tsd_series_cache_evictions_total", "Series evicted from the series cache."),
         ("tsd_series_cache_misses_total", "Points whose series was not in the series cache."),
@@ -123,6 +120,22 @@ pub fn describe_metrics() {
         ),
     ] {
         describe_histogram!(name, unit, text);
+    }
+}
+
+/// Points and names that are refused by rules.
+fn describe_refusal_metrics() {
+    for (name, text) in [
+        (
+            "tsd_limits_refused_series_points_total",
+            "Points of new series that were refused because of tsd.limits.series_per_metric.",
+        ),
+        (
+            "tsd_uid_creations_forbidden_total",
+            "Names that were not created because the sender may not create names of their kind.",
+        ),
+    ] {
+        describe_counter!(name, text);
     }
 }
 

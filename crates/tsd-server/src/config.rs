@@ -13,7 +13,7 @@ use std::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use tsd_protocol::BuildInfo;
 
-use crate::{AdminPeers, Cors};
+use crate::{AdminPeers, AuthenticationConfig, Cors};
 
 /// Which commands and routes a daemon serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,6 +147,9 @@ pub struct ServerConfig {
     /// Who may stop the daemon, drop its caches, change UIDs, delete data and cancel queries
     /// (`tsd.core.admin.peers`).
     pub admin_peers: AdminPeers,
+    /// Authentication of clients (`tsd.core.authentication.*`); `None`: nobody is authenticated, and
+    /// everybody may put and query.
+    pub authentication: Option<AuthenticationConfig>,
     /// Cross-origin rules (`tsd.http.request.cors_*`).
     pub cors: Cors,
     /// Time zone of queries that name none (`tsd.core.timezone`).
@@ -187,6 +190,7 @@ impl Default for ServerConfig {
             header_tag: None,
             allow_delete: false,
             admin_peers: AdminPeers::default(),
+            authentication: None,
             cors: Cors::default(),
             time_zone: "UTC".to_owned(),
             host_name: "(unknown)".to_owned(),

@@ -5,6 +5,7 @@
 //! not known here.
 
 mod admin_peers;
+mod auth;
 mod config;
 mod connection;
 mod connection_memory;
@@ -26,6 +27,11 @@ mod telnet;
 mod timeout_io;
 
 pub use admin_peers::{AdminPeers, AdminPeersError};
+pub use auth::{
+    AllowAll, AuthError, AuthenticationConfig, Authenticator, Credentials, HashError, Identity,
+    OpenPaths, OpenPathsError, Permission, Permissions, Secret, UnknownPermission,
+    UserFileAuthenticator, Users, UsersError, hash_password, hash_token, new_token,
+};
 pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
 pub use http::{quarantine_json, snapshot_json, verification_json};

@@ -20,7 +20,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 use tsd_protocol::{BuildInfo, PutErrorKind};
 
-use crate::{http::Route, latency::LatencyHistogram, process};
+use crate::{auth, http::Route, latency::LatencyHistogram, process};
 
 /// Upper bounds of the buckets of `_seconds` histograms: a factor of four to five from a call of the
 /// embedded store to a slow query. Each bound costs a series in every histogram.
@@ -93,6 +93,10 @@ pub(crate) struct ServerMetrics {
     pub(crate) rpc_exceptions: ReadableCounter,
     pub(crate) forbidden_telnet: ReadableCounter,
     pub(crate) forbidden_http: ReadableCounter,
+    pub(crate) unauthorized_telnet: ReadableCounter,
+    pub(crate) unauthorized_http: ReadableCounter,
+    pub(crate) query_unauthorized: ReadableCounter,
+    pub(crate) query_forbidden: ReadableCounter,
     storage_errors: ReadableCounter,
     invalid_values: ReadableCounter,
     illegal_arguments: ReadableCounter,
@@ -126,6 +130,9 @@ impl Default for ServerMetrics {
         let forbidden = |protocol: &'static str| {
             readable(counter!("tsd_server_requests_forbidden_total", "protocol" => protocol))
         };
+        let unauthorized = |protocol: &'static str| {
+            readable(counter!("tsd_server_requests_unauthorized_total", "protocol" => protocol))
+        };
         Self {
             connections_open: gauge!("tsd_server_connections_open"),
             connections_total: readable(counter!("tsd_server_connections_total")),
@@ -140,6 +147,10 @@ impl Default for ServerMetrics {
             rpc_exceptions: readable(counter!("tsd_server_request_failures_total")),
             forbidden_telnet: forbidden("telnet"),
             forbidden_http: forbidden("http"),
+            unauthorized_telnet: unauthorized("telnet"),
+            unauthorized_http: unauthorized("http"),
+            query_unauthorized: query("unauthorized"),
+            query_forbidden: query("forbidden"),
             storage_errors: put_error("storage"),
             invalid_values: put_error("invalid_value"),
             illegal_arguments: put_error("illegal_argument"),
@@ -222,6 +233,7 @@ pub(crate) fn publish_build(build: &BuildInfo) {
 /// Describes every metric of this crate to the recorder in force. Idempotent.
 pub fn describe_metrics() {
     process::describe();
+    auth::describe_metrics();
     describe_gauge!(
         "tsd_build_info",
         Unit::Count,
@@ -252,7 +264,12 @@ pub fn describe_metrics() {
         ),
         (
             "tsd_server_requests_forbidden_total",
-            "Requests refused because of their sender (see `tsd.core.admin.peers`), by protocol \
+            "Requests refused because of their sender (see `tsd.core.admin.peers` and the permissions of \
+             users), by protocol (telnet, http).",
+        ),
+        (
+            "tsd_server_requests_unauthorized_total",
+            "Requests and telnet lines refused because their sender is not authenticated, by protocol \
              (telnet, http).",
         ),
         (
@@ -269,7 +286,10 @@ pub fn describe_metrics() {
             "tsd_server_responses_dropped_total",
             "Telnet error lines dropped because the client did not read them.",
         ),
-        ("tsd_server_queries_total", "Queries, by outcome (success, invalid, failed)."),
+        (
+            "tsd_server_queries_total",
+            "Queries, by outcome (success, invalid, failed, unauthorized, forbidden).",
+        ),
         ("tsd_server_http_responses_total", "HTTP responses, by route and status class."),
     ] {
         describe_counter!(name, Unit::Count, text);

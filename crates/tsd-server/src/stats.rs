@@ -123,7 +123,7 @@ fn server_stats(state: &ServerState) -> Vec<Stat> {
     }
     for (name, telnet, http) in [
         ("rpc.forbidden", metrics.forbidden_telnet.get(), metrics.forbidden_http.get()),
-        ("rpc.unauthorized", 0, 0),
+        ("rpc.unauthorized", metrics.unauthorized_telnet.get(), metrics.unauthorized_http.get()),
     ] {
         stats.push(tagged(name, "type", "telnet", telnet));
         stats.push(tagged(name, "type", "http", http));
@@ -135,8 +135,8 @@ fn server_stats(state: &ServerState) -> Vec<Stat> {
     }
     let blocked = metrics.socket_writes_blocked.get();
     stats.push(tagged("rpc.errors", "type", "socket_writes_blocked", blocked));
-    stats.push(plain("http.query.unauthorized", 0));
-    stats.push(plain("http.query.forbidden", 0));
+    stats.push(plain("http.query.unauthorized", metrics.query_unauthorized.get()));
+    stats.push(plain("http.query.forbidden", metrics.query_forbidden.get()));
     stats.push(plain("http.query.invalid_requests", metrics.query_invalid.get()));
     stats.push(plain("http.query.exceptions", metrics.query_exceptions.get()));
     stats.push(plain("http.query.success", metrics.query_success.get()));

@@ -11,6 +11,7 @@
 mod access;
 mod admin;
 mod annotations;
+mod authentication;
 mod connections;
 mod harness;
 mod health;

@@ -138,8 +138,16 @@ pub static KEYS: &[Key] = &[
     // Who may stop the daemon, drop its caches, change UIDs, delete data and cancel queries:
     // addresses, networks (10.0.0.0/8) or `*`.
     text("tsd.core.admin.peers", Some("127.0.0.0/8,::1")),
-    no_plugin("tsd.core.authentication.enable"),
-    without_effect("tsd.core.authentication.plugin", Some("")),
+    bool("tsd.core.authentication.enable", "false"),
+    // Whether an HTTP request without credentials has the user of the one before it on its connection, as in
+    // OpenTSDB. A proxy may send requests of several users on one connection.
+    one_of("tsd.core.authentication.http_scope", "request", &["request", "connection"]),
+    // What HTTP serves without credentials.
+    text("tsd.core.authentication.open_paths", Some("/api/health,/metrics")),
+    // `file` or `allow_all`.
+    text("tsd.core.authentication.plugin", Some("")),
+    // File of users; it is followed.
+    text("tsd.core.authentication.users_file", None),
     // OpenTSDB's default is false. A first put must work on an empty store.
     bool("tsd.core.auto_create_metrics", "true"),
     bool("tsd.core.auto_create_tagks", "true"),

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use hyper::{
-    HeaderMap, Response,
+    HeaderMap, Response, StatusCode,
     header::{
         ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
         ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue,
-        X_CONTENT_TYPE_OPTIONS,
+        RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
 };
 
@@ -18,6 +18,12 @@ use crate::timeout_io::ActiveRequest;
 
 /// Smaller bodies are not compressed: the frame overhead outweighs the gain.
 const WORTH_COMPRESSING: usize = 256;
+
+/// What a client may send to be authenticated.
+const BASIC_CHALLENGE: &str = r#"Basic realm="tsdb", charset="UTF-8""#;
+const BEARER_CHALLENGE: &str = r#"Bearer realm="tsdb""#;
+/// When a client that sent wrong credentials too often may try again, at most.
+const RETRY_SECS: &str = "4";
 
 /// Options of a response that depend on the request and not on the route.
 #[derive(Debug, Default)]
@@ -87,6 +93,16 @@ pub(crate) fn encode_response(
             HeaderValue::from_static("GET, POST, PUT, DELETE"),
         );
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    }
+    match route_response.status {
+        StatusCode::UNAUTHORIZED => {
+            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BASIC_CHALLENGE));
+            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BEARER_CHALLENGE));
+        }
+        StatusCode::TOO_MANY_REQUESTS => {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECS));
+        }
+        _ => {}
     }
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if route_response.close {

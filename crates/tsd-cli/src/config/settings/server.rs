@@ -32,6 +32,7 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         header_tag: (!header_tag.is_empty()).then_some(header_tag),
         allow_delete: config.bool("tsd.http.query.allow_delete"),
         admin_peers: admin_peers(config)?,
+        authentication: None,
         cors: cors(config)?,
         time_zone: zone_name(config)?,
         host_name: host_name(),

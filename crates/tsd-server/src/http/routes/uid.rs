@@ -10,10 +10,13 @@ use tsd_engine::{UidError, UidKind};
 use tsd_model::to_hex;
 use tsd_protocol::ApiError;
 
-use crate::http::{
-    error::HttpError,
-    response::{ContentType, HttpResponse},
-    service::HttpRequest,
+use crate::{
+    auth::Identity,
+    http::{
+        error::HttpError,
+        response::{ContentType, HttpResponse},
+        service::HttpRequest,
+    },
 };
 
 /// UID kinds by their names in this API.
@@ -40,7 +43,6 @@ pub(super) async fn uid(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpE
 async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST])?;
     check_writes(request)?;
-    request.check_admin("uid assign")?;
     let names_by_kind = if request.method == Method::POST {
         read_body(request.body.required_text()?)?
     } else {
@@ -55,6 +57,7 @@ async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     if names_by_kind.is_empty() {
         return Err(ApiError::new(400, "Missing values to assign UIDs").into());
     }
+    check_assign(request, &names_by_kind)?;
     let mut maps: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     let mut failed = false;
     for (label, names) in names_by_kind {
@@ -74,6 +77,26 @@ async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     }
     let status = if failed { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     Ok(HttpResponse::new(status, ContentType::Json, render(maps)))
+}
+
+/// Fails unless the sender may administer the daemon, or create names of each kind.
+fn check_assign(request: &HttpRequest<'_>, names: &NamesByKind) -> Result<(), ApiError> {
+    let may_create = |identity: &Identity| {
+        let creatable = identity.creatable_names();
+        names.iter().all(|(label, _)| {
+            KINDS.iter().any(|(known, kind)| known == label && creatable.allows(*kind))
+        })
+    };
+    let is_by_role = request
+        .state
+        .config
+        .authentication
+        .as_ref()
+        .is_some_and(|config| config.authenticator.decides_administration());
+    if is_by_role && request.identity.as_ref().is_some_and(may_create) {
+        return request.check_change();
+    }
+    request.check_admin("uid assign")
 }
 
 /// Fails on a read-only daemon.
