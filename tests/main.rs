@@ -26,6 +26,7 @@ mod invariants;
 mod memory;
 mod metrics;
 mod metrics_doc;
+mod plugins;
 mod refusals;
 mod retention;
 mod search;

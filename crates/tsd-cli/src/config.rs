@@ -20,11 +20,11 @@ use std::{
 pub use error::ConfigError;
 pub use keys::{Key, KeyEffect, ValueKind};
 pub use properties::{PropertiesError, Property, parse as parse_properties};
-pub(crate) use settings::USERS_FILE;
 pub use settings::{
     Ack, AuthenticationMethod, AuthenticationSettings, EngineKind, HBaseSettings, ImportSettings,
     LogFormat, LogSettings, RetentionSettings, Settings, StorageSettings,
 };
+pub(crate) use settings::{RULES_FILE, USERS_FILE};
 
 /// Paths at which OpenTSDB searches for its file, in this order.
 pub const SEARCH_PATH: [&str; 4] = [

@@ -36,6 +36,7 @@ mod testing;
 mod uid;
 mod usable_index;
 mod verification;
+mod write_filter;
 mod write_hold;
 mod writer;
 
@@ -83,3 +84,4 @@ pub use tsd_query::{
     GexpSeries, NamedSeries, Query, RawExpQuery, RawQuery, SeriesSource, SubQuery, find_zone,
 };
 pub use uid::{CreatableNames, FilterError, StoredMapping, UidAdmin, UidError};
+pub use write_filter::{FilterRules, FilterRulesError, FilteredSeries, WriteFilter};

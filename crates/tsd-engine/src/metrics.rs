@@ -127,6 +127,10 @@ pub fn describe_metrics() {
 fn describe_refusal_metrics() {
     for (name, text) in [
         (
+            "tsd_filter_refused_points_total",
+            "Points that the time series filter refused, by kind (raw, aggregate).",
+        ),
+        (
             "tsd_limits_refused_series_points_total",
             "Points of new series that were refused because of tsd.limits.series_per_metric.",
         ),

@@ -106,6 +106,9 @@ pub(crate) async fn collect(shared: &EngineShared) -> Vec<Stat> {
             stats.push(stat("uid.ids-available", all.saturating_sub(used), tags));
         }
     }
+    let [raw, aggregate] = shared.ingest.write_filter.refused();
+    stats.push(stat("uid.filter.rejected", raw, [("kind", "raw")]));
+    stats.push(stat("uid.filter.rejected", aggregate, [("kind", "aggregate")]));
     let added = load(&shared.ingest.received);
     stats.push(stat("datapoints.added", added, [("type", "all"), ("class", "TSDB")]));
     if let Some(client) = &shared.config.client_stats {

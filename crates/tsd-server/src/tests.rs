@@ -27,3 +27,4 @@ mod response_formats;
 mod rollups;
 mod telnet;
 mod telnet_hold;
+mod write_filter;
