@@ -27,6 +27,7 @@ use crate::{
     config::{EngineConfig, Rollups},
     handle::{EngineHandle, EngineShared},
     ingest::{IngestShared, NameRules, WriteTargets},
+    meta_objects::MetaObjects,
     meta_tracking::{MetaTracker, MetaTracking, TrackerMessage, TrackerSettings},
     metrics::{WriteMetrics, describe_metrics},
     query::{DayCache, FilterCache, QueryEngine, QueryRunner, Scheduler, SharedExecutions},
@@ -226,6 +227,7 @@ fn build(
         use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
         retention: config.retention.clone(),
     };
+    let meta = MetaObjects { uids: uids.clone(), table: config.tables.meta.clone() };
     let queries = builder.queries(query_pool, &uids, &compactors, &compaction_stats, &annotations);
     let ingest = Arc::new(IngestShared {
         schema: config.schema,
@@ -260,6 +262,7 @@ fn build(
         ingest,
         uids,
         annotations,
+        meta,
         uid_stats,
         shared_executions: queries.engine.config.share_executions.then(SharedExecutions::new),
         queries,

@@ -18,6 +18,7 @@ use crate::{
     engine::StopSignal,
     health::{self, Problem, UidSpace},
     ingest::{IngestSession, IngestShared, NameText},
+    meta_objects::MetaObjects,
     meta_tracking::TrackerMessage,
     query::{
         ExplainedSubQuery, GexpResult, QueryContext, QueryControl, QueryEngine, QueryFailure,
@@ -45,6 +46,7 @@ pub(crate) struct EngineShared {
     pub(crate) ingest: Arc<IngestShared>,
     pub(crate) uids: UidAdmin,
     pub(crate) annotations: Annotations,
+    pub(crate) meta: MetaObjects,
     pub(crate) uid_stats: Arc<AssignerStats>,
     pub(crate) queries: QueryRunner,
     /// `None` if each query has an execution of its own.
@@ -98,6 +100,12 @@ impl EngineHandle {
     #[must_use]
     pub fn annotations(&self) -> &Annotations {
         &self.shared.annotations
+    }
+
+    /// Stored TSMeta and UIDMeta.
+    #[must_use]
+    pub fn meta_objects(&self) -> &MetaObjects {
+        &self.shared.meta
     }
 
     /// Renames a UID. Other daemons use the old name until their caches are dropped.
@@ -291,6 +299,14 @@ impl EngineHandle {
         join_all(self.shared.ingest.shards.iter().map(WriteShard::drain)).await;
     }
 
+    /// Waits until the meta data of all series with points accepted before is written or has failed.
+    pub async fn drain_tracking(&self) {
+        if let Some(tracker) = &self.shared.ingest.tracker {
+            // An actor that does not reply has nothing pending.
+            let _ = tracker.ask(TrackerMessage::Drain).await;
+        }
+    }
+
     /// Ends the retries of held points: those that the store does not accept fail. Called when the
     /// shutdown of a server starts, so that connections can end.
     pub fn end_holds(&self) {
@@ -312,10 +328,7 @@ impl EngineHandle {
         self.shared.ingest.admission.close();
         let work = async {
             self.drain_writes().await;
-            if let Some(tracker) = &self.shared.ingest.tracker {
-                // An actor that does not reply has nothing pending.
-                let _ = tracker.ask(TrackerMessage::Drain).await;
-            }
+            self.drain_tracking().await;
             if self.shared.config.flush_on_shutdown {
                 self.shared.storage.flush().await?;
             }

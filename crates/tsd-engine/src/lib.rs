@@ -18,6 +18,7 @@ mod handle;
 mod health;
 mod ingest;
 mod last_point;
+mod meta_objects;
 mod meta_tracking;
 mod metrics;
 mod process_memory;
@@ -54,6 +55,7 @@ pub use handle::EngineHandle;
 pub use health::{HealthPart, Problem, UidSpace};
 pub use ingest::{IngestSession, NameText, RollupPlace, Sample, SampleContent};
 pub use last_point::{LastPoint, LastQuery, LastSeries};
+pub use meta_objects::{MetaEditOutcome, MetaError, MetaObjects};
 pub use meta_tracking::MetaTracking;
 pub use metrics::describe_metrics;
 pub use process_memory::{FixedShare, MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
@@ -68,7 +70,10 @@ pub use query::{
 };
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};
 pub use stats::{ClientStats, RegionClientStats, Stat};
-pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
+pub use tsd_model::{
+    Annotation, HistogramCodecs, NamedUidMeta, SeriesMeta, TsMetaEdit, Tsuid, TsuidError, UidKind,
+    UidMetaEdit,
+};
 pub use tsd_storage::{
     HealthImpact, LogLimit, RetentionStatus, SnapshotError, SnapshotProgress, SnapshotReport,
     SnapshotRequest, StorageError, StorePart,

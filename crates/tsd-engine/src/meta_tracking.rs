@@ -177,7 +177,10 @@ async fn track(settings: TrackerSettings, seen: TrackedSeries) {
         let written = match settings.tracking {
             MetaTracking::Off => Ok(()),
             MetaTracking::Mark => settings.mark(chunk).await,
-            MetaTracking::Describe => settings.describe_missing(chunk).await,
+            MetaTracking::Describe => {
+                let tsuids: Vec<&Bytes> = chunk.iter().map(|(tsuid, _)| tsuid).collect();
+                settings.describe_missing(&tsuids).await
+            }
             MetaTracking::Count => settings.count(chunk).await,
         };
         if let Err(error) = written {
@@ -193,20 +196,16 @@ impl TrackerSettings {
         self.put(tsuids, TS_COUNTER_QUALIFIER, |_| encode_counter(1).to_vec()).await
     }
 
-    async fn describe_missing(&self, seen: &[(Bytes, u64)]) -> Result<(), StorageError> {
+    /// Writes meta objects of the series that have none.
+    async fn describe_missing(&self, tsuids: &[&Bytes]) -> Result<(), StorageError> {
         let qualifier = Bytes::from_static(TS_META_QUALIFIER.as_bytes());
-        let gets = seen
+        let gets = tsuids
             .iter()
-            .map(|(tsuid, _)| Get::column(tsuid.clone(), Family::Name, qualifier.clone()))
+            .map(|tsuid| Get::column((*tsuid).clone(), Family::Name, qualifier.clone()))
             .collect();
         let rows = self.storage.multi_get(&self.table, gets).await?;
-        let new: Vec<_> = seen
-            .iter()
-            .zip(rows)
-            .filter(|(_, row)| row.is_none())
-            .map(|((tsuid, _), _)| tsuid)
-            .collect();
-        self.describe(new).await
+        let new = tsuids.iter().copied().zip(rows).filter(|(_, row)| row.is_none());
+        self.describe(new.map(|(tsuid, _)| tsuid).collect()).await
     }
 
     async fn count(&self, seen: &[(Bytes, u64)]) -> Result<(), StorageError> {
@@ -233,7 +232,8 @@ impl TrackerSettings {
                 Err(error) => failed = Err(error),
             }
         }
-        self.describe(new).await.and(failed)
+        // A series may have an object without a counter: one that was created by request.
+        self.describe_missing(&new).await.and(failed)
     }
 
     /// Writes meta objects of new series.
