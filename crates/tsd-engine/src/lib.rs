@@ -19,6 +19,7 @@ mod health;
 mod ingest;
 mod last_point;
 mod meta_objects;
+mod meta_search;
 mod meta_tracking;
 mod metrics;
 mod process_memory;
@@ -56,6 +57,7 @@ pub use health::{HealthPart, Problem, UidSpace};
 pub use ingest::{IngestSession, NameText, RollupPlace, Sample, SampleContent};
 pub use last_point::{LastPoint, LastQuery, LastSeries};
 pub use meta_objects::{MetaEditOutcome, MetaError, MetaObjects};
+pub use meta_search::{MetaSearch, SearchPage, SearchResult, SearchTarget};
 pub use meta_tracking::MetaTracking;
 pub use metrics::describe_metrics;
 pub use process_memory::{FixedShare, MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
@@ -85,6 +87,7 @@ pub use verification::{
 // Types of queries, re-exported for crates that depend only on this one.
 pub use tsd_query::{
     Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,
-    GexpSeries, NamedSeries, Query, RawExpQuery, RawQuery, SeriesSource, SubQuery, find_zone,
+    GexpSeries, NamedSeries, Query, RawExpQuery, RawQuery, SearchText, SearchTextError,
+    SeriesSource, SubQuery, find_zone,
 };
 pub use uid::{FilterError, StoredMapping, UidAdmin, UidError};
