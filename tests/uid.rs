@@ -111,3 +111,31 @@ fn bad_input_has_opentsdbs_status_and_names_the_cause() {
     assert_eq!(status, 3);
     assert!(stderr.contains("'b' already has UID"), "{stderr}");
 }
+
+#[test]
+fn meta_objects_are_synchronized_and_purged() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let file = dir.path().join("points");
+    std::fs::write(&file, "m 1356998400 1 host=a\nm 1357002000 2 host=a\nm 1356998400 1 host=b\n")
+        .expect("write");
+    let import = on(&data, &["import", "--create", file.to_str().expect("a path")]);
+    assert!(import.status.success(), "{import:?}");
+    // OpenTSDB prints nothing: its numbers are in the log.
+    let (status, stdout, stderr) = uid(&data, &["metasync"]);
+    assert_eq!((status, stdout.as_str()), (0, ""), "{stderr}");
+    let numbers = "2 series, 2 counters created, 0 TSMeta created, 4 UIDMeta created";
+    assert!(stderr.contains(numbers), "{stderr}");
+    let (status, stdout, stderr) = uid(&data, &["--json", "metasync"]);
+    assert_eq!(status, 0, "{stderr}");
+    let numbers: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(numbers["TSMeta created"], 2, "{stdout}");
+    assert_eq!(numbers["UIDMeta created"], 0, "{stdout}");
+    let (status, stdout, stderr) = uid(&data, &["--json", "metapurge"]);
+    assert_eq!(status, 0, "{stderr}");
+    let numbers: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(numbers["UIDMeta deleted"], 4, "{stdout}");
+    assert_eq!(numbers["TSMeta and counters deleted"], 4, "{stdout}");
+    check(&data, &["metrics", "1"], 0, "metrics m: [0, 0, 1]\n");
+    assert_eq!(uid(&data, &["metapurge", "now"]).0, 2);
+}

@@ -143,6 +143,10 @@ The arguments are those of OpenTSDB. KIND is metrics, tagk or tagv:
   delete KIND NAME        removes a name with its UIDMeta; its points stay, without a name
   [KIND] NAME             the UID of a name
   [KIND] ID               the name of a UID; a word of digits is always an ID
+  metasync                writes the meta objects that names and series with points lack, and corrects
+                          creation times; a series without counter gets one, and its TSMeta only with
+                          tsd.core.meta.enable_realtime_ts; may be repeated and interrupted
+  metapurge               deletes all UIDMeta, TSMeta and counters of series
 
 Exit status: 0; 1 if a name or UID is not known; 2 for an invalid command line; 3 if the store
 failed; 4 if a name was not deleted for another reason; 42 if the store failed in the end.

@@ -3,6 +3,7 @@
 //! What it prints and its exit status are those of OpenTSDB's, since they are read by scripts.
 
 mod command;
+mod meta;
 mod output;
 
 use std::{io::Write, process::ExitCode};
@@ -120,6 +121,8 @@ async fn execute(
             }
             0
         }
+        UidCommand::MetaSync => meta::sync(engine, out).await,
+        UidCommand::MetaPurge => meta::purge(engine, out).await,
         UidCommand::LookUp { kind, word } => look_up(engine, *kind, word, flags, out).await,
     }
 }

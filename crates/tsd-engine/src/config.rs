@@ -63,6 +63,8 @@ settings! {
         pub histograms: Option<HistogramCodecs> = None,
         /// Which series meta data is written.
         pub meta_tracking: MetaTracking = MetaTracking::Off,
+        /// `tsdb uid metasync` writes a TSMeta for a series that has neither that nor a counter.
+        pub realtime_series_meta: bool = false,
         /// Other daemons may write the same tables, as on HBase.
         pub multi_writer: bool = false,
         /// Checks at start-up that the tables exist. Off if that is checked elsewhere, or the

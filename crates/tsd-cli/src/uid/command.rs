@@ -11,6 +11,8 @@ Usage: tsdb uid [OPTIONS] <sub-command>
   delete KIND NAME              removes a name; its points stay, without a name
   [KIND] NAME                   the UID of a name
   [KIND] ID                     the name of a UID
+  metasync                      missing meta objects of all names and series
+  metapurge                     deletes all meta objects and counters
 KIND is metrics, tagk or tagv. `tsdb help uid` says more.";
 
 /// A sub-command.
@@ -33,6 +35,10 @@ pub(super) enum UidCommand {
         kind: UidKind,
         name: String,
     },
+    /// Meta objects of everything that has points.
+    MetaSync,
+    /// No meta objects any more.
+    MetaPurge,
     /// A name, or a UID as a number.
     LookUp {
         kind: Option<UidKind>,
@@ -67,10 +73,12 @@ impl UidCommand {
                 Ok(Self::Rename { kind: kind(of)?, old: old.clone(), new: new.clone() })
             }
             ("delete", [of, name]) => Ok(Self::Delete { kind: kind(of)?, name: name.clone() }),
-            ("metasync" | "metapurge" | "treesync" | "treepurge", _) => {
-                Err(UsageError::Missing(first.clone()))
+            ("metasync", []) => Ok(Self::MetaSync),
+            ("metapurge", []) => Ok(Self::MetaPurge),
+            ("treesync" | "treepurge", _) => Err(UsageError::Missing(first.clone())),
+            ("grep" | "assign" | "rename" | "delete" | "metasync" | "metapurge", _) => {
+                Err(UsageError::Count)
             }
-            ("grep" | "assign" | "rename" | "delete", _) => Err(UsageError::Count),
             (word, []) => Ok(Self::LookUp { kind: None, word: word.to_owned() }),
             (of, [word]) => Ok(Self::LookUp { kind: Some(kind(of)?), word: word.clone() }),
             _ => Err(UsageError::Count),
@@ -83,7 +91,7 @@ impl UidCommand {
             Self::Assign { kind, .. } | Self::Rename { kind, .. } | Self::Delete { kind, .. } => {
                 Some(*kind)
             }
-            Self::Grep { .. } | Self::LookUp { .. } => None,
+            Self::Grep { .. } | Self::LookUp { .. } | Self::MetaSync | Self::MetaPurge => None,
         }
     }
 }
@@ -129,6 +137,8 @@ mod tests {
                 UidCommand::Rename { kind: metrics, old: "a".into(), new: "b".into() },
             ),
             ("delete tagk a", UidCommand::Delete { kind: tagk, name: "a".into() }),
+            ("metasync", UidCommand::MetaSync),
+            ("metapurge", UidCommand::MetaPurge),
             ("sys.cpu", UidCommand::LookUp { kind: None, word: "sys.cpu".into() }),
             ("metrics 12", UidCommand::LookUp { kind: Some(metrics), word: "12".into() }),
         ] {
@@ -138,9 +148,16 @@ mod tests {
 
     #[test]
     fn other_words_are_refused() {
-        for line in
-            ["", "grep", "grep a b c", "assign metrics", "rename metrics a", "delete a", "a b c"]
-        {
+        for line in [
+            "",
+            "grep",
+            "grep a b c",
+            "assign metrics",
+            "rename metrics a",
+            "delete a",
+            "a b c",
+            "metasync a",
+        ] {
             assert_eq!(parse(line).unwrap_err(), UsageError::Count, "{line}");
         }
         for line in ["grep hosts a", "assign host a", "rename x a b", "delete x a", "x a"] {

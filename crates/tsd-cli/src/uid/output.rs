@@ -49,6 +49,17 @@ impl<'a> UidOutput<'a> {
         }
     }
 
+    /// The numbers of a run over all names or series. OpenTSDB only logs them, so the lines are on standard error.
+    pub(super) fn counted(&mut self, what: &str, counts: &[(&str, u64)]) {
+        if self.json {
+            let counts = counts.iter().map(|(name, count)| ((*name).to_owned(), json!(count)));
+            self.print_json(&Value::Object(counts.collect()));
+        } else {
+            let texts = counts.iter().map(|(name, count)| format!("{count} {name}"));
+            eprintln!("tsdb: {what}: {}", texts.collect::<Vec<_>>().join(", "));
+        }
+    }
+
     /// OpenTSDB prints nothing.
     pub(super) fn deleted(&mut self, kind: UidKind, name: &str, uid: &[u8]) {
         if self.json {

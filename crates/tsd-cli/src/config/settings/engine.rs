@@ -47,6 +47,7 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
                 .int("tsd.storage.get_date_tiered_compaction_start"),
         },
         query: queries::queries(config),
+        realtime_series_meta: config.bool("tsd.core.meta.enable_realtime_ts"),
         meta_tracking: MetaTracking::from_settings(
             config.bool("tsd.core.meta.enable_tsuid_tracking"),
             config.bool("tsd.core.meta.enable_realtime_ts"),
