@@ -10,6 +10,7 @@ mod extra_fields;
 mod histogram_batch;
 mod last;
 mod list_response;
+mod meta_object;
 mod parse_memory;
 mod point_fields;
 mod put_batch;
@@ -42,6 +43,11 @@ pub use last::{
     parse_last_uri,
 };
 pub use list_response::ListResponseWriter;
+pub use meta_object::{
+    TsMetaRequest, UidMetaRequest, parse_series_text, parse_ts_meta_body, parse_ts_meta_uri,
+    parse_uid_meta_body, parse_uid_meta_uri, parse_uid_uri, render_series_meta, render_uid_meta,
+    series_metas_response,
+};
 pub use parse_memory::{BodyShape, ParseMemory, ParsedKind, UnlimitedMemory};
 pub use put_batch::{CommonTag, HttpPoint, NAME_SEPARATOR, PutBatch, RejectedPoint};
 pub use put_error::{PutBodyError, PutPointError};

@@ -1,5 +1,7 @@
-//! `/api/uid/assign` assigns UIDs to names, `/api/uid/rename` renames UIDs.
+//! `/api/uid/assign` assigns UIDs to names, `/api/uid/rename` renames UIDs, `/api/uid/uidmeta` and
+//! `/api/uid/tsmeta` are about meta objects.
 
+mod meta;
 mod rename;
 
 use std::collections::BTreeMap;
@@ -32,7 +34,8 @@ pub(super) async fn uid(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpE
     match request.path.sub_path.to_ascii_lowercase().as_str() {
         "assign" => assign(request).await,
         "rename" => rename::rename(request).await,
-        "uidmeta" | "tsmeta" => Err(ApiError::endpoint_not_found().into()),
+        "uidmeta" => meta::uid_meta(request).await,
+        "tsmeta" => meta::ts_meta(request).await,
         _ => Err(ApiError::new(501, "Other UID endpoints have not been implemented yet").into()),
     }
 }
@@ -83,6 +86,15 @@ fn check_writes(request: &HttpRequest<'_>) -> Result<(), ApiError> {
     }
     Err(ApiError::new(404, "Operation not allowed")
         .with_details("This operation is not allowed in ro mode."))
+}
+
+/// Fails on a write-only daemon.
+fn check_reads(request: &HttpRequest<'_>) -> Result<(), ApiError> {
+    if request.state.config.mode.reads() {
+        return Ok(());
+    }
+    Err(ApiError::new(404, "Operation not allowed")
+        .with_details("This operation is not allowed in wo mode."))
 }
 
 /// Converts an error to a text about a name, or to an error of the whole request.
