@@ -23,6 +23,7 @@ mod http;
 mod in_process;
 mod invariants;
 mod memory;
+mod meta;
 mod metrics;
 mod metrics_doc;
 mod refusals;

@@ -64,7 +64,8 @@ pub use query_response::{QueryResponseWriter, ResponseLayout, SeriesResult, Stat
 pub use query_string::{QueryString, QueryStringError};
 pub use rollup_batch::{HttpRollup, RollupBatch};
 pub use search::{
-    LookupRequest, LookupResult, SearchType, check_plugin_search, lookup_response,
-    parse_lookup_body, parse_lookup_uri,
+    LookupRequest, LookupResult, SearchHit, SearchType, lookup_response, parse_lookup_body,
+    parse_lookup_uri, parse_search_body, parse_search_uri, search_disabled, search_response,
+    search_text,
 };
 pub use sub_query_echo::render_sub_query;

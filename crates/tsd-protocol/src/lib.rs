@@ -28,16 +28,17 @@ pub use http::{
     ListResponseWriter, ListedClient, ListedCompleted, ListedOutcome, ListedRunning, LookupRequest,
     LookupResult, NAME_SEPARATOR, ParseMemory, ParsedKind, PutBatch, PutBodyError, PutOptions,
     PutOutcome, PutPointError, PutResponse, QueryFailureCause, QueryResponseWriter, QueryString,
-    QueryStringError, RejectedPoint, ResponseLayout, RollupBatch, SearchType, SeriesResult,
-    StatValue, Summary, TsMetaRequest, UidMetaRequest, UnlimitedMemory, check_plugin_search,
+    QueryStringError, RejectedPoint, ResponseLayout, RollupBatch, SearchHit, SearchType,
+    SeriesResult, StatValue, Summary, TsMetaRequest, UidMetaRequest, UnlimitedMemory,
     last_points_response, listed_exp_query, lookup_response, parse_annotation_body,
     parse_annotation_range_body, parse_annotation_range_uri, parse_annotation_uri,
     parse_annotations_body, parse_exp_body, parse_gexp_body, parse_gexp_uri, parse_last_body,
     parse_last_uri, parse_lookup_body, parse_lookup_uri, parse_query_body, parse_query_uri,
-    parse_series_text, parse_ts_meta_body, parse_ts_meta_uri, parse_uid_meta_body,
-    parse_uid_meta_uri, parse_uid_uri, query_error, render_annotation, render_annotations,
-    render_exp_query, render_query, render_query_list, render_series_meta, render_sub_query,
-    render_uid_meta, series_metas_response,
+    parse_search_body, parse_search_uri, parse_series_text, parse_ts_meta_body, parse_ts_meta_uri,
+    parse_uid_meta_body, parse_uid_meta_uri, parse_uid_uri, query_error, render_annotation,
+    render_annotations, render_exp_query, render_query, render_query_list, render_series_meta,
+    render_sub_query, render_uid_meta, search_disabled, search_response, search_text,
+    series_metas_response,
 };
 pub use json::{JsonError, JsonErrorKind, write_json_string};
 pub use latin1::Latin1;

@@ -136,6 +136,8 @@ pub struct ServerConfig {
     pub telnet_holds_points: bool,
     /// Adds a `trace` to error objects (`tsd.http.show_stack_trace`).
     pub show_stack_trace: bool,
+    /// Answers searches of meta objects and annotations (`tsd.search.enable`).
+    pub search_enabled: bool,
     /// Accepts bodies that are chunked, longer than 8192 bytes or announced by `Expect:
     /// 100-continue` (`tsd.http.request.enable_chunked`). OpenTSDB rejects them by default.
     pub chunked_requests: bool,
@@ -183,6 +185,7 @@ impl Default for ServerConfig {
             telnet_return_errors: true,
             telnet_holds_points: true,
             show_stack_trace: true,
+            search_enabled: true,
             chunked_requests: true,
             header_tag: None,
             allow_delete: false,

@@ -275,7 +275,8 @@ pub static KEYS: &[Key] = &[
     bool("tsd.rpc.telnet.return_errors", "true"),
     no_plugin("tsd.rtpublisher.enable"),
     without_effect("tsd.rtpublisher.plugin", Some("")),
-    no_plugin("tsd.search.enable"),
+    // OpenTSDB's default is false: without a plug-in it cannot search.
+    bool("tsd.search.enable", "true"),
     without_effect("tsd.search.plugin", Some("")),
     int("tsd.shutdown.timeout", "20", 1, 3600),
     no_plugin("tsd.startup.enable"),

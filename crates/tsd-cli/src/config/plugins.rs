@@ -15,10 +15,12 @@ struct PluginPoint {
     plugin: &'static str,
     /// Class names of those that are built in.
     built_in: &'static [&'static str],
+    /// What it enables is built in without a class name.
+    works_without: bool,
 }
 
 const fn point(what: &'static str, enable: &'static str, plugin: &'static str) -> PluginPoint {
-    PluginPoint { what, enable: Some(enable), plugin, built_in: &[] }
+    PluginPoint { what, enable: Some(enable), plugin, built_in: &[], works_without: false }
 }
 
 const UID_FILTER: &str = "tsd.uidfilter.enable";
@@ -39,7 +41,10 @@ static POINTS: [PluginPoint; 10] = [
         "tsd.core.storage_exception_handler.plugin",
     ),
     point("real-time publisher", "tsd.rtpublisher.enable", "tsd.rtpublisher.plugin"),
-    point("search", "tsd.search.enable", "tsd.search.plugin"),
+    PluginPoint {
+        works_without: true,
+        ..point("search", "tsd.search.enable", "tsd.search.plugin")
+    },
     point("start-up", "tsd.startup.enable", "tsd.startup.plugin"),
     point("time series filter", "tsd.timeseriesfilter.enable", "tsd.timeseriesfilter.plugin"),
     PluginPoint {
@@ -76,6 +81,7 @@ impl PluginPoint {
         let what = self.what;
         if let Some(enable) = self.enable
             && self.built_in.is_empty()
+            && !self.works_without
             && config.bool(enable)
         {
             let expected = format!("no {what} plug-in is built in; expected false");
@@ -156,7 +162,7 @@ mod tests {
     #[test]
     fn plugins_that_are_not_built_in_stop_the_start() {
         for point in POINTS.iter().filter(|point| point.built_in.is_empty()) {
-            if let Some(enable) = point.enable {
+            if let Some(enable) = point.enable.filter(|_| !point.works_without) {
                 for value in ["true", "1", "YES"] {
                     let error = load(&[(enable, value)]).unwrap_err();
                     assert!(
@@ -175,6 +181,14 @@ mod tests {
             );
             assert!(load(&[(point.plugin, " ")]).is_ok());
         }
+    }
+
+    #[test]
+    fn searches_need_no_plugin() {
+        assert!(load(&[]).unwrap().server.search_enabled);
+        assert!(load(&[("tsd.search.enable", "true")]).unwrap().server.search_enabled);
+        let disabled = [("tsd.search.enable", "false"), ("tsd.search.plugin", "a.B")];
+        assert!(!load(&disabled).unwrap().server.search_enabled);
     }
 
     #[test]

@@ -1,17 +1,22 @@
-//! Requests and responses of `/api/search/<type>`. Only lookups need no search plugin.
+//! Requests and responses of `/api/search/<type>`: lookups by metric and tags, and searches of meta objects
+//! and annotations.
+
+use tsd_model::{Annotation, NamedUidMeta, SeriesMeta};
+use tsd_query::SearchText;
 
 use super::{
     body_fields::{
         BodyError, CountLimit, read_all, read_flag, read_integer, read_object, read_text, take_null,
     },
     list_response::ListResponseWriter,
+    meta_object::{write_series_meta, write_uid_meta},
     query_request::MAX_FILTERS,
-    query_response::write_double,
+    query_response::{write_annotation, write_double},
     tag_text::{OpenPair, parse_metric_with_open_tags},
 };
 use crate::{
     ApiError, QueryString,
-    json::{JsonObject, JsonReader},
+    json::{JsonObject, JsonReader, write_json_string},
 };
 
 /// Default maximum number of results.
@@ -22,25 +27,72 @@ const DEFAULT_LIMIT: i64 = 25;
 pub enum SearchType {
     /// Series by metric and tags.
     Lookup,
-    /// A search that needs a plugin.
-    Plugin,
+    /// TSMeta.
+    TsMeta,
+    /// Names of the series with TSMeta.
+    TsMetaSummary,
+    /// TSUIDs of the series with TSMeta.
+    Tsuids,
+    /// UIDMeta.
+    UidMeta,
+    /// Annotations.
+    Annotation,
 }
 
 impl SearchType {
+    const ALL: [Self; 6] = [
+        Self::Lookup,
+        Self::TsMeta,
+        Self::TsMetaSummary,
+        Self::Tsuids,
+        Self::UidMeta,
+        Self::Annotation,
+    ];
+
     /// Parses the type in a path.
     pub fn from_path(component: &str) -> Result<Self, ApiError> {
-        match component.to_ascii_lowercase().as_str() {
-            "lookup" => Ok(Self::Lookup),
-            "tsmeta" | "tsmeta_summary" | "tsuids" | "uidmeta" | "annotation" => Ok(Self::Plugin),
-            "" => Err(ApiError::new(400, "Invalid search query type supplied")
-                .with_details("Type provided was null or empty")),
-            _ => Err(ApiError::new(400, "Invalid search query type supplied")
-                .with_details(format!("Unknown type: {component}"))),
+        let invalid = |details| {
+            ApiError::new(400, "Invalid search query type supplied").with_details(details)
+        };
+        if component.is_empty() {
+            return Err(invalid("Type provided was null or empty".to_owned()));
+        }
+        Self::ALL
+            .into_iter()
+            .find(|of| of.as_str().eq_ignore_ascii_case(component))
+            .ok_or_else(|| invalid(format!("Unknown type: {component}")))
+    }
+
+    /// Its name in responses.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lookup => "LOOKUP",
+            Self::TsMeta => "TSMETA",
+            Self::TsMetaSummary => "TSMETA_SUMMARY",
+            Self::Tsuids => "TSUIDS",
+            Self::UidMeta => "UIDMETA",
+            Self::Annotation => "ANNOTATION",
         }
     }
 }
 
-/// A lookup request.
+/// A result of a search of meta objects or annotations.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SearchHit {
+    /// Of [`SearchType::TsMeta`].
+    Series(Box<SeriesMeta>),
+    /// Of [`SearchType::TsMetaSummary`].
+    SeriesName(LookupResult),
+    /// Of [`SearchType::Tsuids`], in upper-case hex.
+    Tsuid(String),
+    /// Of [`SearchType::UidMeta`].
+    UidMeta(NamedUidMeta),
+    /// Of [`SearchType::Annotation`].
+    Annotation(Annotation),
+}
+
+/// A request for a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupRequest {
     /// Name of the metric; `None` and `*` are any.
@@ -81,16 +133,33 @@ pub struct LookupResult {
     pub tags: Vec<(String, String)>,
 }
 
-/// Returns the error of a search that needs a plugin, after checking its parameters.
-pub fn check_plugin_search(query: &QueryString, has_body: bool) -> Result<(), ApiError> {
-    if !has_body {
-        query.required("query")?;
-        for name in ["limit", "start_index"] {
-            number(query, name)?;
-        }
-    }
-    Err(ApiError::new(400, "Searching is not enabled")
-        .with_details("Searching has not been enabled on this TSD"))
+/// The error of a search where searches are switched off.
+pub fn search_disabled() -> ApiError {
+    ApiError::new(400, "Searching is not enabled")
+        .with_details("Searching has not been enabled on this TSD")
+}
+
+/// Parses the parameters of a search of meta objects or annotations.
+pub fn parse_search_uri(query: &QueryString) -> Result<LookupRequest, ApiError> {
+    let text = query.required("query")?.to_owned();
+    let limit = number(query, "limit")?.unwrap_or(DEFAULT_LIMIT);
+    let start_index = number(query, "start_index")?.unwrap_or(0);
+    Ok(LookupRequest { query: Some(text), limit, start_index, ..LookupRequest::default() })
+}
+
+/// Parses the body of a search of meta objects or annotations. Invalid JSON is a 500, as in OpenTSDB.
+pub fn parse_search_body(body: &str) -> Result<LookupRequest, ApiError> {
+    read_request(body)
+}
+
+/// The query of a search of meta objects or annotations.
+pub fn search_text(request: &LookupRequest) -> Result<SearchText, ApiError> {
+    let Some(text) = request.query.as_deref().filter(|text| !text.is_empty()) else {
+        return Err(ApiError::new(400, "Missing query"));
+    };
+    SearchText::parse(text).map_err(|error| {
+        ApiError::new(400, "Unable to parse query").with_details(error.to_string())
+    })
 }
 
 /// Parses the parameters of a lookup.
@@ -103,6 +172,10 @@ pub fn parse_lookup_uri(query: &QueryString) -> Result<LookupRequest, ApiError> 
 
 /// Parses the body of a lookup. Invalid JSON is a 500, as in OpenTSDB.
 pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
+    validate(read_request(body)?)
+}
+
+fn read_request(body: &str) -> Result<LookupRequest, ApiError> {
     let mut request = LookupRequest::default();
     let mut tag_limit = CountLimit::new("tags in one request", MAX_FILTERS);
     read_object(&mut JsonReader::new(body), "the query", |name, reader| {
@@ -125,7 +198,7 @@ pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
         Ok(())
     })
     .map_err(|error| error.into_api_error(500))?;
-    validate(request)
+    Ok(request)
 }
 
 fn read_pair(reader: &mut JsonReader<'_>) -> Result<OpenPair, BodyError> {
@@ -162,9 +235,27 @@ pub fn lookup_response<I: Iterator<Item = LookupResult>>(
     total: usize,
     millis: u64,
 ) -> ListResponseWriter<I> {
+    let (head, tail) = frame(SearchType::Lookup, request, total as u64, millis);
+    ListResponseWriter::new(head, results, |out, series| write_series(out, &series), tail)
+}
+
+/// The response of a search that took `millis` milliseconds and found `total` objects.
+pub fn search_response<I: Iterator<Item = SearchHit>>(
+    of: SearchType,
+    request: &LookupRequest,
+    hits: I,
+    total: u64,
+    millis: u64,
+) -> ListResponseWriter<I> {
+    let (head, tail) = frame(of, request, total, millis);
+    ListResponseWriter::new(head, hits, |out, hit| write_hit(out, &hit), tail)
+}
+
+/// What stands before and after the results.
+fn frame(of: SearchType, request: &LookupRequest, total: u64, millis: u64) -> (Vec<u8>, Vec<u8>) {
     let mut head = Vec::new();
     let mut object = JsonObject::open(&mut head);
-    object.string("type", "LOOKUP");
+    object.string("type", of.as_str());
     if let Some(query) = &request.query {
         object.string("query", query);
     }
@@ -190,7 +281,17 @@ pub fn lookup_response<I: Iterator<Item = LookupResult>>(
         .close();
     // The members continue the object of the head.
     tail.extend(members.into_iter().skip(1));
-    ListResponseWriter::new(head, results, |out, series| write_series(out, &series), tail)
+    (head, tail)
+}
+
+fn write_hit(out: &mut Vec<u8>, hit: &SearchHit) {
+    match hit {
+        SearchHit::Series(object) => write_series_meta(out, object),
+        SearchHit::SeriesName(series) => write_series(out, series),
+        SearchHit::Tsuid(tsuid) => write_json_string(out, tsuid),
+        SearchHit::UidMeta(object) => write_uid_meta(out, object),
+        SearchHit::Annotation(annotation) => write_annotation(out, annotation),
+    }
 }
 
 fn write_series(out: &mut Vec<u8>, series: &LookupResult) {
@@ -216,19 +317,48 @@ mod tests {
     #[test]
     fn types_are_known_by_name() {
         assert_eq!(SearchType::from_path("LookUp").unwrap(), SearchType::Lookup);
-        assert_eq!(SearchType::from_path("uidmeta").unwrap(), SearchType::Plugin);
+        assert_eq!(SearchType::from_path("uidmeta").unwrap(), SearchType::UidMeta);
+        assert_eq!(SearchType::from_path("tsmeta_summary").unwrap(), SearchType::TsMetaSummary);
         for name in ["", "series"] {
             let message = SearchType::from_path(name).unwrap_err().message;
             assert_eq!(message, "Invalid search query type supplied");
         }
-        let check = |text: &str, has_body| {
-            check_plugin_search(&QueryString::parse(text).unwrap(), has_body).unwrap_err().message
-        };
-        assert_eq!(check("", false), "Missing parameter <code>query</code>");
-        assert_eq!(check("", true), "Searching is not enabled");
+    }
+
+    #[test]
+    fn searches_need_a_query() {
+        let uri = |text: &str| parse_search_uri(&QueryString::parse(text).unwrap());
+        let message = |text: &str| uri(text).unwrap_err().message;
+        assert_eq!(message(""), "Missing parameter <code>query</code>");
         assert_eq!(
-            check("query=x&start_index=y", false),
+            message("query=x&start_index=y"),
             "Unable to convert 'start_index' to a valid number"
+        );
+        let by_uri = uri("query=name:*&limit=3&start_index=6&use_meta=true").unwrap();
+        let by_body =
+            parse_search_body(r#"{"query":"name:*","limit":3,"startIndex":6,"metric":"*"}"#);
+        assert_eq!(by_body.unwrap(), by_uri);
+        assert!(search_text(&by_uri).is_ok());
+        for (body, message) in
+            [("{}", "Missing query"), (r#"{"query":":a"}"#, "Unable to parse query")]
+        {
+            let request = parse_search_body(body).unwrap();
+            assert_eq!(search_text(&request).unwrap_err().message, message);
+        }
+        assert_eq!(parse_search_body("[").unwrap_err().status, 500);
+    }
+
+    #[test]
+    fn results_of_a_search_are_of_its_type() {
+        let request =
+            parse_search_uri(&QueryString::parse("query=name:*&start_index=6").unwrap()).unwrap();
+        let hits = [SearchHit::Tsuid("000001".to_owned()), SearchHit::Tsuid("000002".to_owned())];
+        let mut out = Vec::new();
+        let mut response = search_response(SearchType::Tsuids, &request, hits.into_iter(), 9, 517);
+        assert!(!response.write(&mut out, usize::MAX));
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            r#"{"type":"TSUIDS","query":"name:*","metric":"*","limit":25,"time":517.0,"results":["000001","000002"],"startIndex":6,"totalResults":9}"#
         );
     }
 

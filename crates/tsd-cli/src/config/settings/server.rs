@@ -28,6 +28,7 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         telnet_return_errors: config.bool("tsd.rpc.telnet.return_errors"),
         telnet_holds_points: config.text("tsd.rpc.telnet.on_storage_error") != Some("close"),
         show_stack_trace: config.bool("tsd.http.show_stack_trace"),
+        search_enabled: config.bool("tsd.search.enable"),
         chunked_requests: config.bool("tsd.http.request.enable_chunked"),
         header_tag: (!header_tag.is_empty()).then_some(header_tag),
         allow_delete: config.bool("tsd.http.query.allow_delete"),
