@@ -36,6 +36,7 @@ mod start;
 mod telnet;
 mod tidy;
 mod tools;
+mod tree;
 mod uid;
 mod unknown_versions;
 mod verify;

@@ -147,6 +147,9 @@ The arguments are those of OpenTSDB. KIND is metrics, tagk or tagv:
                           creation times; a series without counter gets one, and its TSMeta only with
                           tsd.core.meta.enable_realtime_ts; may be repeated and interrupted
   metapurge               deletes all UIDMeta, TSMeta and counters of series
+  treesync                places all series that have meta objects in the enabled trees; needs
+                          tsd.core.tree.enable_processing
+  treepurge TREE [true]   empties the tree with this number; with true, deletes it
 
 Exit status: 0; 1 if a name or UID is not known; 2 for an invalid command line; 3 if the store
 failed; 4 if a name was not deleted for another reason; 42 if the store failed in the end.

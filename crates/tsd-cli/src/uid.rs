@@ -5,6 +5,7 @@
 mod command;
 mod meta;
 mod output;
+mod tree;
 
 use std::{io::Write, process::ExitCode};
 
@@ -123,6 +124,10 @@ async fn execute(
         }
         UidCommand::MetaSync => meta::sync(engine, out).await,
         UidCommand::MetaPurge => meta::purge(engine, out).await,
+        UidCommand::TreeSync => tree::sync(engine, out).await,
+        UidCommand::TreePurge { tree, definition } => {
+            tree::purge(engine, tree, *definition, out).await
+        }
         UidCommand::LookUp { kind, word } => look_up(engine, *kind, word, flags, out).await,
     }
 }

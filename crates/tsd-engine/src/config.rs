@@ -65,6 +65,9 @@ settings! {
         pub meta_tracking: MetaTracking = MetaTracking::Off,
         /// `tsdb uid metasync` writes a TSMeta for a series that has neither that nor a counter.
         pub realtime_series_meta: bool = false,
+        /// Trees are built (`tsd.core.tree.enable_processing`): as series come in, if their meta objects are
+        /// written, and by `tsdb uid treesync`.
+        pub tree_processing: bool = false,
         /// Other daemons may write the same tables, as on HBase.
         pub multi_writer: bool = false,
         /// Checks at start-up that the tables exist. Off if that is checked elsewhere, or the

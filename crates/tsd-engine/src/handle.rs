@@ -5,8 +5,9 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::future::join_all;
-use tsd_model::{Uid, UidKind, encode_latin1_lossy};
+use tsd_model::{Tsuid, Uid, UidKind, encode_latin1_lossy};
 use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query};
 use tsd_storage::{RetentionStatus, Storage, StorageError};
 
@@ -27,6 +28,7 @@ use crate::{
     retention::learn_metrics,
     snapshot::SnapshotSlot,
     stats::{self, RegionClientStats, Stat},
+    trees::{TreeQueue, Trees},
     uid::{AssignerStats, UidAdmin, UidError},
     verification::Verification,
     writer::WriteShard,
@@ -47,6 +49,9 @@ pub(crate) struct EngineShared {
     pub(crate) uids: UidAdmin,
     pub(crate) annotations: Annotations,
     pub(crate) meta: MetaObjects,
+    pub(crate) trees: Trees,
+    /// `None` if new series are not placed in trees.
+    pub(crate) tree_queue: Option<TreeQueue>,
     pub(crate) uid_stats: Arc<AssignerStats>,
     pub(crate) queries: QueryRunner,
     /// `None` if each query has an execution of its own.
@@ -106,6 +111,19 @@ impl EngineHandle {
     #[must_use]
     pub fn meta_objects(&self) -> &MetaObjects {
         &self.shared.meta
+    }
+
+    /// Trees of series.
+    #[must_use]
+    pub fn trees(&self) -> &Trees {
+        &self.shared.trees
+    }
+
+    /// Places a series in the trees whose TSMeta was just created, if trees are built. Does not wait for it.
+    pub fn series_created(&self, tsuid: &Tsuid) {
+        if let Some(trees) = &self.shared.tree_queue {
+            trees.created(vec![Bytes::copy_from_slice(tsuid.as_bytes())]);
+        }
     }
 
     /// Renames a UID. Other daemons use the old name until their caches are dropped.
@@ -299,11 +317,15 @@ impl EngineHandle {
         join_all(self.shared.ingest.shards.iter().map(WriteShard::drain)).await;
     }
 
-    /// Waits until the meta data of all series with points accepted before is written or has failed.
+    /// Waits until the meta data of all stored points is written and their series are placed in trees, or have
+    /// failed.
     pub async fn drain_tracking(&self) {
         if let Some(tracker) = &self.shared.ingest.tracker {
             // An actor that does not reply has nothing pending.
             let _ = tracker.ask(TrackerMessage::Drain).await;
+        }
+        if let Some(trees) = &self.shared.tree_queue {
+            trees.drain().await;
         }
     }
 

@@ -37,6 +37,7 @@ mod snapshot;
 mod stats;
 #[cfg(test)]
 mod testing;
+mod trees;
 mod uid;
 mod usable_index;
 mod verification;
@@ -76,9 +77,13 @@ pub use query::{
 };
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};
 pub use stats::{ClientStats, RegionClientStats, Stat};
+pub use trees::{
+    BranchContents, RuleEditOutcome, TestedSeries, TreeBuildError, TreeEditOutcome, TreeError,
+    TreeFailureKind, TreeLeaf, TreePlacement, TreeSyncReport, TreeTester, Trees,
+};
 pub use tsd_model::{
-    Annotation, HistogramCodecs, NamedUidMeta, SeriesMeta, TsMetaEdit, Tsuid, TsuidError, UidKind,
-    UidMetaEdit,
+    Annotation, HistogramCodecs, NamedUidMeta, SeriesMeta, Tree, TreeEdit, TreeId, TreeRuleEdit,
+    TsMetaEdit, Tsuid, TsuidError, UidKind, UidMetaEdit,
 };
 pub use tsd_storage::{
     HealthImpact, LogLimit, RetentionStatus, SnapshotError, SnapshotProgress, SnapshotReport,

@@ -325,6 +325,14 @@ impl MetaSync {
         Ok(())
     }
 
+    /// Places a series that has a TSMeta now in the enabled trees. If that fails, `tsdb uid treesync` does it.
+    async fn place_in_trees(&self, tsuid: &Bytes) {
+        let placed = self.shared.trees.place_by_tsuid(std::slice::from_ref(tsuid)).await;
+        if let Err(error) = placed {
+            tracing::warn!(%error, ?tsuid, "a series was not placed in trees");
+        }
+    }
+
     /// Creates what a series without TSMeta lacks.
     async fn create(&self, series: &SeenSeries, has_counter: bool) -> Result<(), MetaError> {
         let row = Bytes::copy_from_slice(series.tsuid.as_bytes());
@@ -345,6 +353,9 @@ impl MetaSync {
             let value = Bytes::from(meta.to_json());
             if storage.compare_and_set(table, column(TS_META_QUALIFIER), None, value).await? {
                 self.progress.ts_metas.fetch_add(1, Ordering::Relaxed);
+                if self.shared.config.tree_processing {
+                    self.place_in_trees(&row).await;
+                }
             }
         }
         Ok(())

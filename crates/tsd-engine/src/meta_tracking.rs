@@ -19,6 +19,7 @@ use tsd_storage::{CellBatch, CellRef, Column, Get, Storage, StorageError, Table}
 use crate::{
     actor::{Actor, ActorContext, ActorRef, Reply, SendError},
     clock::Clock,
+    trees::TreeQueue,
 };
 
 /// Time between two passes.
@@ -84,6 +85,8 @@ pub(crate) struct TrackerSettings {
     pub(crate) tracking: MetaTracking,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) dropped: metrics::Counter,
+    /// Places new series in trees, if that is enabled.
+    pub(crate) trees: Option<TreeQueue>,
 }
 
 /// State of the tracker.
@@ -239,10 +242,14 @@ impl TrackerSettings {
     /// Writes meta objects of new series.
     async fn describe(&self, tsuids: Vec<&Bytes>) -> Result<(), StorageError> {
         let now = self.clock.now_secs();
-        self.put(tsuids, TS_META_QUALIFIER, |tsuid| {
+        self.put(tsuids.iter().copied(), TS_META_QUALIFIER, |tsuid| {
             TsMeta::new(&to_hex(tsuid), now).to_json().into_bytes()
         })
-        .await
+        .await?;
+        if let Some(trees) = &self.trees {
+            trees.created(tsuids.into_iter().cloned().collect());
+        }
+        Ok(())
     }
 
     async fn put<'a>(

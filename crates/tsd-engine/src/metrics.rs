@@ -66,6 +66,20 @@ pub fn describe_metrics() {
         ),
         ("tsd_series_cache_evictions_total", "Series evicted from the series cache."),
         ("tsd_series_cache_misses_total", "Points whose series was not in the series cache."),
+        (
+            "tsd_tree_collisions_total",
+            "New series that are in no tree because another series has their leaf, once for each tree.",
+        ),
+        ("tsd_tree_leaves_total", "Leaves written for new series."),
+        (
+            "tsd_tree_series_dropped_total",
+            "New series that were not placed in trees because too many waited: `tsdb uid treesync` places them.",
+        ),
+        (
+            "tsd_tree_series_failed_total",
+            "New series that were not placed in a tree because of an error.",
+        ),
+        ("tsd_tree_series_not_matched_total", "New series that a strict tree rejected."),
         ("tsd_uid_assigned_total", "UIDs assigned."),
         ("tsd_uid_cache_hits_total", "Names and UIDs found in the UID cache."),
         ("tsd_uid_cache_misses_total", "Names and UIDs not found in the UID cache."),
@@ -96,6 +110,7 @@ pub fn describe_metrics() {
             "Queries admitted or queued, until their response ends.",
         ),
         ("tsd_series_cache_entries", Unit::Count, "Series in the series cache."),
+        ("tsd_tree_queued_series", Unit::Count, "New series that wait to be placed in trees."),
         ("tsd_uid_cache_entries", Unit::Count, "Names in the UID cache."),
         (
             "tsd_uid_left",

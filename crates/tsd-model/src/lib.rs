@@ -106,8 +106,8 @@ pub use timestamp_text::{
     parse_import_timestamp, parse_telnet_timestamp,
 };
 pub use tree::{
-    BRANCH_QUALIFIER, Branch, Leaf, TREE_QUALIFIER, TreeColumn, TreeDefinition, TreeId, TreeRule,
-    TreeRuleKind,
+    BRANCH_QUALIFIER, Branch, Leaf, TREE_QUALIFIER, Tree, TreeColumn, TreeDefinition, TreeEdit,
+    TreeId, TreeRule, TreeRuleEdit, TreeRuleError, TreeRuleKind,
 };
 pub use tsuid::{Tsuid, TsuidError};
 pub use uid::{Uid, UidError, UidKind};

@@ -27,6 +27,8 @@ mod rollup_batch;
 mod search;
 mod sub_query_echo;
 mod tag_text;
+mod tree;
+mod tree_response;
 
 pub use annotation::{
     AnnotationRange, parse_annotation_body, parse_annotation_range_body,
@@ -69,3 +71,12 @@ pub use search::{
     search_text,
 };
 pub use sub_query_echo::render_sub_query;
+pub use tree::{
+    TreeRequest, TreeSeriesRequest, parse_branch_uri, parse_tree_body, parse_tree_id,
+    parse_tree_rule_body, parse_tree_rule_uri, parse_tree_rules_body, parse_tree_series_body,
+    parse_tree_series_uri, parse_tree_uri,
+};
+pub use tree_response::{
+    ListedLeaf, TestedPlace, TreeTestResult, TreeTestWriter, render_branch, render_tree,
+    render_tree_failures, render_tree_rule, render_trees,
+};

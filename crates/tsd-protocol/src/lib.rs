@@ -40,6 +40,12 @@ pub use http::{
     render_sub_query, render_uid_meta, search_disabled, search_response, search_text,
     series_metas_response,
 };
+pub use http::{
+    ListedLeaf, TestedPlace, TreeRequest, TreeSeriesRequest, TreeTestResult, TreeTestWriter,
+    parse_branch_uri, parse_tree_body, parse_tree_id, parse_tree_rule_body, parse_tree_rule_uri,
+    parse_tree_rules_body, parse_tree_series_body, parse_tree_series_uri, parse_tree_uri,
+    render_branch, render_tree, render_tree_failures, render_tree_rule, render_trees,
+};
 pub use json::{JsonError, JsonErrorKind, write_json_string};
 pub use latin1::Latin1;
 pub use point_error::{PointError, SeriesRules};

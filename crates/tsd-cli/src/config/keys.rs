@@ -170,7 +170,7 @@ pub static KEYS: &[Key] = &[
     without_effect("tsd.core.storage_exception_handler.plugin", None),
     text("tsd.core.tag.allow_specialchars", None),
     text("tsd.core.timezone", None),
-    without_effect("tsd.core.tree.enable_processing", Some("false")),
+    bool("tsd.core.tree.enable_processing", "false"),
     bool("tsd.core.uid.random_metrics", "false"),
     without_effect("tsd.gnuplot.options.allowlist", None),
     without_effect("tsd.http.cachedir", None),

@@ -13,6 +13,8 @@ Usage: tsdb uid [OPTIONS] <sub-command>
   [KIND] ID                     the name of a UID
   metasync                      missing meta objects of all names and series
   metapurge                     deletes all meta objects and counters
+  treesync                      places all series that have meta objects in the enabled trees
+  treepurge TREE [true]         empties a tree; with true, deletes it
 KIND is metrics, tagk or tagv. `tsdb help uid` says more.";
 
 /// A sub-command.
@@ -39,6 +41,15 @@ pub(super) enum UidCommand {
     MetaSync,
     /// No meta objects any more.
     MetaPurge,
+    /// All series that have meta objects into trees.
+    TreeSync,
+    /// Without the content of a tree.
+    TreePurge {
+        /// The number of the tree, as given.
+        tree: String,
+        /// With its definition.
+        definition: bool,
+    },
     /// A name, or a UID as a number.
     LookUp {
         kind: Option<UidKind>,
@@ -53,8 +64,6 @@ pub(super) enum UsageError {
     Count,
     #[error("unknown kind '{0}': expected metrics, tagk or tagv")]
     Kind(String),
-    #[error("`tsdb uid {0}` is not implemented")]
-    Missing(String),
 }
 
 impl UidCommand {
@@ -75,10 +84,16 @@ impl UidCommand {
             ("delete", [of, name]) => Ok(Self::Delete { kind: kind(of)?, name: name.clone() }),
             ("metasync", []) => Ok(Self::MetaSync),
             ("metapurge", []) => Ok(Self::MetaPurge),
-            ("treesync" | "treepurge", _) => Err(UsageError::Missing(first.clone())),
-            ("grep" | "assign" | "rename" | "delete" | "metasync" | "metapurge", _) => {
-                Err(UsageError::Count)
+            // As in OpenTSDB, further words are ignored.
+            ("treesync", _) => Ok(Self::TreeSync),
+            ("treepurge", [tree, rest @ ..]) => {
+                let definition = rest.first().is_some_and(|word| word.eq_ignore_ascii_case("true"));
+                Ok(Self::TreePurge { tree: tree.clone(), definition })
             }
+            (
+                "grep" | "assign" | "rename" | "delete" | "metasync" | "metapurge" | "treepurge",
+                _,
+            ) => Err(UsageError::Count),
             (word, []) => Ok(Self::LookUp { kind: None, word: word.to_owned() }),
             (of, [word]) => Ok(Self::LookUp { kind: Some(kind(of)?), word: word.clone() }),
             _ => Err(UsageError::Count),
@@ -91,7 +106,12 @@ impl UidCommand {
             Self::Assign { kind, .. } | Self::Rename { kind, .. } | Self::Delete { kind, .. } => {
                 Some(*kind)
             }
-            Self::Grep { .. } | Self::LookUp { .. } | Self::MetaSync | Self::MetaPurge => None,
+            Self::Grep { .. }
+            | Self::LookUp { .. }
+            | Self::MetaSync
+            | Self::MetaPurge
+            | Self::TreeSync
+            | Self::TreePurge { .. } => None,
         }
     }
 }
@@ -139,6 +159,9 @@ mod tests {
             ("delete tagk a", UidCommand::Delete { kind: tagk, name: "a".into() }),
             ("metasync", UidCommand::MetaSync),
             ("metapurge", UidCommand::MetaPurge),
+            ("treesync", UidCommand::TreeSync),
+            ("treepurge 3", UidCommand::TreePurge { tree: "3".into(), definition: false }),
+            ("treepurge 3 TRUE x", UidCommand::TreePurge { tree: "3".into(), definition: true }),
             ("sys.cpu", UidCommand::LookUp { kind: None, word: "sys.cpu".into() }),
             ("metrics 12", UidCommand::LookUp { kind: Some(metrics), word: "12".into() }),
         ] {
@@ -157,13 +180,13 @@ mod tests {
             "delete a",
             "a b c",
             "metasync a",
+            "treepurge",
         ] {
             assert_eq!(parse(line).unwrap_err(), UsageError::Count, "{line}");
         }
         for line in ["grep hosts a", "assign host a", "rename x a b", "delete x a", "x a"] {
             assert!(matches!(parse(line), Err(UsageError::Kind(_))), "{line}");
         }
-        assert!(matches!(parse("treesync"), Err(UsageError::Missing(_))));
     }
 
     #[test]

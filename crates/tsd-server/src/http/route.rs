@@ -23,6 +23,8 @@ pub(crate) enum Route {
     Annotation,
     /// `/api/annotations`.
     Annotations,
+    /// `/api/tree/…`.
+    Tree,
     /// `/api/query`.
     Query,
     /// `/api/search/…`.
@@ -71,12 +73,13 @@ pub(crate) enum Route {
 
 impl Route {
     /// Every route with its label, in the order of the discriminants.
-    pub(crate) const ALL: [(Self, &'static str); 27] = [
+    pub(crate) const ALL: [(Self, &'static str); 28] = [
         (Self::Put, "api/put"),
         (Self::Rollup, "api/rollup"),
         (Self::Histogram, "api/histogram"),
         (Self::Annotation, "api/annotation"),
         (Self::Annotations, "api/annotations"),
+        (Self::Tree, "api/tree"),
         (Self::Query, "api/query"),
         (Self::Search, "api/search"),
         (Self::Suggest, "api/suggest"),
@@ -110,9 +113,12 @@ impl Route {
     fn is_served(self, config: &ServerConfig) -> bool {
         let (reads, writes) = (config.mode.reads(), config.mode.writes());
         match self {
-            Self::Put | Self::Rollup | Self::Histogram | Self::Annotation | Self::Annotations => {
-                config.api_enabled && writes
-            }
+            Self::Put
+            | Self::Rollup
+            | Self::Histogram
+            | Self::Annotation
+            | Self::Annotations
+            | Self::Tree => config.api_enabled && writes,
             Self::Query | Self::Search | Self::Suggest => config.api_enabled && reads,
             Self::Uid
             | Self::Stats
@@ -234,6 +240,7 @@ mod tests {
         let route = |path, config: &ServerConfig| RequestPath::parse(path, config).unwrap().route;
         let read_only = ServerConfig { mode: ServerMode::ReadOnly, ..ServerConfig::default() };
         assert_eq!(route("/api/put", &read_only), Route::Unknown);
+        assert_eq!(route("/api/tree", &read_only), Route::Unknown);
         assert_eq!(route("/api/query", &read_only), Route::Query);
         let write_only = ServerConfig { mode: ServerMode::WriteOnly, ..ServerConfig::default() };
         assert_eq!(route("/api/put", &write_only), Route::Put);

@@ -12,6 +12,7 @@ mod query_list;
 mod search;
 pub(crate) mod snapshot;
 mod suggest;
+mod tree;
 mod uid;
 pub(crate) mod verify;
 
@@ -27,6 +28,7 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::Histogram => put::histogram(request).await,
         Route::Annotation => annotation::annotation(&request).await,
         Route::Annotations => annotation::annotations(&request).await,
+        Route::Tree => tree::tree(&request).await,
         Route::Query => query::query(request).await,
         Route::Search => search::search(&request).await,
         Route::Suggest => suggest::suggest(&request, true).await,

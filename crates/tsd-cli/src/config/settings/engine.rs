@@ -53,6 +53,7 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
             config.bool("tsd.core.meta.enable_realtime_ts"),
             config.bool("tsd.core.meta.enable_tsuid_incrementing"),
         ),
+        tree_processing: config.bool("tsd.core.tree.enable_processing"),
         rollups: extra_data::rollups(config)?,
         histograms: extra_data::histograms(config)?,
         ..defaults

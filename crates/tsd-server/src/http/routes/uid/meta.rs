@@ -145,7 +145,9 @@ async fn edit_ts_meta(request: &HttpRequest<'_>, replace: bool) -> Result<HttpRe
     let tsuid = meta.tsuid_of(&metric, &tags).await.map_err(unresolved_series)?;
     let tsuid = checked_tsuid(request, &tsuid)?;
     if request.query.get("create") == Some("true") {
-        return Ok(edited(meta.create_series_meta(&tsuid, &edit, replace).await.map_err(error)?));
+        let created = meta.create_series_meta(&tsuid, &edit, replace).await.map_err(error)?;
+        request.state.engine.series_created(&tsuid);
+        return Ok(edited(created));
     }
     if !meta.has_series_meta(&tsuid).await.map_err(error)? {
         let text = "Could not find TSMeta, specify \"create=true\" to create a new one.";
