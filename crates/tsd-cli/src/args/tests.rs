@@ -1,5 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::path::PathBuf;
+
 use clap::CommandFactory;
 
 use super::*;

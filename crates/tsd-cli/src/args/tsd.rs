@@ -1,0 +1,74 @@
+//! Arguments of `tsdb tsd`.
+
+use clap::Args;
+
+use super::overrides::{DamageArgs, Overrides, setter};
+use crate::config::{Config, ConfigError};
+
+/// Arguments of `tsdb tsd`.
+#[derive(Debug, Args)]
+pub(crate) struct TsdArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Port to listen on; 0 lets the system choose one [tsd.network.port]
+    #[arg(long, value_name = "PORT")]
+    port: Option<String>,
+    /// Addresses to listen on, separated by commas; `::` takes IPv4, too [tsd.network.bind]
+    #[arg(long, value_name = "ADDRESSES")]
+    bind: Option<String>,
+    /// Length of the queue of connections not yet accepted [tsd.network.backlog]
+    #[arg(long, value_name = "COUNT")]
+    backlog: Option<String>,
+    /// Threads that serve connections [tsd.network.worker_threads]
+    #[arg(long, value_name = "COUNT")]
+    worker_threads: Option<String>,
+    /// Maximum number of connections, 0 for no limit [tsd.core.connections.limit]
+    #[arg(long, value_name = "COUNT")]
+    max_connections: Option<String>,
+    /// rw, ro (queries only) or wo (puts only) [tsd.mode]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+    /// Create metrics on their first put [tsd.core.auto_create_metrics]
+    #[arg(long)]
+    auto_metric: bool,
+    /// When a point is acknowledged on HBase: storage (HBase has stored it) or log (the log in the
+    /// data directory is synced) [tsd.storage.ack]
+    #[arg(long, value_name = "WHERE")]
+    ack: Option<String>,
+    #[command(flatten)]
+    damage: DamageArgs,
+    // OpenTSDB's start scripts pass these; they have no effect here.
+    #[arg(long, hide = true)]
+    staticroot: Option<String>,
+    #[arg(long, hide = true)]
+    cachedir: Option<String>,
+    #[arg(long, hide = true)]
+    flush_interval: Option<String>,
+    #[arg(long, hide = true)]
+    async_io: Option<String>,
+}
+
+impl TsdArgs {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
+        let mut config = self.overrides.load()?;
+        let mut set = setter(&mut config);
+        set("--port", "tsd.network.port", &self.port);
+        set("--bind", "tsd.network.bind", &self.bind);
+        set("--backlog", "tsd.network.backlog", &self.backlog);
+        set("--worker-threads", "tsd.network.worker_threads", &self.worker_threads);
+        set("--max-connections", "tsd.core.connections.limit", &self.max_connections);
+        set("--mode", "tsd.mode", &self.mode);
+        set("--ack", "tsd.storage.ack", &self.ack);
+        set("--staticroot", "tsd.http.staticroot", &self.staticroot);
+        set("--cachedir", "tsd.http.cachedir", &self.cachedir);
+        set("--flush-interval", "tsd.storage.flush_interval", &self.flush_interval);
+        set("--async-io", "tsd.network.async_io", &self.async_io);
+        drop(set);
+        if self.auto_metric {
+            config.set_flag("--auto-metric", "tsd.core.auto_create_metrics", "true");
+        }
+        self.damage.apply(&mut config);
+        Ok(config)
+    }
+}
