@@ -82,4 +82,7 @@ pub use tsd_query::{
     Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,
     GexpSeries, NamedSeries, Query, RawExpQuery, RawQuery, SeriesSource, SubQuery, find_zone,
 };
-pub use uid::{FilterError, StoredMapping, UidAdmin, UidError};
+pub use uid::{
+    FilterError, StoredMapping, UidAdmin, UidError, UidFsckObserver, UidFsckOptions,
+    UidFsckReport,
+};

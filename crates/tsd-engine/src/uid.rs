@@ -8,6 +8,7 @@ mod admin;
 mod assign;
 mod assigner;
 mod cache;
+mod check;
 mod error;
 mod filter;
 mod listing;
@@ -17,7 +18,13 @@ mod resolver;
 mod series_limit;
 mod table;
 
-pub use self::{admin::UidAdmin, error::UidError, filter::FilterError, listing::StoredMapping};
+pub use self::{
+    admin::UidAdmin,
+    check::{UidFsckObserver, UidFsckOptions, UidFsckReport},
+    error::UidError,
+    filter::FilterError,
+    listing::StoredMapping,
+};
 pub(crate) use self::{
     assigner::{AssignerSettings, AssignerStats, UidAssigner, UidMessage},
     cache::UidCaches,
