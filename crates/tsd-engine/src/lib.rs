@@ -25,6 +25,7 @@ mod put_error;
 mod quarantine;
 mod query;
 mod retention;
+mod row_dump;
 mod series_cache;
 mod series_lookup;
 mod series_names;
@@ -66,6 +67,7 @@ pub use query::{
     QueryTaskLost, QueryThreads, ResultSeries, RunningQuery, RunningStage, ScannerStats,
     SubQueryResult, SubQueryStats,
 };
+pub use row_dump::{DumpError, DumpOptions, DumpReport, DumpSink};
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};
 pub use stats::{ClientStats, RegionClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
