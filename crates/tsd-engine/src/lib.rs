@@ -82,9 +82,10 @@ pub use verification::{
 // Types of queries, re-exported for crates that depend only on this one.
 pub use tsd_query::{
     Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,
-    GexpSeries, NamedSeries, Query, RawExpQuery, RawQuery, SeriesSource, SubQuery, find_zone,
+    GexpSeries, NamedSeries, Query, RawExpQuery, RawQuery, SeriesSource, SubQuery, compile_pattern,
+    find_zone,
 };
 pub use uid::{
-    FilterError, StoredMapping, UidAdmin, UidError, UidFsckObserver, UidFsckOptions,
+    FilterError, MappingPage, StoredMapping, UidAdmin, UidError, UidFsckObserver, UidFsckOptions,
     UidFsckReport,
 };

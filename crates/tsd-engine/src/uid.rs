@@ -23,7 +23,7 @@ pub use self::{
     check::{UidFsckObserver, UidFsckOptions, UidFsckReport},
     error::UidError,
     filter::FilterError,
-    listing::StoredMapping,
+    listing::{MappingPage, StoredMapping},
 };
 pub(crate) use self::{
     assigner::{AssignerSettings, AssignerStats, UidAssigner, UidMessage},

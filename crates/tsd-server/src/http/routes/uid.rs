@@ -1,5 +1,6 @@
-//! `/api/uid/assign` assigns UIDs to names, `/api/uid/rename` renames UIDs.
+//! `/api/uid/assign` assigns UIDs to names, `/api/uid/rename` renames UIDs, `/api/uid/list` lists them.
 
+mod list;
 mod rename;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ pub(super) async fn uid(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpE
     match request.path.sub_path.to_ascii_lowercase().as_str() {
         "assign" => assign(request).await,
         "rename" => rename::rename(request).await,
+        "list" => list::list(request).await,
         "uidmeta" | "tsmeta" => Err(ApiError::endpoint_not_found().into()),
         _ => Err(ApiError::new(501, "Other UID endpoints have not been implemented yet").into()),
     }
