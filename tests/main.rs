@@ -27,6 +27,7 @@ mod metrics;
 mod metrics_doc;
 mod refusals;
 mod retention;
+mod scan;
 mod search;
 mod seeds;
 mod series_index;

@@ -184,7 +184,7 @@ impl Replay {
         let status = self.runtime.block_on(uid(&engine, words, &mut printed));
         self.node.engine().drop_caches();
         let printed = String::from_utf8(printed).expect("text");
-        let lines: Vec<&str> = printed.lines().collect();
+        let lines: Vec<String> = printed.lines().map(fsck::without_times).collect();
         if i64::from(status) != exit || lines != output {
             return Err(format!(
                 "uid {words:?}: {status} {lines:#?}\n  instead of {exit} {output:#?}"

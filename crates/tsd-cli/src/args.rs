@@ -3,10 +3,13 @@
 //! OpenTSDB's options keep their names. Each command has its arguments in a module of its own; flags that
 //! set configuration keys are translated there, and those of every command in `overrides`.
 
+mod config;
 mod fsck;
 mod import;
 mod overrides;
 mod query;
+mod scan;
+mod search;
 mod store_files;
 mod table;
 mod tsd;
@@ -15,9 +18,12 @@ mod uid;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::{
+    config::{ConfigArgs, ConfigCheckArgs, ConfigCommand},
     fsck::FsckArgs,
     import::ImportArgs,
     query::QueryArgs,
+    scan::ScanArgs,
+    search::SearchArgs,
     store_files::{
         QuarantineAcceptArgs, QuarantineArgs, QuarantineCommand, QuarantinePlace, RestoreArgs,
         SnapshotArgs, VerifyArgs,
@@ -85,6 +91,28 @@ With --graph, arguments `+NAME=VALUE` set options of the graph: wxh, title, xlab
 
 If a daemon has the data directory open, or with --url, its HTTP API is queried.")]
     Query(QueryArgs),
+    /// Print rows as they are stored, or delete them
+    #[command(after_help = "\
+A query is written as for `tsdb query`; what it computes is ignored, and every row that it reads is printed,
+whole hours. Without END all later rows are. With --import each point is a line for `tsdb import`, and other
+columns are left out; points of double precision are read back in single precision by it. With --delete
+the rows are deleted, with their annotations and histograms, after their lines were written.
+
+If a daemon has the data directory open, scan a copy: `tsdb snapshot`, then `tsdb restore`.
+Exit status: 0; 1 if something could not be read, whose row is not deleted; 2 for an invalid query.
+
+  tsdb scan 2013/01/01 2013/01/02 sum sys.load host=a
+  tsdb scan --import 30d-ago sum sys.load > sys.load.txt")]
+    Scan(ScanArgs),
+    /// List series by metric and tags
+    #[command(after_help = "\
+Each series is a line: `TSUID METRIC TAGK=TAGV ... `. A side of a tag that is empty or `*` matches everything.
+Series are those recorded in the meta table, or those that have points (--use-data-table, or if none are recorded).
+If a daemon has the data directory open, or with --url, its HTTP API is used.
+
+  tsdb search lookup sys.load host=a
+  tsdb search lookup --limit 0 dc=fra =a")]
+    Search(SearchArgs),
     /// Create the tables in HBase, or check them
     #[command(after_help = "\
 The tables are those named by the settings: points, UIDs, meta data, trees and rollups. A data table
@@ -150,7 +178,7 @@ the same command. Keep a snapshot that --link was used with as it is: the store 
 
   tsdb restore --data /var/lib/tsdb-restored /backup/monday")]
     Restore(RestoreArgs),
-    /// Names and their UIDs: find, assign, rename, delete
+    /// Names and their UIDs: find, assign, rename, delete, check
     #[command(after_help = "\
 The arguments are those of OpenTSDB. KIND is metrics, tagk or tagv:
   grep [KIND] REGEXP      names that match; exit status 1 if none does
@@ -158,11 +186,17 @@ The arguments are those of OpenTSDB. KIND is metrics, tagk or tagv:
                           nor the UID filter are checked
   rename KIND OLD NEW     another name for a UID
   delete KIND NAME        removes a name with its UIDMeta; its points stay, without a name
+  fsck [fix] [delete_unknown]
+                          finds damaged mappings and counters; with fix repairs them, with
+                          delete_unknown also deletes columns that no version of OpenTSDB writes
   [KIND] NAME             the UID of a name
   [KIND] ID               the name of a UID; a word of digits is always an ID
+If a daemon has the data directory open, or with --url, its HTTP API is used, which checks the characters of
+new names; delete and fsck need the store itself.
 
 Exit status: 0; 1 if a name or UID is not known; 2 for an invalid command line; 3 if the store
-failed; 4 if a name was not deleted for another reason; 42 if the store failed in the end.
+failed; 4 if a name was not deleted for another reason; 42 if the store failed in the end. That of fsck
+is the number of errors found, at most 255, or 42 if one cannot be repaired.
 
   tsdb uid grep metrics '^sys[.]'
   tsdb uid rename metrics sys.cpu system.cpu
@@ -170,6 +204,16 @@ failed; 4 if a name was not deleted for another reason; 42 if the store failed i
     Uid(UidArgs),
     /// Create metrics, as `tsdb uid assign metrics` does
     Mkmetric(MkmetricArgs),
+    /// Check a configuration file, or list all keys
+    #[command(after_help = "\
+A key of a file is honoured, ignored (with the reason), unknown, or wrong: a daemon does not start with it.
+Flags and the environment, which may set keys to other values, are not looked at.
+Exit status of check: 0; 1 if something is wrong, with --strict also if a key is unknown; 2 if the file
+cannot be read.
+
+  tsdb config check /etc/opentsdb/opentsdb.conf
+  tsdb config list --json")]
+    Config(ConfigArgs),
     /// Print the version
     Version,
 }

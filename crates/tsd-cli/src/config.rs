@@ -5,7 +5,9 @@
 //! and source. Unknown keys are warnings, since OpenTSDB ignores them.
 
 mod error;
+mod file_check;
 pub mod keys;
+mod meanings;
 mod plugins;
 mod properties;
 mod settings;
@@ -18,7 +20,9 @@ use std::{
 };
 
 pub use error::ConfigError;
+pub(crate) use file_check::{CheckedEntry, FileCheck, KeyVerdict, check_file};
 pub use keys::{Key, KeyEffect, ValueKind};
+pub(crate) use meanings::{meaning as key_meaning, why_without_effect};
 pub use properties::{PropertiesError, Property, parse as parse_properties};
 pub use settings::{
     Ack, EngineKind, HBaseSettings, ImportSettings, LogFormat, LogSettings, RetentionSettings,
@@ -186,7 +190,8 @@ impl Config {
                 Some(Key { effect: KeyEffect::None, default, .. })
                     if *default != Some(given.value.trim()) =>
                 {
-                    lines.push(format!("{key} ({origin}) has no effect in this version"));
+                    let why = why_without_effect(key);
+                    lines.push(format!("{key} ({origin}) has no effect: {why}"));
                 }
                 Some(_) => {}
             }

@@ -3,6 +3,7 @@
 mod args;
 mod from_daemon;
 mod graph;
+mod json;
 
 use std::{
     io::{self, BufWriter, Write},
@@ -27,12 +28,23 @@ struct Series {
     points: Vec<(i64, Value)>,
 }
 
+/// How a result is printed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum QueryOutput<'a> {
+    /// A line for each point.
+    Lines,
+    /// An array of series.
+    Json,
+    /// Files for gnuplot whose names begin with this path.
+    Graph(&'a Path),
+}
+
 /// Runs a query and prints its points to standard output, or writes the files of a graph.
 pub(crate) async fn print(
     engine: &EngineHandle,
     args: &ParsedArgs,
     clock: &Clock,
-    graph: Option<&Path>,
+    output: QueryOutput<'_>,
 ) -> anyhow::Result<()> {
     let query = args.query.validate(clock)?;
     let answer = engine.query(query, QueryControl::default()).await?;
@@ -47,30 +59,33 @@ pub(crate) async fn print(
             .filter_map(|(at, time_ms)| Some((*time_ms, series.points.value(at)?)))
             .collect(),
     });
-    write_result(series, args, graph)
+    write_result(series, args, output)
 }
 
 /// As [`print`], through the HTTP API of a daemon.
 pub(crate) async fn print_from_daemon(
     daemon: &mut DaemonClient,
     args: &ParsedArgs,
-    graph: Option<&Path>,
+    output: QueryOutput<'_>,
 ) -> anyhow::Result<()> {
     let series = from_daemon::query(daemon, args).await?;
-    write_result(series.into_iter(), args, graph)
+    write_result(series.into_iter(), args, output)
 }
 
 fn write_result(
     series: impl Iterator<Item = Series>,
     args: &ParsedArgs,
-    graph: Option<&Path>,
+    output: QueryOutput<'_>,
 ) -> anyhow::Result<()> {
-    if let Some(base) = graph {
-        return graph::write_files(base, &series.collect::<Vec<_>>(), &args.options);
-    }
     let mut out = BufWriter::new(io::stdout().lock());
     let mut series = series;
-    let printed = series.try_for_each(|series| print_series(&mut out, &series));
+    let printed = match output {
+        QueryOutput::Graph(base) => {
+            return graph::write_files(base, &series.collect::<Vec<_>>(), &args.options);
+        }
+        QueryOutput::Lines => series.try_for_each(|series| print_series(&mut out, &series)),
+        QueryOutput::Json => json::write(&mut out, series),
+    };
     match printed.and_then(|()| out.flush()) {
         // The reader of the pipe, such as `head`, has closed it.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {

@@ -23,6 +23,9 @@ pub(crate) struct QueryArgs {
     /// Write BASE.gnuplot and BASE_<n>.dat instead of lines
     #[arg(long, value_name = "BASE")]
     pub(crate) graph: Option<PathBuf>,
+    /// Print JSON, as /api/query does with msResolution
+    #[arg(long, conflicts_with = "graph")]
+    pub(crate) json: bool,
     /// START [END] QUERY...
     #[arg(value_name = "WORD", required = true, num_args = 1.., allow_negative_numbers = true)]
     pub(crate) words: Vec<String>,

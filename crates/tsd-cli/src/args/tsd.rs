@@ -28,6 +28,18 @@ pub(crate) struct TsdArgs {
     /// rw, ro (queries only) or wo (puts only) [tsd.mode]
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
+    /// Serve queries only, as --mode ro does; a value has no effect
+    #[arg(long, value_name = "ANY", num_args = 0..=1, default_missing_value = "true", conflicts_with = "mode")]
+    read_only: Option<String>,
+    /// Serve no pages [tsd.core.enable_ui = false]; a value has no effect, as in OpenTSDB
+    #[arg(long, value_name = "ANY", num_args = 0..=1, default_missing_value = "true")]
+    disable_ui: Option<String>,
+    /// Serve no HTTP API [tsd.core.enable_api = false]; a value has no effect, as in OpenTSDB
+    #[arg(long, value_name = "ANY", num_args = 0..=1, default_missing_value = "true")]
+    disable_api: Option<String>,
+    /// Add the port to the tags of statistics [tsd.core.stats_with_port]
+    #[arg(long)]
+    statswport: bool,
     /// Create metrics on their first put [tsd.core.auto_create_metrics]
     #[arg(long)]
     auto_metric: bool,
@@ -37,7 +49,7 @@ pub(crate) struct TsdArgs {
     ack: Option<String>,
     #[command(flatten)]
     damage: DamageArgs,
-    // OpenTSDB's start scripts pass these; they have no effect here.
+    // OpenTSDB's start scripts pass these; they have no effect here, as the log says.
     #[arg(long, hide = true)]
     staticroot: Option<String>,
     #[arg(long, hide = true)]
@@ -65,8 +77,16 @@ impl TsdArgs {
         set("--flush-interval", "tsd.storage.flush_interval", &self.flush_interval);
         set("--async-io", "tsd.network.async_io", &self.async_io);
         drop(set);
-        if self.auto_metric {
-            config.set_flag("--auto-metric", "tsd.core.auto_create_metrics", "true");
+        for (is_given, flag, key, value) in [
+            (self.read_only.is_some(), "--read-only", "tsd.mode", "ro"),
+            (self.disable_ui.is_some(), "--disable-ui", "tsd.core.enable_ui", "false"),
+            (self.disable_api.is_some(), "--disable-api", "tsd.core.enable_api", "false"),
+            (self.statswport, "--statswport", "tsd.core.stats_with_port", "true"),
+            (self.auto_metric, "--auto-metric", "tsd.core.auto_create_metrics", "true"),
+        ] {
+            if is_given {
+                config.set_flag(flag, key, value);
+            }
         }
         self.damage.apply(&mut config);
         Ok(config)

@@ -36,6 +36,9 @@ pub(crate) struct MkmetricArgs {
 pub(crate) struct UidPlace {
     #[command(flatten)]
     overrides: Overrides,
+    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
+    #[arg(long, visible_alias = "host", value_name = "URL")]
+    pub(crate) url: Option<String>,
     /// Log progress
     #[arg(long, short)]
     pub(crate) verbose: bool,

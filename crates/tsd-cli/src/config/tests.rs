@@ -188,7 +188,8 @@ fn unknown_keys_and_keys_without_effect_have_different_warnings() {
         config.warnings(),
         [
             "hbase.rpc.timeout (opentsdb.conf line 3) has no effect on the embedded store",
-            "tsd.http.staticroot (opentsdb.conf line 2) has no effect in this version",
+            "tsd.http.staticroot (opentsdb.conf line 2) has no effect: the pages are part of the \
+             program",
             "unknown key tsd.network.prot (opentsdb.conf line 1)",
             "unknown environment variable TSD_NETWORK_PROT",
         ]

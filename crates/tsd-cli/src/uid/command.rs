@@ -1,6 +1,6 @@
 //! The words of `tsdb uid`.
 
-use tsd_engine::UidKind;
+use tsd_engine::{UidFsckOptions, UidKind};
 
 /// Shown with an invalid command line.
 pub(super) const USAGE: &str = "\
@@ -9,6 +9,7 @@ Usage: tsdb uid [OPTIONS] <sub-command>
   assign KIND NAME...           UIDs of names, new ones for those that have none
   rename KIND OLD NEW           another name for a UID
   delete KIND NAME              removes a name; its points stay, without a name
+  fsck [fix] [delete_unknown]   finds damaged mappings, and repairs them
   [KIND] NAME                   the UID of a name
   [KIND] ID                     the name of a UID
 KIND is metrics, tagk or tagv. `tsdb help uid` says more.";
@@ -33,6 +34,8 @@ pub(super) enum UidCommand {
         kind: UidKind,
         name: String,
     },
+    /// The check of the table.
+    Fsck(UidFsckOptions),
     /// A name, or a UID as a number.
     LookUp {
         kind: Option<UidKind>,
@@ -47,6 +50,10 @@ pub(super) enum UsageError {
     Count,
     #[error("unknown kind '{0}': expected metrics, tagk or tagv")]
     Kind(String),
+    #[error("unknown option '{0}' of fsck: expected fix or delete_unknown")]
+    FsckOption(String),
+    #[error("delete_unknown has an effect only with fix")]
+    NothingFixed,
     #[error("`tsdb uid {0}` is not implemented")]
     Missing(String),
 }
@@ -67,6 +74,7 @@ impl UidCommand {
                 Ok(Self::Rename { kind: kind(of)?, old: old.clone(), new: new.clone() })
             }
             ("delete", [of, name]) => Ok(Self::Delete { kind: kind(of)?, name: name.clone() }),
+            ("fsck", options) => fsck(options).map(Self::Fsck),
             ("metasync" | "metapurge" | "treesync" | "treepurge", _) => {
                 Err(UsageError::Missing(first.clone()))
             }
@@ -83,9 +91,25 @@ impl UidCommand {
             Self::Assign { kind, .. } | Self::Rename { kind, .. } | Self::Delete { kind, .. } => {
                 Some(*kind)
             }
-            Self::Grep { .. } | Self::LookUp { .. } => None,
+            Self::Grep { .. } | Self::Fsck(_) | Self::LookUp { .. } => None,
         }
     }
+}
+
+/// `[fix] [delete_unknown]`, in any order.
+fn fsck(words: &[String]) -> Result<UidFsckOptions, UsageError> {
+    let mut options = UidFsckOptions::default();
+    for word in words {
+        match word.as_str() {
+            "fix" => options.fix = true,
+            "delete_unknown" => options.delete_unknown = true,
+            _ => return Err(UsageError::FsckOption(word.clone())),
+        }
+    }
+    if options.delete_unknown && !options.fix {
+        return Err(UsageError::NothingFixed);
+    }
+    Ok(options)
 }
 
 fn kind(word: &str) -> Result<UidKind, UsageError> {
@@ -130,6 +154,11 @@ mod tests {
             ),
             ("delete tagk a", UidCommand::Delete { kind: tagk, name: "a".into() }),
             ("sys.cpu", UidCommand::LookUp { kind: None, word: "sys.cpu".into() }),
+            ("fsck", UidCommand::Fsck(UidFsckOptions::default())),
+            (
+                "fsck delete_unknown fix",
+                UidCommand::Fsck(UidFsckOptions { fix: true, delete_unknown: true }),
+            ),
             ("metrics 12", UidCommand::LookUp { kind: Some(metrics), word: "12".into() }),
         ] {
             assert_eq!(parse(line).unwrap(), command, "{line}");
@@ -147,6 +176,8 @@ mod tests {
             assert!(matches!(parse(line), Err(UsageError::Kind(_))), "{line}");
         }
         assert!(matches!(parse("treesync"), Err(UsageError::Missing(_))));
+        assert!(matches!(parse("fsck fxi"), Err(UsageError::FsckOption(_))));
+        assert_eq!(parse("fsck delete_unknown").unwrap_err(), UsageError::NothingFixed);
     }
 
     #[test]

@@ -34,6 +34,14 @@ impl<'a> UidOutput<'a> {
         self.print(&format!("{value}\n"));
     }
 
+    pub(super) fn line(&mut self, line: &str) {
+        self.print(&format!("{line}\n"));
+    }
+
+    pub(super) fn object(&mut self, value: &Value) {
+        self.print_json(value);
+    }
+
     pub(super) fn list(&mut self) -> MappingList<'_, 'a> {
         if self.json {
             self.print("[");
