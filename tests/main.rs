@@ -22,6 +22,7 @@ mod hbase_series;
 mod http;
 mod in_process;
 mod invariants;
+mod logs;
 mod memory;
 mod metrics;
 mod metrics_doc;

@@ -189,9 +189,10 @@ pub(crate) struct TsdArgs {
     ack: Option<String>,
     #[command(flatten)]
     damage: DamageArgs,
-    // OpenTSDB's start scripts pass these; they have no effect here.
-    #[arg(long, hide = true)]
+    /// Directory of files below /s/ [tsd.http.staticroot]
+    #[arg(long, value_name = "DIRECTORY", hide_short_help = true)]
     staticroot: Option<String>,
+    // OpenTSDB's start scripts pass these; they have no effect here.
     #[arg(long, hide = true)]
     cachedir: Option<String>,
     #[arg(long, hide = true)]

@@ -20,7 +20,7 @@ use tsd_storage_hbase::publish_metrics;
 use crate::{
     config::{Config, Settings},
     data_directory::DataDirectory,
-    hbase_stats, open_files,
+    hbase_stats, logging, open_files,
     store::{self, OpenStore, Purpose},
 };
 
@@ -57,6 +57,8 @@ impl Node {
         let open = OpenEngine::open(config, &settings, Purpose::Daemon).await?;
         let mut server = settings.server.clone();
         server.metrics = metrics.cloned();
+        server.log = logging::control();
+        server.static_root = server.static_root.filter(|root| is_static_root(root));
         let limits = &mut server.limits;
         limits.connections = Some(descriptors.connections(limits.connections));
         let server = match Server::bind(server, open.engine.clone()).await {
@@ -199,6 +201,19 @@ impl OpenEngine {
         anyhow::ensure!(in_time, "not everything was written before the shutdown timeout");
         Ok(())
     }
+}
+
+/// True if static files can be served from a path. If not, that is no error: a configuration of OpenTSDB
+/// names the directory of its installation, which need not exist here.
+fn is_static_root(root: &Path) -> bool {
+    let is_directory = root.is_dir();
+    if !is_directory {
+        tracing::warn!(
+            path = %root.display(),
+            "tsd.http.staticroot is no directory: only files of the program are served"
+        );
+    }
+    is_directory
 }
 
 /// URLs of listeners. One on all addresses is named by its loopback address: by that of IPv4 also if

@@ -7,13 +7,14 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv6Addr},
     num::NonZeroUsize,
+    path::PathBuf,
     time::Duration,
 };
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tsd_protocol::BuildInfo;
 
-use crate::{AdminPeers, Cors};
+use crate::{AdminPeers, Cors, LogControl};
 
 /// Which commands and routes a daemon serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,6 +150,10 @@ pub struct ServerConfig {
     pub admin_peers: AdminPeers,
     /// Cross-origin rules (`tsd.http.request.cors_*`).
     pub cors: Cors,
+    /// Directory of the files below `/s/` (`tsd.http.staticroot`), before those of the program.
+    pub static_root: Option<PathBuf>,
+    /// The log of the process, for `/logs`. Without it the last events are not known.
+    pub log: Option<LogControl>,
     /// Time zone of queries that name none (`tsd.core.timezone`).
     pub time_zone: String,
     /// Host name in statistics.
@@ -188,6 +193,8 @@ impl Default for ServerConfig {
             allow_delete: false,
             admin_peers: AdminPeers::default(),
             cors: Cors::default(),
+            static_root: None,
+            log: None,
             time_zone: "UTC".to_owned(),
             host_name: "(unknown)".to_owned(),
             stats_canonical: false,

@@ -16,6 +16,7 @@ mod metrics;
 mod process;
 mod put_error_mapping;
 mod query_failure_mapping;
+mod recent_logs;
 mod refused_connection;
 mod refused_points;
 mod rollups;
@@ -30,6 +31,7 @@ pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
 pub use http::{quarantine_json, snapshot_json, verification_json};
 pub use metrics::{describe_metrics, install_metrics};
+pub use recent_logs::{LogControl, LogEvent, LogLevelError, RecentLogs};
 pub use server::{BindError, Server, ShutdownReport};
 
 #[cfg(test)]

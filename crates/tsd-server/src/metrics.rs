@@ -270,6 +270,10 @@ pub fn describe_metrics() {
             "Telnet error lines dropped because the client did not read them.",
         ),
         ("tsd_server_queries_total", "Queries, by outcome (success, invalid, failed)."),
+        (
+            "tsd_server_log_events_total",
+            "Events written to the log, by level (error, warn, info, debug, trace).",
+        ),
         ("tsd_server_http_responses_total", "HTTP responses, by route and status class."),
     ] {
         describe_counter!(name, Unit::Count, text);

@@ -17,6 +17,7 @@ mod health;
 mod histograms;
 mod hostile;
 mod memory;
+mod pages;
 mod put;
 mod query;
 mod query_endpoints;

@@ -197,7 +197,8 @@ pub static KEYS: &[Key] = &[
     int("tsd.http.request.timeout", "60", 1, INT_MAX),
     without_effect("tsd.http.rpc.plugins", None),
     bool("tsd.http.show_stack_trace", "true"),
-    without_effect("tsd.http.staticroot", None),
+    // Files below /s/, before those of the program.
+    text("tsd.http.staticroot", None),
     // Most series of a metric, by the series index; points of further series are refused. 0: no limit.
     int("tsd.limits.series_per_metric", "0", 0, i64::MAX),
     one_of("tsd.log.format", "text", &["text", "json"]),

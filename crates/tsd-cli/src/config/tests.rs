@@ -180,7 +180,7 @@ fn a_limit_of_series_needs_an_index_that_counts_them() {
 #[test]
 fn unknown_keys_and_keys_without_effect_have_different_warnings() {
     let mut config = from_file(
-        "tsd.network.prot = 1\ntsd.http.staticroot = /usr/share/opentsdb\nhbase.rpc.timeout=1\n\
+        "tsd.network.prot = 1\ntsd.network.async_io = false\nhbase.rpc.timeout=1\n\
          tsd.network.tcp_no_delay = true\n",
     );
     config.add_environment([("TSD_NETWORK_PROT".to_owned(), "1".to_owned())]);
@@ -188,7 +188,7 @@ fn unknown_keys_and_keys_without_effect_have_different_warnings() {
         config.warnings(),
         [
             "hbase.rpc.timeout (opentsdb.conf line 3) has no effect on the embedded store",
-            "tsd.http.staticroot (opentsdb.conf line 2) has no effect in this version",
+            "tsd.network.async_io (opentsdb.conf line 2) has no effect in this version",
             "unknown key tsd.network.prot (opentsdb.conf line 1)",
             "unknown environment variable TSD_NETWORK_PROT",
         ]

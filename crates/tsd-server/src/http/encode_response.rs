@@ -5,8 +5,8 @@ use hyper::{
     HeaderMap, Response,
     header::{
         ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-        ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue,
-        X_CONTENT_TYPE_OPTIONS,
+        ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
+        HeaderValue, X_CONTENT_TYPE_OPTIONS,
     },
 };
 
@@ -45,6 +45,7 @@ pub(crate) fn encode_response(
         Some(_) => route_response.content_type.map(|_| ContentType::Script),
         None => route_response.content_type,
     };
+    let mut length = None;
     let (body, encoding) = match route_response.body {
         ResponseContent::Empty => (OutgoingBody::full(Bytes::new(), active_request), None),
         ResponseContent::Full(bytes) => {
@@ -54,6 +55,7 @@ pub(crate) fn encode_response(
             };
             let compressed = encoding
                 .filter(|_| bytes.len() >= WORTH_COMPRESSING)
+                .filter(|_| route_response.content_type.is_none_or(ContentType::is_compressible))
                 // On a failure the body is sent uncompressed.
                 .and_then(|encoding| {
                     Some((Compressor::new(encoding).finish(&bytes).ok()?, encoding))
@@ -70,10 +72,18 @@ pub(crate) fn encode_response(
             let compressor = encoding.map(|encoding| Box::new(Compressor::new(encoding)));
             (OutgoingBody::chunks(head, chunks, tail, compressor, active_request), encoding)
         }
+        ResponseContent::File(bytes, chunks) => {
+            length = Some(bytes);
+            (OutgoingBody::chunks(None, chunks, None, None, active_request), None)
+        }
     };
     let mut response = Response::new(body.with_on_sent(route_response.on_sent));
     *response.status_mut() = route_response.status;
     let headers = response.headers_mut();
+    headers.extend(route_response.headers);
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
     if let Some(content_type) = content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type.as_str()));
     }

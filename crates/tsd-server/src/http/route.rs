@@ -65,13 +65,21 @@ pub(crate) enum Route {
     Verify,
     /// `/api/snapshot`, which OpenTSDB does not have.
     Snapshot,
+    /// `/api/serializers`.
+    Serializers,
+    /// `/logs`.
+    Logs,
+    /// `/s/…`.
+    StaticFile,
+    /// `/favicon.ico`.
+    Favicon,
     /// Anything else.
     Unknown,
 }
 
 impl Route {
     /// Every route with its label, in the order of the discriminants.
-    pub(crate) const ALL: [(Self, &'static str); 27] = [
+    pub(crate) const ALL: [(Self, &'static str); 31] = [
         (Self::Put, "api/put"),
         (Self::Rollup, "api/rollup"),
         (Self::Histogram, "api/histogram"),
@@ -98,6 +106,10 @@ impl Route {
         (Self::Quarantine, "api/quarantine"),
         (Self::Verify, "api/verify"),
         (Self::Snapshot, "api/snapshot"),
+        (Self::Serializers, "api/serializers"),
+        (Self::Logs, "logs"),
+        (Self::StaticFile, "s"),
+        (Self::Favicon, "favicon.ico"),
         (Self::Unknown, "unknown"),
     ];
 
@@ -123,9 +135,14 @@ impl Route {
             | Self::DropCaches
             | Self::Quarantine
             | Self::Verify
-            | Self::Snapshot => config.api_enabled,
-            Self::Home | Self::LegacySuggest => config.ui_enabled && reads,
-            Self::LegacyStats | Self::LegacyVersion | Self::LegacyAggregators => config.ui_enabled,
+            | Self::Snapshot
+            | Self::Serializers => config.api_enabled,
+            Self::Home | Self::LegacySuggest | Self::StaticFile | Self::Favicon => {
+                config.ui_enabled && reads
+            }
+            Self::LegacyStats | Self::LegacyVersion | Self::LegacyAggregators | Self::Logs => {
+                config.ui_enabled
+            }
             Self::DieDieDie => config.ui_enabled && !config.no_diediedie,
             Self::Metrics => config.metrics.is_some(),
             // Probes of an orchestrator, whatever clients may use.
@@ -218,6 +235,8 @@ mod tests {
         check("/api/nothing", Route::Unknown, 1, "");
         check("/", Route::Home, 0, "");
         check("/Version", Route::LegacyVersion, 0, "");
+        check("/S/a.js", Route::StaticFile, 0, "a.js");
+        check("/favicon.ico", Route::Favicon, 0, "");
         check("/q", Route::Unknown, 0, "");
         check("/home", Route::Unknown, 0, "");
     }
@@ -237,7 +256,9 @@ mod tests {
         assert_eq!(route("/api/query", &read_only), Route::Query);
         let write_only = ServerConfig { mode: ServerMode::WriteOnly, ..ServerConfig::default() };
         assert_eq!(route("/api/put", &write_only), Route::Put);
-        for path in ["/api/query", "/api/search", "/api/suggest", "/suggest", "/"] {
+        for path in
+            ["/api/query", "/api/search", "/api/suggest", "/suggest", "/", "/s/a", "/favicon.ico"]
+        {
             assert_eq!(route(path, &write_only), Route::Unknown, "{path}");
         }
         let no_api = ServerConfig { api_enabled: false, ..ServerConfig::default() };

@@ -4,13 +4,16 @@ mod admin;
 mod annotation;
 mod cardinality;
 mod home;
+mod logs;
 mod process_stats;
 mod put;
 pub(crate) mod quarantine;
 mod query;
 mod query_list;
 mod search;
+mod serializers;
 pub(crate) mod snapshot;
+pub(crate) mod static_files;
 mod suggest;
 mod uid;
 pub(crate) mod verify;
@@ -48,6 +51,9 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::Quarantine => quarantine::quarantine(&request).await,
         Route::Verify => verify::verify(&request).await,
         Route::Snapshot => snapshot::snapshot(&request).await,
+        Route::Serializers => serializers::serializers(&request),
+        Route::Logs => logs::logs(&request),
+        Route::StaticFile | Route::Favicon => static_files::static_file(&request).await,
         Route::Unknown => Err(ApiError::endpoint_not_found().into()),
     }
 }

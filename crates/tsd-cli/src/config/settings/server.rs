@@ -1,6 +1,6 @@
 //! Settings of the server.
 
-use std::{num::NonZeroUsize, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use tsd_server::{AdminPeers, Cors, Limits, ServerConfig, ServerMode};
 
@@ -33,6 +33,11 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         allow_delete: config.bool("tsd.http.query.allow_delete"),
         admin_peers: admin_peers(config)?,
         cors: cors(config)?,
+        static_root: config
+            .text("tsd.http.staticroot")
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from),
+        log: None,
         time_zone: zone_name(config)?,
         host_name: host_name(),
         stats_canonical: config.bool("tsd.stats.canonical"),

@@ -60,6 +60,9 @@ pub(super) fn metrics(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErr
         return Err(tsd_protocol::ApiError::page_not_found().into());
     };
     request.state.engine.set_gauges();
+    if let Some(log) = &request.state.config.log {
+        log.recent.set_counters();
+    }
     let mut page = handle.render();
     crate::process::render(&mut page);
     Ok(HttpResponse::new(StatusCode::OK, ContentType::Metrics, page))
