@@ -25,7 +25,7 @@ use crate::{
     },
     retention::learn_metrics,
     snapshot::SnapshotSlot,
-    stats::{self, RegionClientStats, Stat},
+    stats::{self, EngineStats, RegionClientStats},
     uid::{AssignerStats, UidAdmin, UidError},
     verification::Verification,
     writer::WriteShard,
@@ -233,7 +233,7 @@ impl EngineHandle {
     }
 
     /// Statistics under OpenTSDB's names. Reads the numbers of UIDs in use from the storage.
-    pub async fn stats(&self) -> Vec<Stat> {
+    pub async fn stats(&self) -> EngineStats {
         stats::collect(&self.shared).await
     }
 

@@ -67,7 +67,7 @@ pub use query::{
     SubQueryResult, SubQueryStats,
 };
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};
-pub use stats::{ClientStats, RegionClientStats, Stat};
+pub use stats::{ClientStats, EngineStats, RegionClientStats, Stat};
 pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
 pub use tsd_storage::{
     HealthImpact, LogLimit, RetentionStatus, SnapshotError, SnapshotProgress, SnapshotReport,

@@ -268,7 +268,7 @@ impl Executor<'_> {
         let reply = match command {
             AdminCommand::Exit => return Ok(false),
             _ if let Some(reply) = &refused => reply.clone(),
-            AdminCommand::Stats => Stats::collect(&state).await.text(),
+            AdminCommand::Stats => Stats::collect_with_threads(&state).await.text(),
             AdminCommand::Version => state.config.build.render_text(),
             AdminCommand::Status => telnet_reply::status(state.health().await.state()),
             AdminCommand::Help => telnet_reply::help(self.commands),

@@ -200,6 +200,9 @@ impl Resolver {
     fn absent(&self, kind: UidKind, name: &[u8]) -> ResolvedName {
         let text = decode_latin1(name);
         if !self.auto_create[kind] {
+            if kind == UidKind::Metric {
+                self.stats.uncreated_metrics.fetch_add(1, Ordering::Relaxed);
+            }
             ResolvedName::Error(UidError::NoSuchName { kind, name: text })
         } else if self.filter.allows(kind, &text) {
             ResolvedName::Absent

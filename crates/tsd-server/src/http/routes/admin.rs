@@ -79,7 +79,7 @@ pub(super) async fn stats(request: &HttpRequest<'_>) -> Result<HttpResponse, Htt
 
 /// `/stats`.
 pub(super) async fn legacy_stats(request: &HttpRequest<'_>) -> HttpResponse {
-    let stats = Stats::collect(request.state).await;
+    let stats = Stats::collect_with_threads(request.state).await;
     if request.query.has("json") {
         let lines: Vec<String> = stats.lines().collect();
         return HttpResponse::new(
