@@ -88,7 +88,13 @@ impl EngineConfig {
     /// there, or another may do so. Otherwise the table is empty or outdated.
     #[must_use]
     pub fn tracks_series(&self) -> bool {
-        self.multi_writer || self.meta_tracking != MetaTracking::Off
+        self.multi_writer || self.fills_meta_table()
+    }
+
+    /// True if this daemon records the series of its points in the meta table.
+    #[must_use]
+    pub fn fills_meta_table(&self) -> bool {
+        self.meta_tracking != MetaTracking::Off
     }
 }
 

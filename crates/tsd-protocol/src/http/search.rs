@@ -5,10 +5,13 @@ use super::{
         BodyError, CountLimit, read_all, read_flag, read_integer, read_object, read_text, take_null,
     },
     list_response::ListResponseWriter,
+    query_error::time_text,
     query_request::MAX_FILTERS,
     query_response::write_double,
     tag_text::{OpenPair, parse_metric_with_open_tags},
 };
+use tsd_query::{Clock, parse_time};
+
 use crate::{
     ApiError, QueryString,
     json::{JsonObject, JsonReader},
@@ -49,8 +52,12 @@ pub struct LookupRequest {
     pub tags: Option<Vec<(Option<String>, Option<String>)>>,
     /// Maximum number of results; 0 is unlimited.
     pub limit: i64,
-    /// Echoed.
+    /// Number of results that are left out before the first one.
     pub start_index: i64,
+    /// Start of the time in which a series must have points, as text. OpenTSDB has none.
+    pub start: Option<String>,
+    /// Its end.
+    pub end: Option<String>,
     /// Echoed.
     pub query: Option<String>,
     /// Reads the meta table, or the data table; `None` leaves the choice to the daemon.
@@ -64,6 +71,8 @@ impl Default for LookupRequest {
             tags: None,
             limit: DEFAULT_LIMIT,
             start_index: 0,
+            start: None,
+            end: None,
             query: None,
             use_meta: None,
         }
@@ -79,6 +88,29 @@ pub struct LookupResult {
     pub metric: String,
     /// Its tags.
     pub tags: Vec<(String, String)>,
+}
+
+impl LookupRequest {
+    /// The time in which a series must have points, in seconds since the epoch; `None` if any will do.
+    pub fn range_secs(&self, clock: &Clock) -> Result<Option<(u32, u32)>, ApiError> {
+        if self.start.is_none() && self.end.is_none() {
+            return Ok(None);
+        }
+        let millis = |text: &Option<String>| {
+            parse_time(text.as_deref().unwrap_or_default(), None, clock)
+                .map_err(|error| ApiError::new(400, time_text(&error)))
+        };
+        let start = millis(&self.start)?.unwrap_or(0);
+        let end = millis(&self.end)?.unwrap_or(clock.now_ms);
+        if end < start {
+            let message = format!(
+                "End time [{end}] must be greater than or equal to the start time [{start}]"
+            );
+            return Err(ApiError::new(400, message));
+        }
+        let secs = |millis: i64| u32::try_from((millis / 1_000).max(0)).unwrap_or(u32::MAX);
+        Ok(Some((secs(start), secs(end))))
+    }
 }
 
 /// Returns the error of a search that needs a plugin, after checking its parameters.
@@ -97,8 +129,16 @@ pub fn check_plugin_search(query: &QueryString, has_body: bool) -> Result<(), Ap
 pub fn parse_lookup_uri(query: &QueryString) -> Result<LookupRequest, ApiError> {
     let (metric, tags) = parse_metric_with_open_tags(query.required("m")?)
         .map_err(|error| ApiError::new(400, "Unable to parse query").with_details(error))?;
-    let limit = number(query, "limit")?.unwrap_or(DEFAULT_LIMIT);
-    validate(LookupRequest { metric, tags: Some(tags), limit, ..LookupRequest::default() })
+    let text = |name: &str| query.get(name).map(str::to_owned);
+    validate(LookupRequest {
+        metric,
+        tags: Some(tags),
+        limit: number(query, "limit")?.unwrap_or(DEFAULT_LIMIT),
+        start_index: number(query, "start_index")?.unwrap_or(0),
+        start: text("start"),
+        end: text("end"),
+        ..LookupRequest::default()
+    })
 }
 
 /// Parses the body of a lookup. Invalid JSON is a 500, as in OpenTSDB.
@@ -110,6 +150,8 @@ pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
             "query" => request.query = read_text(reader, "query")?,
             "metric" => request.metric = read_text(reader, "metric")?,
             "limit" => request.limit = read_integer(reader, "limit")?,
+            "start" => request.start = read_text(reader, "start")?,
+            "end" => request.end = read_text(reader, "end")?,
             "startIndex" => request.start_index = read_integer(reader, "startIndex")?,
             "useMeta" => request.use_meta = Some(read_flag(reader, "useMeta")?),
             "tags" if take_null(reader)? => request.tags = None,
@@ -243,7 +285,17 @@ mod tests {
         let tags = vec![pair("host", ""), pair("", "web"), pair("dc", "lga")];
         assert_eq!(by_uri.metric.as_deref(), Some("sys"));
         assert_eq!(by_uri.tags.as_ref(), Some(&tags));
-        assert_eq!((by_uri.limit, by_uri.start_index, by_uri.use_meta), (0, 0, None));
+        assert_eq!((by_uri.limit, by_uri.start_index, by_uri.use_meta), (0, 4, None));
+        let times = uri("m=sys&start=1d-ago&end=1356998400").unwrap();
+        assert_eq!(
+            (times.start.as_deref(), times.end.as_deref()),
+            (Some("1d-ago"), Some("1356998400"))
+        );
+        let times = parse_lookup_body(r#"{"start":1356998400,"end":"now"}"#).unwrap();
+        assert_eq!(
+            (times.start.as_deref(), times.end.as_deref()),
+            (Some("1356998400"), Some("now"))
+        );
         let by_body = parse_lookup_body(
             r#"{"metric":"sys","tags":[{"key":"host"},{"value":"web"},{"key":"dc","value":"lga"}],
                 "limit":5,"startIndex":4,"useMeta":false,"query":"q","x":{}}"#,
@@ -290,6 +342,24 @@ mod tests {
             String::from_utf8(out).unwrap(),
             r#"{"type":"LOOKUP","metric":"m","tags":[{"key":"host","value":null}],"limit":7,"time":12.0,"results":[{"tsuid":"000001000001000001","metric":"m","tags":{"host":"a"}}],"startIndex":0,"totalResults":1}"#
         );
+    }
+
+    #[test]
+    fn times_are_those_of_queries() {
+        let range = |text: &str| {
+            uri(&format!("m=a{text}"))
+                .unwrap()
+                .range_secs(&Clock::utc(10_000_000))
+                .map_err(|e| e.message)
+        };
+        assert_eq!(range(""), Ok(None));
+        assert_eq!(range("&start=1000"), Ok(Some((1_000, 10_000))));
+        assert_eq!(range("&start=1h-ago&end=9999999"), Ok(Some((6_400, 9_999_999))));
+        assert_eq!(range("&end=5000"), Ok(Some((0, 5_000))));
+        let reversed =
+            "End time [1000] must be greater than or equal to the start time [2000]".to_owned();
+        assert_eq!(range("&start=2&end=1"), Err(reversed));
+        assert!(range("&start=yesterday").unwrap_err().contains("yesterday"));
     }
 
     proptest! {

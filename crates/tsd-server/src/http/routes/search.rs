@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use hyper::Method;
 use tsd_engine::{Lookup, LookupSeries};
-use tsd_model::to_hex;
+use tsd_model::{BaseTime, to_hex};
 use tsd_protocol::{
     ApiError, LookupRequest, LookupResult, SearchType, check_plugin_search, lookup_response,
     parse_lookup_body, parse_lookup_uri,
@@ -45,10 +45,12 @@ async fn lookup(
     let lookup = Lookup {
         metric: lookup_request.metric.clone(),
         tags: lookup_request.tags.clone().unwrap_or_default(),
+        start_index: usize::try_from(lookup_request.start_index).unwrap_or(0),
         limit: usize::try_from(lookup_request.limit).unwrap_or(0),
-        use_meta: lookup_request
-            .use_meta
-            .unwrap_or_else(|| request.state.engine.config().tracks_series()),
+        use_meta: lookup_request.use_meta,
+        range: lookup_request
+            .range_secs(&request.state.clock())?
+            .map(|(start, end)| (BaseTime::containing(start), BaseTime::containing(end))),
     };
     let (result, guard) = request
         .state
