@@ -13,6 +13,7 @@ mod conformance;
 mod connections;
 mod crash;
 mod damage;
+mod dashboards;
 mod disk_full;
 mod formats;
 mod fsck;
