@@ -9,6 +9,7 @@ use std::{io::Write, path::Path};
 use tsd_testkit::DaemonBuilder;
 
 mod all_times;
+mod compatibility_doc;
 mod conformance;
 mod connections;
 mod crash;
