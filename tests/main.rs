@@ -17,6 +17,7 @@ mod disk_full;
 mod formats;
 mod fsck;
 mod golden;
+mod graph;
 mod hbase_fake;
 mod hbase_series;
 mod http;

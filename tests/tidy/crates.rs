@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cluster", &["hbase-rs"]),
     ("tsd-query", &["tsd-model"]),
     ("tsd-graph", &["tsd-model"]),
-    ("tsd-protocol", &["tsd-model", "tsd-query"]),
+    ("tsd-protocol", &["tsd-graph", "tsd-model", "tsd-query"]),
     ("tsd-series-index", &["tsd-model"]),
     ("tsd-storage", &["tsd-model", "tsd-series-index"]),
     ("tsd-storage-wal", &["tsd-model", "tsd-series-index", "tsd-storage"]),
@@ -24,7 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tsd-storage-embedded", &["tsd-model", "tsd-storage", "tsd-storage-lsm", "tsd-storage-parts"]),
     ("tsd-storage-hbase", &["hbase-rs", "tsd-model", "tsd-series-index", "tsd-storage"]),
     ("tsd-engine", &["tsd-model", "tsd-query", "tsd-series-index", "tsd-storage"]),
-    ("tsd-server", &["tsd-engine", "tsd-model", "tsd-protocol"]),
+    ("tsd-server", &["tsd-engine", "tsd-graph", "tsd-model", "tsd-protocol"]),
     (
         "tsd-cli",
         &[

@@ -7,6 +7,8 @@ mod exp_echo;
 mod exp_request;
 mod exp_response;
 mod extra_fields;
+mod graph_request;
+mod graph_response;
 mod histogram_batch;
 mod last;
 mod list_response;
@@ -36,6 +38,10 @@ pub use api_error::{ApiError, LegacyFormat};
 pub use exp_echo::render_exp_query;
 pub use exp_request::parse_exp_body;
 pub use exp_response::ExpResponseWriter;
+pub use graph_request::{GraphForm, GraphQuery, GraphRequest, parse_graph_request};
+pub use graph_response::{
+    GraphSummary, GraphTextSeries, GraphTextWriter, count_graph_points, graph_label, graph_redirect,
+};
 pub use histogram_batch::{HistogramBatch, HttpHistogram};
 pub use last::{
     LastPointResult, LastRequest, LastSelector, last_points_response, parse_last_body,

@@ -104,6 +104,10 @@ pub(crate) struct ServerMetrics {
     pub(crate) telnet_read_bytes: Counter,
     pub(crate) http_body_bytes: Histogram,
     pub(crate) http_latency: LatencyHistogram,
+    /// Pictures drawn.
+    pub(crate) graphs: ReadableCounter,
+    pub(crate) graph_latency: LatencyHistogram,
+    graph_seconds: Histogram,
     /// Created at the first request of a route: most are never used, and each has a histogram.
     routes: Vec<OnceLock<RouteMetrics>>,
 }
@@ -151,6 +155,9 @@ impl Default for ServerMetrics {
             telnet_read_bytes: counter!("tsd_server_telnet_read_bytes_total"),
             http_body_bytes: histogram!("tsd_server_http_body_bytes"),
             http_latency: LatencyHistogram::default(),
+            graphs: readable(counter!("tsd_server_graphs_total")),
+            graph_latency: LatencyHistogram::default(),
+            graph_seconds: histogram!("tsd_server_graph_seconds"),
             routes: Route::ALL.iter().map(|_| OnceLock::new()).collect(),
         }
     }
@@ -180,6 +187,13 @@ impl ServerMetrics {
         if let Some(counter) = metrics.responses.get(usize::from(status / 100).saturating_sub(2)) {
             counter.increment(1);
         }
+    }
+
+    /// Records a picture.
+    pub(crate) fn graph_drawn(&self, took: Duration) {
+        self.graphs.add(1);
+        self.graph_latency.record(took);
+        self.graph_seconds.record(took.as_secs_f64());
     }
 
     /// Returns the counter of points rejected for this kind of error.
@@ -270,6 +284,7 @@ pub fn describe_metrics() {
             "Telnet error lines dropped because the client did not read them.",
         ),
         ("tsd_server_queries_total", "Queries, by outcome (success, invalid, failed)."),
+        ("tsd_server_graphs_total", "Pictures of graphs drawn."),
         ("tsd_server_http_responses_total", "HTTP responses, by route and status class."),
     ] {
         describe_counter!(name, Unit::Count, text);
@@ -278,6 +293,11 @@ pub fn describe_metrics() {
         "tsd_server_http_request_seconds",
         Unit::Seconds,
         "Time from the head of a request to the head of its response, by route."
+    );
+    describe_histogram!(
+        "tsd_server_graph_seconds",
+        Unit::Seconds,
+        "Time to draw a picture of a graph, waits for query threads included."
     );
     describe_histogram!(
         "tsd_server_http_body_bytes",

@@ -112,15 +112,17 @@ fn server_stats(state: &ServerState) -> Vec<Stat> {
         stats.push(tagged("rpc.received", "type", kind, value));
     }
     stats.push(plain("rpc.exceptions", metrics.rpc_exceptions.get()));
-    for (name, percent) in [
-        ("http.latency_50pct", 50),
-        ("http.latency_75pct", 75),
-        ("http.latency_90pct", 90),
-        ("http.latency_95pct", 95),
-    ] {
-        let value = metrics.http_latency.percentile(percent);
-        stats.push(tagged(name, "type", "all", value));
+    for (kind, latency) in [("all", &metrics.http_latency), ("graph", &metrics.graph_latency)] {
+        for (name, percent) in [
+            ("http.latency_50pct", 50),
+            ("http.latency_75pct", 75),
+            ("http.latency_90pct", 90),
+            ("http.latency_95pct", 95),
+        ] {
+            stats.push(tagged(name, "type", kind, latency.percentile(percent)));
+        }
     }
+    stats.push(tagged("http.graph.requests", "cache", "miss", metrics.graphs.get()));
     for (name, telnet, http) in [
         ("rpc.forbidden", metrics.forbidden_telnet.get(), metrics.forbidden_http.get()),
         ("rpc.unauthorized", 0, 0),

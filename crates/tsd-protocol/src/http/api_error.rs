@@ -199,6 +199,12 @@ impl ApiError {
         Self::new(500, message)
     }
 
+    /// The same error as a 400. Some invalid queries are a 500 at `/api/query`, as in OpenTSDB, and a 400 at
+    /// its older endpoint.
+    pub fn into_client_error(self) -> Self {
+        Self { status: 400, ..self }
+    }
+
     /// Renders the error object of an API route.
     #[must_use]
     pub fn render(&self) -> String {
@@ -286,7 +292,7 @@ fn escape(out: &mut String, text: &str) {
     }
 }
 
-fn escape_html(out: &mut String, text: &str) {
+pub(super) fn escape_html(out: &mut String, text: &str) {
     for c in text.chars() {
         match c {
             '<' => out.push_str("&lt;"),

@@ -38,7 +38,8 @@ pub(crate) fn encode_response(
     let encoding = request_headers
         .get(ACCEPT_ENCODING)
         .and_then(|value| value.to_str().ok())
-        .and_then(Encoding::preferred);
+        .and_then(Encoding::preferred)
+        .filter(|_| !route_response.content_type.is_some_and(ContentType::is_compressed));
     let wrap =
         options.jsonp.map(|name| (Bytes::from(format!("{name}(")), Bytes::from_static(b")")));
     let content_type = match &wrap {
@@ -74,6 +75,7 @@ pub(crate) fn encode_response(
     let mut response = Response::new(body.with_on_sent(route_response.on_sent));
     *response.status_mut() = route_response.status;
     let headers = response.headers_mut();
+    headers.extend(route_response.headers);
     if let Some(content_type) = content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type.as_str()));
     }

@@ -10,6 +10,7 @@ use futures_util::Stream;
 use hyper::{
     StatusCode,
     body::{Body, Frame, SizeHint},
+    header::{HeaderName, HeaderValue},
 };
 
 use super::encoding::Compressor;
@@ -28,6 +29,10 @@ pub(crate) enum ContentType {
     Html,
     /// Plain text.
     Text,
+    /// Lines of points, as OpenTSDB sends them from a file.
+    PlainText,
+    /// Pictures.
+    Png,
     /// Prometheus exposition.
     Metrics,
 }
@@ -41,8 +46,17 @@ impl ContentType {
             Self::LegacyJson => "application/json",
             Self::Html => "text/html; charset=UTF-8",
             Self::Text => "text/plain; charset=UTF-8",
+            Self::PlainText => "text/plain",
+            Self::Png => "image/png",
             Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",
         }
+    }
+}
+
+impl ContentType {
+    /// True if the content is compressed already.
+    pub(crate) const fn is_compressed(self) -> bool {
+        matches!(self, Self::Png)
     }
 }
 
@@ -73,6 +87,8 @@ pub(crate) struct HttpResponse {
     pub(crate) content_type: Option<ContentType>,
     pub(crate) body: ResponseContent,
     pub(crate) close: bool,
+    /// Headers beside those that every response has.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) on_sent: Option<OnSent>,
 }
 
@@ -99,6 +115,7 @@ impl HttpResponse {
             content_type: None,
             body: ResponseContent::Empty,
             close: false,
+            headers: Vec::new(),
             on_sent: None,
         }
     }
@@ -115,6 +132,13 @@ impl HttpResponse {
     #[must_use]
     pub(crate) fn with_on_sent(mut self, on_sent: OnSent) -> Self {
         self.on_sent = Some(on_sent);
+        self
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
         self
     }
 

@@ -57,6 +57,8 @@ pub(crate) enum Route {
     LegacyVersion,
     /// `/aggregators`.
     LegacyAggregators,
+    /// `/q`.
+    Graph,
     /// `/diediedie`.
     DieDieDie,
     /// `/api/quarantine`, which OpenTSDB does not have.
@@ -71,7 +73,7 @@ pub(crate) enum Route {
 
 impl Route {
     /// Every route with its label, in the order of the discriminants.
-    pub(crate) const ALL: [(Self, &'static str); 27] = [
+    pub(crate) const ALL: [(Self, &'static str); 28] = [
         (Self::Put, "api/put"),
         (Self::Rollup, "api/rollup"),
         (Self::Histogram, "api/histogram"),
@@ -94,6 +96,7 @@ impl Route {
         (Self::LegacyStats, "stats"),
         (Self::LegacyVersion, "version"),
         (Self::LegacyAggregators, "aggregators"),
+        (Self::Graph, "q"),
         (Self::DieDieDie, "diediedie"),
         (Self::Quarantine, "api/quarantine"),
         (Self::Verify, "api/verify"),
@@ -124,7 +127,7 @@ impl Route {
             | Self::Quarantine
             | Self::Verify
             | Self::Snapshot => config.api_enabled,
-            Self::Home | Self::LegacySuggest => config.ui_enabled && reads,
+            Self::Home | Self::LegacySuggest | Self::Graph => config.ui_enabled && reads,
             Self::LegacyStats | Self::LegacyVersion | Self::LegacyAggregators => config.ui_enabled,
             Self::DieDieDie => config.ui_enabled && !config.no_diediedie,
             Self::Metrics => config.metrics.is_some(),
@@ -218,7 +221,7 @@ mod tests {
         check("/api/nothing", Route::Unknown, 1, "");
         check("/", Route::Home, 0, "");
         check("/Version", Route::LegacyVersion, 0, "");
-        check("/q", Route::Unknown, 0, "");
+        check("/q", Route::Graph, 0, "");
         check("/home", Route::Unknown, 0, "");
     }
 
@@ -237,7 +240,7 @@ mod tests {
         assert_eq!(route("/api/query", &read_only), Route::Query);
         let write_only = ServerConfig { mode: ServerMode::WriteOnly, ..ServerConfig::default() };
         assert_eq!(route("/api/put", &write_only), Route::Put);
-        for path in ["/api/query", "/api/search", "/api/suggest", "/suggest", "/"] {
+        for path in ["/api/query", "/api/search", "/api/suggest", "/suggest", "/q", "/"] {
             assert_eq!(route(path, &write_only), Route::Unknown, "{path}");
         }
         let no_api = ServerConfig { api_enabled: false, ..ServerConfig::default() };

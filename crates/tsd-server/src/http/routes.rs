@@ -3,6 +3,7 @@
 mod admin;
 mod annotation;
 mod cardinality;
+mod graph;
 mod home;
 mod process_stats;
 mod put;
@@ -44,6 +45,7 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::DropCaches => admin::drop_caches(&request),
         Route::Home => Ok(home::home(request.state)),
         Route::Metrics => home::metrics(&request),
+        Route::Graph => graph::graph(&request).await,
         Route::DieDieDie => home::diediedie(&request),
         Route::Quarantine => quarantine::quarantine(&request).await,
         Route::Verify => verify::verify(&request).await,

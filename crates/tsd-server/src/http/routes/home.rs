@@ -34,8 +34,9 @@ pub(super) fn home(state: &ServerState) -> HttpResponse {
     let body = format!(
         "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>Saltern</title></head><body>\
          <h1>Saltern {}</h1>\
-         <p>A time series daemon that speaks OpenTSDB's protocols. It has no graphs of its own: point \
-         Grafana or any other OpenTSDB client at this address.</p>\
+         <p>A time series daemon that speaks OpenTSDB's protocols: point Grafana or any other OpenTSDB \
+         client at this address, or request single graphs, such as \
+         <code>/q?start=1h-ago&amp;m=sum:METRIC&amp;png</code>.</p>\
          <p>Points come in by <code>put</code> lines on this port or by <code>POST /api/put</code>; \
          they are read by <code>/api/query</code>.</p><ul>{links}</ul></body></html>",
         state.config.build.version

@@ -11,6 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use hyper::StatusCode;
 use tsd_engine::{QueryGuard, QueryThreads};
 
 use crate::http::response::{ContentType, HttpResponse, OnSent, ResponseAborted};
@@ -57,6 +58,16 @@ pub(in crate::http::routes) fn chunked(
     timer: SerializationTimer,
     guard: QueryGuard,
 ) -> HttpResponse {
+    chunked_as(ContentType::Json, write, timer, guard)
+}
+
+/// As [`chunked`], of another type.
+pub(in crate::http::routes) fn chunked_as(
+    content_type: ContentType,
+    write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
+    timer: SerializationTimer,
+    guard: QueryGuard,
+) -> HttpResponse {
     let threads = guard.threads().clone();
     // Shared by the chunk stream and the completion callback; dropped with the last of them.
     let guard = Arc::new(Mutex::new(Some(guard)));
@@ -70,7 +81,7 @@ pub(in crate::http::routes) fn chunked(
     let mut writer = ChunkWriter { write: Box::new(write), timer, more: true };
     let first = writer.write_chunk(0);
     if !writer.more {
-        return HttpResponse::json(first).with_on_sent(on_sent);
+        return HttpResponse::new(StatusCode::OK, content_type, first).with_on_sent(on_sent);
     }
     let rest = stream::try_unfold(writer, move |writer| {
         let is_cancelled = guard
@@ -81,7 +92,7 @@ pub(in crate::http::routes) fn chunked(
         next_chunk(writer, is_cancelled, threads.clone())
     });
     let chunks = stream::iter([Ok(first)]).chain(rest);
-    HttpResponse::chunks(ContentType::Json, Box::pin(chunks)).with_on_sent(on_sent)
+    HttpResponse::chunks(content_type, Box::pin(chunks)).with_on_sent(on_sent)
 }
 
 /// Appends up to a number of bytes to the buffer; returns true if there is more.
