@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "hbase-rs",
             "tsd-engine",
+            "tsd-graph",
             "tsd-model",
             "tsd-protocol",
             "tsd-query",

@@ -61,9 +61,12 @@ configuration then decides about new names, and values keep double precision.")]
 A query is `FUNC [rate [counter[,max[,reset]]]] [downsample MS FUNC] METRIC [TAGK=TAGV ...]`;
 several may follow each other. Times are as in the HTTP API: 1h-ago, 2013/01/01-00:00:00,
 seconds since 1970. Each point is one line: `METRIC MILLISECONDS VALUE {TAGK=TAGV, ...}`.
-With --graph, arguments `+NAME=VALUE` set options of the graph: wxh, title, xlabel, ylabel, yrange, ylog, nokey.
+With --graph, arguments `+NAME=VALUE` set options of the graph, as those of /q: wxh, title,
+ylabel, yrange, ylog, yformat, xformat, key, nokey, style, smooth, fgcolor, bgcolor. A BASE that
+does not end in .png gets BASE.gnuplot and BASE_<n>.dat.
 
   tsdb query 1h-ago sum sys.load host=a
+  tsdb query --graph - 1h-ago sum sys.load
   tsdb query 2013/01/01-00:00:00 2013/01/02-00:00:00 avg downsample 60000 avg sys.load
 
 If a daemon has the data directory open, or with --url, its HTTP API is queried.")]
@@ -237,9 +240,12 @@ pub(crate) struct QueryArgs {
     /// Log progress
     #[arg(long, short)]
     pub(crate) verbose: bool,
-    /// Write BASE.gnuplot and BASE_<n>.dat instead of lines
+    /// Draw a graph instead of lines: BASE.png, - is the terminal; any other BASE gets files for gnuplot
     #[arg(long, value_name = "BASE")]
     pub(crate) graph: Option<PathBuf>,
+    /// With --graph -: draw a picture, for terminals that show sixels
+    #[arg(long, requires = "graph")]
+    pub(crate) sixel: bool,
     /// START [END] QUERY...
     #[arg(value_name = "WORD", required = true, num_args = 1.., allow_negative_numbers = true)]
     pub(crate) words: Vec<String>,

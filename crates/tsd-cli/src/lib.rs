@@ -43,6 +43,7 @@ use crate::{
     daemon_client::DaemonClient,
     data_directory::DataDirectoryError,
     node::OpenEngine,
+    query::GraphTarget,
     store::Purpose,
 };
 
@@ -160,17 +161,18 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
 
 fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
     let parsed = query::parse(&args.words)?;
+    let graph = args.graph.as_deref().map(|base| GraphTarget::new(base, args.sixel)).transpose()?;
     let (config, settings) = prepare(args.config()?)?;
+    let clock = query::clock(&settings.zone_name);
     let by_daemon = |mut client: DaemonClient| {
-        runtime()?.block_on(query::print_from_daemon(&mut client, &parsed, args.graph.as_deref()))
+        let printed = query::print_from_daemon(&mut client, &parsed, &clock, graph.as_ref());
+        runtime()?.block_on(printed)
     };
     if let Some(url) = &args.url {
         return by_daemon(DaemonClient::new(url)?);
     }
-    let clock = query::clock(&settings.zone_name);
-    let tool = async |open: &OpenEngine| {
-        query::print(&open.engine, &parsed, &clock, args.graph.as_deref()).await
-    };
+    let tool =
+        async |open: &OpenEngine| query::print(&open.engine, &parsed, &clock, graph.as_ref()).await;
     match with_engine(&config, &settings, Purpose::Query, tool) {
         Err(error) => by_daemon(daemon_in_the_way(error, "querying")?),
         done => done,

@@ -6,7 +6,6 @@ mod graph;
 
 use std::{
     io::{self, BufWriter, Write},
-    path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -15,6 +14,8 @@ use tsd_model::Value;
 use tsd_query::Clock;
 
 pub(crate) use args::{ParsedArgs, QueryArgsError, parse};
+use graph::GraphFrame;
+pub(crate) use graph::GraphTarget;
 
 use crate::daemon_client::DaemonClient;
 
@@ -27,14 +28,15 @@ struct Series {
     points: Vec<(i64, Value)>,
 }
 
-/// Runs a query and prints its points to standard output, or writes the files of a graph.
+/// Runs a query and prints its points to standard output, or draws a graph.
 pub(crate) async fn print(
     engine: &EngineHandle,
     args: &ParsedArgs,
     clock: &Clock,
-    graph: Option<&Path>,
+    graph: Option<&GraphTarget>,
 ) -> anyhow::Result<()> {
     let query = args.query.validate(clock)?;
+    let range_ms = (query.start_ms, query.end_ms);
     let answer = engine.query(query, QueryControl::default()).await?;
     let series = answer.sub_results.iter().flat_map(|sub| &sub.series).map(|series| Series {
         metric: series.metric.clone(),
@@ -47,26 +49,31 @@ pub(crate) async fn print(
             .filter_map(|(at, time_ms)| Some((*time_ms, series.points.value(at)?)))
             .collect(),
     });
-    write_result(series, args, graph)
+    let frame = GraphFrame { range_ms, zone: clock.zone.clone(), options: &args.options };
+    write_result(series, frame, graph)
 }
 
 /// As [`print`], through the HTTP API of a daemon.
 pub(crate) async fn print_from_daemon(
     daemon: &mut DaemonClient,
     args: &ParsedArgs,
-    graph: Option<&Path>,
+    clock: &Clock,
+    graph: Option<&GraphTarget>,
 ) -> anyhow::Result<()> {
+    let query = args.query.validate(clock)?;
+    let range_ms = (query.start_ms, query.end_ms);
     let series = from_daemon::query(daemon, args).await?;
-    write_result(series.into_iter(), args, graph)
+    let frame = GraphFrame { range_ms, zone: clock.zone.clone(), options: &args.options };
+    write_result(series.into_iter(), frame, graph)
 }
 
 fn write_result(
     series: impl Iterator<Item = Series>,
-    args: &ParsedArgs,
-    graph: Option<&Path>,
+    frame: GraphFrame<'_>,
+    graph: Option<&GraphTarget>,
 ) -> anyhow::Result<()> {
-    if let Some(base) = graph {
-        return graph::write_files(base, &series.collect::<Vec<_>>(), &args.options);
+    if let Some(target) = graph {
+        return target.write(&series.collect::<Vec<_>>(), frame);
     }
     let mut out = BufWriter::new(io::stdout().lock());
     let mut series = series;
