@@ -212,6 +212,17 @@ impl Config {
         defaults.chain(by_engine).chain(given).collect()
     }
 
+    /// Where the value of each key comes from, for `/api/config/sources`.
+    #[must_use]
+    pub fn sources(&self) -> BTreeMap<String, String> {
+        let source = |key: String| {
+            let given = self.values.get(&key);
+            let text = given.map_or(Origin::Default, |given| given.origin.clone()).to_string();
+            (key, text)
+        };
+        self.effective().into_keys().map(source).collect()
+    }
+
     /// Checks every value. Plug-ins that are configured must be built in.
     pub fn check(&self) -> Result<(), ConfigError> {
         for (name, given) in &self.values {

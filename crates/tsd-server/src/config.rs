@@ -161,6 +161,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Every effective property, for `/api/config`. Values of keys with `PASS` are hidden there.
     pub properties: BTreeMap<String, String>,
+    /// Where the value of each property comes from, for `/api/config/sources`.
+    pub property_sources: BTreeMap<String, String>,
     /// Build information shown by `version`.
     pub build: BuildInfo,
     /// Renders `/metrics`; see [`crate::install_metrics`]. Without it the route is unknown.
@@ -194,6 +196,7 @@ impl Default for ServerConfig {
             stats_with_port: false,
             limits: Limits::default(),
             properties: BTreeMap::new(),
+            property_sources: BTreeMap::new(),
             build: BuildInfo::default(),
             metrics: None,
         }

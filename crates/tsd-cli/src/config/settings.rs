@@ -151,6 +151,10 @@ impl Settings {
             (BODIES_KEY, memory.bodies),
         ] {
             server.properties.insert(key.to_owned(), size.to_string());
+            if !config.is_set(key) {
+                let source = "default, a share of tsd.memory.limit".to_owned();
+                server.property_sources.insert(key.to_owned(), source);
+            }
         }
         Ok(Self {
             worker_threads: worker_threads(config),

@@ -204,6 +204,26 @@ fn unknown_keys_are_shown_with_the_others() {
 }
 
 #[test]
+fn every_shown_key_has_a_source() {
+    let mut config = from_file("my.key = 7\ntsd.mode = ro\n");
+    config.add_environment([("TSD_NETWORK_PORT".to_owned(), "2".to_owned())]);
+    config.set_flag("--ack", "tsd.storage.ack", "log");
+    let settings = Settings::from_config(&config).unwrap();
+    let (shown, sources) = (settings.server.properties, settings.server.property_sources);
+    assert!(shown.keys().eq(sources.keys()));
+    for (key, source) in [
+        ("my.key", "opentsdb.conf line 1"),
+        ("tsd.mode", "opentsdb.conf line 2"),
+        ("tsd.network.port", "environment variable TSD_NETWORK_PORT"),
+        ("tsd.storage.ack", "--ack"),
+        ("tsd.core.enable_ui", "default"),
+        ("tsd.storage.memtable.size", "default, a share of tsd.memory.limit"),
+    ] {
+        assert_eq!(sources.get(key).unwrap(), source, "{key}");
+    }
+}
+
+#[test]
 fn defaults_are_a_salted_embedded_store() {
     let settings = Settings::from_config(&Config::new()).unwrap();
     assert_eq!(settings.storage.engine, EngineKind::Embedded);

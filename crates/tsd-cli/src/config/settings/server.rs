@@ -39,6 +39,7 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         stats_with_port: config.bool("tsd.core.stats_with_port"),
         limits: limits(config),
         properties: config.effective(),
+        property_sources: config.sources(),
         build: crate::version::build_facts(),
         metrics: None,
     })

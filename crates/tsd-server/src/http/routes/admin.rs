@@ -149,6 +149,9 @@ pub(super) fn config(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErro
     if request.path.sub_path.eq_ignore_ascii_case("filters") {
         return Ok(filters());
     }
+    if request.path.sub_path.eq_ignore_ascii_case("sources") {
+        return Ok(json_response(&json!(request.state.config.property_sources)));
+    }
     let properties: Map<String, Value> = request
         .state
         .config
