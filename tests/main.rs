@@ -25,6 +25,7 @@ mod invariants;
 mod memory;
 mod metrics;
 mod metrics_doc;
+mod page_files;
 mod refusals;
 mod retention;
 mod search;

@@ -74,6 +74,7 @@ pub(crate) fn encode_response(
     let mut response = Response::new(body.with_on_sent(route_response.on_sent));
     *response.status_mut() = route_response.status;
     let headers = response.headers_mut();
+    headers.extend(route_response.headers);
     if let Some(content_type) = content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type.as_str()));
     }

@@ -10,6 +10,7 @@ use futures_util::Stream;
 use hyper::{
     StatusCode,
     body::{Body, Frame, SizeHint},
+    header::{HeaderName, HeaderValue},
 };
 
 use super::encoding::Compressor;
@@ -30,6 +31,10 @@ pub(crate) enum ContentType {
     Text,
     /// Prometheus exposition.
     Metrics,
+    /// Style sheets.
+    Css,
+    /// SVG images.
+    Svg,
 }
 
 impl ContentType {
@@ -42,6 +47,8 @@ impl ContentType {
             Self::Html => "text/html; charset=UTF-8",
             Self::Text => "text/plain; charset=UTF-8",
             Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+            Self::Css => "text/css; charset=UTF-8",
+            Self::Svg => "image/svg+xml",
         }
     }
 }
@@ -74,6 +81,8 @@ pub(crate) struct HttpResponse {
     pub(crate) body: ResponseContent,
     pub(crate) close: bool,
     pub(crate) on_sent: Option<OnSent>,
+    /// Headers of this response alone.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl HttpResponse {
@@ -100,6 +109,7 @@ impl HttpResponse {
             body: ResponseContent::Empty,
             close: false,
             on_sent: None,
+            headers: Vec::new(),
         }
     }
 
@@ -109,6 +119,13 @@ impl HttpResponse {
             body: ResponseContent::Chunks(chunks),
             ..Self::status_only(StatusCode::OK)
         }
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
     }
 
     /// Sets the callback for a completely sent body.

@@ -65,13 +65,15 @@ pub(crate) enum Route {
     Verify,
     /// `/api/snapshot`, which OpenTSDB does not have.
     Snapshot,
+    /// `/s/…`.
+    StaticFile,
     /// Anything else.
     Unknown,
 }
 
 impl Route {
     /// Every route with its label, in the order of the discriminants.
-    pub(crate) const ALL: [(Self, &'static str); 27] = [
+    pub(crate) const ALL: [(Self, &'static str); 28] = [
         (Self::Put, "api/put"),
         (Self::Rollup, "api/rollup"),
         (Self::Histogram, "api/histogram"),
@@ -98,6 +100,7 @@ impl Route {
         (Self::Quarantine, "api/quarantine"),
         (Self::Verify, "api/verify"),
         (Self::Snapshot, "api/snapshot"),
+        (Self::StaticFile, "s"),
         (Self::Unknown, "unknown"),
     ];
 
@@ -124,7 +127,7 @@ impl Route {
             | Self::Quarantine
             | Self::Verify
             | Self::Snapshot => config.api_enabled,
-            Self::Home | Self::LegacySuggest => config.ui_enabled && reads,
+            Self::Home | Self::LegacySuggest | Self::StaticFile => config.ui_enabled && reads,
             Self::LegacyStats | Self::LegacyVersion | Self::LegacyAggregators => config.ui_enabled,
             Self::DieDieDie => config.ui_enabled && !config.no_diediedie,
             Self::Metrics => config.metrics.is_some(),

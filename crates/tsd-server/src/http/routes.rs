@@ -4,6 +4,7 @@ mod admin;
 mod annotation;
 mod cardinality;
 mod home;
+mod page;
 mod process_stats;
 mod put;
 pub(crate) mod quarantine;
@@ -42,7 +43,8 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::Aggregators => admin::aggregators(&request),
         Route::LegacyAggregators => Ok(admin::aggregator_names()),
         Route::DropCaches => admin::drop_caches(&request),
-        Route::Home => Ok(home::home(request.state)),
+        Route::Home => page::home(&request),
+        Route::StaticFile => page::static_file(&request),
         Route::Metrics => home::metrics(&request),
         Route::DieDieDie => home::diediedie(&request),
         Route::Quarantine => quarantine::quarantine(&request).await,
