@@ -29,7 +29,12 @@ pub(crate) fn check(bench: &Bench) {
         if message["message"]["method"] != "Network.requestWillBeSent" {
             continue;
         }
-        let url = message["message"]["params"]["request"]["url"].as_str().unwrap_or_default();
+        let request = &message["message"]["params"];
+        // The tab that the browser starts with is its own.
+        if request["documentURL"].as_str().is_some_and(|page| page.starts_with("chrome://")) {
+            continue;
+        }
+        let url = request["request"]["url"].as_str().unwrap_or_default();
         requests += 1;
         let is_local = ["data:", "blob:", "about:"].iter().any(|scheme| url.starts_with(scheme));
         if !url.starts_with(&own) && !is_local {

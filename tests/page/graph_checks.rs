@@ -188,7 +188,9 @@ pub(crate) fn cancelled(bench: &Bench) {
     let browser = &bench.browser;
     data::put_many(bench.daemon.address());
     println!("page:   put {MANY_SERIES} series of {MANY_POINTS} points");
-    let many = vec!["m=p99:1s-avg:many{series=*}"; 40].join("&");
+    let many: Vec<String> =
+        (1..=40).map(|seconds| format!("m=p99:{seconds}s-avg:many{{series=*}}")).collect();
+    let many = many.join("&");
     bench.open(&format!("start=4h-ago&tz=UTC&{many}"));
     browser.wait("document.querySelector('.graph').ariaBusy === 'true'");
     let running = || {

@@ -105,13 +105,17 @@ pub(crate) fn overview(bench: &Bench) {
 
 /// Sends a query that takes long; the response is read by the caller.
 fn send_long_query(address: SocketAddr) -> TcpStream {
-    let sub = json!({
-        "aggregator": "p99",
-        "metric": "many",
-        "downsample": "1s-avg",
-        "filters": [{ "type": "wildcard", "tagk": "series", "filter": "*", "groupBy": true }],
-    });
-    let body = json!({ "start": "4h-ago", "queries": vec![sub; 900] }).to_string();
+    // Each has an interval of its own: equal ones would be one.
+    let sub = |seconds: u32| {
+        json!({
+            "aggregator": "p99",
+            "metric": "many",
+            "downsample": format!("{seconds}s-avg"),
+            "filters": [{ "type": "wildcard", "tagk": "series", "filter": "*", "groupBy": true }],
+        })
+    };
+    let subs: Vec<Value> = (1..=300).map(sub).collect();
+    let body = json!({ "start": "4h-ago", "queries": subs }).to_string();
     let mut stream = connect(address);
     write!(
         stream,
