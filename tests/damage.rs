@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tsd_testkit::{Daemon, DaemonBuilder, Xorshift64, http, metric, wait_for};
+use tsd_testkit::{Daemon, DaemonBuilder, Xorshift64, http, http_binary, metric, wait_for};
 
 use crate::{TSDB, report, tsdb};
 
@@ -321,10 +321,10 @@ fn a_flipped_byte_in_a_store_file_stops_only_the_queries_that_need_it() {
 fn partial_results_name_the_damaged_file() {
     let dir = directory();
     let data = dir.path().join("data");
-    let (mut running, file) = populated(&data);
+    let (running, file) = populated(&data);
     running.kill();
     Fault::Flip.apply(&file);
-    let mut running = daemon(&data)
+    let running = daemon(&data)
         .env("TSD_QUERY_PARTIAL_RESULTS", "true")
         .env("TSD_HTTP_QUERY_ALLOW_DELETE", "true")
         .start();
@@ -350,13 +350,13 @@ fn partial_results_name_the_damaged_file() {
         for (at, value) in points {
             assert_eq!(expected.get(&at), Some(&value), "m{metric} at {at}");
         }
-        let response = http(address, "GET", &uri(metric, FIRST_SECOND - 1), None);
+        let response = http_binary(address, "GET", &uri(metric, FIRST_SECOND - 1), "");
         assert_eq!(response.header("x-partial-result"), Some(&*name), "{response:?}");
     }
     assert!(missing > 0);
     assert!(metric_value(address, "tsd_query_partial_total") >= 2 * METRICS);
     // A range that the file has no day of is complete.
-    let later = http(address, "GET", &uri(0, FIRST_SECOND + 50_000_000), None);
+    let later = http_binary(address, "GET", &uri(0, FIRST_SECOND + 50_000_000), "");
     assert_eq!((later.status, later.header("x-partial-result")), (200, None), "{later:?}");
     // Rows that cannot be read cannot be deleted.
     let delete = http(address, "DELETE", &uri(0, FIRST_SECOND - 1), None);
@@ -366,7 +366,7 @@ fn partial_results_name_the_damaged_file() {
     assert_eq!(query(address, 0).expect("points").range(POINTS..).count(), 50);
     // Nothing is missed without a word once the loss is accepted.
     assert!(quarantine(&data, &["accept", &name, "--yes"]).status.success());
-    let whole = http(address, "GET", &uri(0, FIRST_SECOND - 1), None);
+    let whole = http_binary(address, "GET", &uri(0, FIRST_SECOND - 1), "");
     assert_eq!((whole.status, whole.header("x-partial-result")), (200, None), "{whole:?}");
     running.kill();
 }

@@ -66,9 +66,15 @@ impl HBase {
 
     /// Runs a `tsdb` command on it.
     fn tsdb(&self, arguments: &[&str]) -> Output {
+        self.tool(arguments, &[])
+    }
+
+    /// Runs a `tsdb` command on it, with these variables of the environment.
+    pub(crate) fn tool(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         Command::new(TSDB)
             .args(arguments)
             .args(["--zkquorum", self.quorum()])
+            .envs(variables.iter().copied())
             .output()
             .expect("run tsdb")
     }

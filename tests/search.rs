@@ -129,3 +129,64 @@ fn tracked_series_are_found_in_the_meta_table() {
     found("/api/query/last?tsuids=000001000001000001", newest);
     in_process::stop(&runtime, node);
 }
+
+#[test]
+fn a_page_of_many_series_does_not_list_them_all() {
+    const SERIES: u64 = 4_000;
+    const DAY: u64 = 86_400;
+    let runtime = Runtime::new().expect("a runtime");
+    let directory = in_process::directory();
+    // All series do not fit into it.
+    let settings = [("tsd.query.max_memory_bytes", "400000")];
+    let node = in_process::start(&runtime, directory.path(), &settings).expect("a daemon");
+    let first_day = 1_600_041_600;
+    for start in (0..SERIES).step_by(1_000) {
+        let points: Vec<String> = (start..start + 1_000)
+            .map(|n| {
+                // Every tenth has points on the second day, too.
+                let time = first_day + if n % 10 == 0 { DAY } else { 0 };
+                format!(
+                    r#"{{"metric":"m","timestamp":{time},"value":1,"tags":{{"host":"h{n:05}"}}}}"#
+                )
+            })
+            .collect();
+        let body = format!("[{}]", points.join(","));
+        assert_eq!(http(node.address(), "POST", "/api/put", Some(&body)).status, 204);
+    }
+    let look_up = |uri: &str| {
+        let response = http(node.address(), "GET", uri, None);
+        let body: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+        (response.status, body)
+    };
+    let hosts = |body: &serde_json::Value| -> Vec<String> {
+        let series = body["results"].as_array().expect("results");
+        series.iter().map(|one| one["tags"]["host"].as_str().expect("a host").to_owned()).collect()
+    };
+    let (status, all) = look_up("/api/search/lookup?m=m&limit=0");
+    assert_eq!(status, 413, "{all}");
+    let mut found = Vec::new();
+    for start in (0..SERIES).step_by(100) {
+        let (status, page) =
+            look_up(&format!("/api/search/lookup?m=m%7Bhost=*%7D&limit=100&start_index={start}"));
+        assert_eq!((status, &page["startIndex"]), (200, &start.into()), "{page}");
+        assert_eq!(page["totalResults"], 100);
+        found.extend(hosts(&page));
+    }
+    found.sort();
+    let expected: Vec<String> = (0..SERIES).map(|n| format!("h{n:05}")).collect();
+    assert_eq!(found, expected, "pages are disjoint and complete");
+    let (_, past) = look_up(&format!("/api/search/lookup?m=m&start_index={SERIES}"));
+    assert_eq!(past["totalResults"], 0);
+    let second = first_day + DAY;
+    let (_, active) = look_up(&format!("/api/search/lookup?m=m&start={second}&limit=25"));
+    let active = hosts(&active);
+    assert_eq!(active.len(), 25);
+    assert!(active.iter().all(|host| host.ends_with('0')), "{active:?}");
+    let (_, none) =
+        look_up(&format!("/api/search/lookup?m=m&start={}&end={}", second + DAY, second + DAY));
+    assert_eq!(none["totalResults"], 0);
+    let reversed = look_up("/api/search/lookup?m=m&start=2&end=1").1;
+    let message = "End time [1000] must be greater than or equal to the start time [2000]";
+    assert_eq!(reversed["error"]["message"], message);
+    in_process::stop(&runtime, node);
+}

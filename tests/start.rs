@@ -46,8 +46,8 @@ fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> String {
 #[test]
 fn authentication_plugins_and_empty_uid_filters_stop_the_start() {
     for (variable, value, expected) in [
-        ("TSD_CORE_AUTHENTICATION_ENABLE", "true", "no authentication plug-in is built in"),
-        ("TSD_CORE_AUTHENTICATION_PLUGIN", "a.B", "no authentication plug-in is built in"),
+        ("TSD_CORE_AUTHENTICATION_ENABLE", "true", "plug-ins are file, allow_all"),
+        ("TSD_CORE_AUTHENTICATION_PLUGIN", "a.B", "plug-ins are file, allow_all"),
         ("TSD_RTPUBLISHER_ENABLE", "1", "no real-time publisher plug-in is built in"),
         ("TSD_HTTP_RPC_PLUGINS", "a.B,c.D", "no HTTP RPC plug-in is built in"),
         ("TSD_UIDFILTER_PLUGIN", "a.B", "net.opentsdb.uid.UniqueIdWhitelistFilter"),

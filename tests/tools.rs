@@ -258,3 +258,142 @@ fn a_query_of_a_daemon_by_the_api_is_that_of_the_tool() {
     assert!(daemon.terminate().success());
     assert_eq!(text(&query(dir.path(), &["m", "host=*"]).stdout), one);
 }
+
+#[test]
+fn a_query_as_json_is_the_same_on_a_directory_and_through_a_daemon() {
+    let dir = directory();
+    let daemon = tsdb(dir.path()).start();
+    let put = r#"[{"metric":"m","timestamp":1600000000,"value":0.5,"tags":{"host":"a"}},
+        {"metric":"m","timestamp":1600000001500,"value":4,"tags":{"host":"a"}}]"#;
+    assert_eq!(http(daemon.address(), "POST", "/api/put", Some(put)).status, 204);
+    let through_daemon = text(&query(dir.path(), &["m", "--json"]).stdout);
+    assert_eq!(
+        through_daemon,
+        "[{\"metric\":\"m\",\"tags\":{\"host\":\"a\"},\
+         \"dps\":{\"1600000000000\":0.5,\"1600000001500\":4}}]\n"
+    );
+    assert!(daemon.terminate().success());
+    assert_eq!(text(&query(dir.path(), &["--json", "m"]).stdout), through_daemon);
+    let both = query(dir.path(), &["--json", "--graph", "g", "m"]);
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
+}
+
+#[test]
+fn series_are_listed_by_metric_and_tags() {
+    let dir = directory();
+    let daemon = tsdb(dir.path()).start();
+    let put = r#"[{"metric":"m","timestamp":1600000000,"value":1,"tags":{"host":"a","dc":"x"}},
+        {"metric":"m","timestamp":1600003600,"value":1,"tags":{"host":"a","dc":"x"}},
+        {"metric":"m","timestamp":1600000000,"value":1,"tags":{"host":"b"}},
+        {"metric":"n","timestamp":1600000000,"value":1,"tags":{"host":"a"}}]"#;
+    assert_eq!(http(daemon.address(), "POST", "/api/put", Some(put)).status, 204);
+    let search = |words: &[&str]| {
+        let output = tool(&[&["search", "--data", path(dir.path()), "lookup"], words].concat());
+        assert!(output.status.success(), "{output:?}");
+        let mut lines: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        // UIDs are assigned in any order.
+        lines.into_iter().map(|line| line.split_once(' ').expect("a TSUID").1.to_owned()).collect()
+    };
+    let check_all = || {
+        for (words, expected) in [
+            (&["m"][..], &["m host=a dc=x ", "m host=b "][..]),
+            (&["m", "host=a"], &["m host=a dc=x "]),
+            (&["host=a"], &["m host=a dc=x ", "n host=a "]),
+            (&["dc="], &["m host=a dc=x "]),
+            (&["=b"], &["m host=b "]),
+            (&["--use-data-table", "n"], &["n host=a "]),
+        ] {
+            let mut found: Vec<String> = search(words);
+            found.sort_unstable();
+            assert_eq!(found, expected, "{words:?}");
+        }
+    };
+    check_all();
+    assert!(daemon.terminate().success());
+    check_all();
+    assert_eq!(search(&["--limit", "1", "m"]).len(), 1);
+    let json = tool(&["search", "--json", "--data", path(dir.path()), "lookup", "n"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(json[0]["tags"]["host"], "a");
+    for (words, status) in [(&["lookup"][..], 2), (&["find", "m"], 2), (&["lookup", "nothing"], 1)]
+    {
+        let output = tool(&[&["search", "--data", path(dir.path())], words].concat());
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {output:?}");
+    }
+}
+
+#[test]
+fn an_import_ends_with_its_statistics() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let file = points_file(dir.path(), 10);
+    let import = tool(&["import", "--create", "--data", path(&data), path(&file)]);
+    assert!(import.status.success(), "{import:?}");
+    let stderr = text(&import.stderr);
+    let added = stderr.lines().find(|line| line.starts_with("tsd.uid.cache-size "));
+    assert!(added.is_some_and(|line| line.ends_with(" kind=metrics")), "{stderr}");
+    assert!(stderr.lines().any(|line| line.starts_with("tsd.compaction.count ")), "{stderr}");
+}
+
+#[test]
+fn an_unknown_command_has_opentsdbs_texts() {
+    for (arguments, name) in
+        [(&["qurey", "m"][..], "qurey"), (&[], ""), (&["--nonsense"], "--nonsense")]
+    {
+        let output = tool(arguments);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(
+            stderr.starts_with(&format!("tsdb: error: unknown command '{name}'\n")),
+            "{stderr}"
+        );
+        assert!(stderr.ends_with("usage: tsdb <command> [args]\n"), "{stderr}");
+        let valid =
+            "Valid commands: fsck, import, mkmetric, query, tsd, scan, search, uid, version\n";
+        assert!(stdout.starts_with(valid), "{stdout}");
+    }
+    for (arguments, expected) in [
+        (&["uid", "--nonsense"][..], "Invalid usage.  Unrecognized option --nonsense\n"),
+        (&["uid", "--idwidth"], "Invalid usage.  Missing argument for --idwidth\n"),
+    ] {
+        let output = tool(arguments);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(text(&output.stderr).starts_with(expected), "{output:?}");
+    }
+}
+
+#[test]
+fn a_configuration_is_checked_without_a_store() {
+    let dir = directory();
+    let file = dir.path().join("opentsdb.conf");
+    fs::write(&file, "tsd.network.port = 4243\ntsd.network.prot = 1\n").expect("write");
+    let check = |arguments: &[&str]| tool(&[&["config", "check", path(&file)], arguments].concat());
+    let unknown = check(&[]);
+    assert_eq!(unknown.status.code(), Some(0), "{unknown:?}");
+    assert!(text(&unknown.stdout).contains("the nearest key is tsd.network.port\n"), "{unknown:?}");
+    assert_eq!(check(&["--strict"]).status.code(), Some(1));
+    fs::write(&file, "tsd.mode = x\n").expect("write");
+    let wrong = check(&["--json"]);
+    assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
+    let json: serde_json::Value = serde_json::from_slice(&wrong.stdout).expect("JSON");
+    assert_eq!((&json["errors"], &json["keys"][0]["verdict"]), (&1.into(), &"wrong".into()));
+    assert_eq!(tool(&["config", "check", "/nowhere"]).status.code(), Some(2));
+    let list = text(&tool(&["config", "list"]).stdout);
+    assert!(list.contains("tsd.network.port = 4242\n    Port to listen on"), "{list}");
+}
+
+#[test]
+fn start_flags_of_opentsdb_are_taken() {
+    let dir = directory();
+    let flags =
+        ["--read-only", "true", "--disable-ui", "false", "--statswport", "--flush-interval", "10"];
+    let daemon = tsdb(dir.path()).args(&flags).start();
+    let put = r#"{"metric":"m","timestamp":1600000000,"value":1,"tags":{"host":"a"}}"#;
+    assert_eq!(http(daemon.address(), "POST", "/api/put", Some(put)).status, 404);
+    let stats = http(daemon.address(), "GET", "/api/stats", None);
+    assert!(stats.body.contains(&format!("\"port\":\"{}\"", daemon.address().port())));
+    let config = http(daemon.address(), "GET", "/api/config", None);
+    assert!(config.body.contains("\"tsd.core.enable_ui\":\"false\""), "{}", config.body);
+    assert!(daemon.terminate().success());
+}

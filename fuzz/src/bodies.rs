@@ -1,12 +1,13 @@
 //! Bodies and parameters of HTTP requests.
 
-use tsd_model::HistogramCodecs;
+use tsd_graph::{Plot, PlotDrawing, PlotSeries, PlotSize, TerminalSize, render_terminal};
+use tsd_model::{HistogramCodecs, PointColumns, Value};
 use tsd_protocol::{
     CommonTag, HistogramBatch, PutBatch, PutOptions, PutOutcome, QueryString, RollupBatch,
     SeriesRules, UnlimitedMemory, parse_annotation_body, parse_annotation_range_body,
-    parse_annotations_body, parse_gexp_uri, parse_last_body, parse_last_uri, parse_lookup_body,
-    parse_lookup_uri, parse_query_body, parse_query_uri, query_error, render_annotation,
-    render_sub_query,
+    parse_annotations_body, parse_gexp_uri, parse_graph_request, parse_last_body, parse_last_uri,
+    parse_lookup_body, parse_lookup_uri, parse_query_body, parse_query_uri, query_error,
+    render_annotation, render_sub_query,
 };
 use tsd_query::{Clock, RawQuery};
 
@@ -88,6 +89,37 @@ pub(crate) fn query_uri(input: &[u8]) {
     if let Ok(raw) = parse_gexp_uri(&parameters) {
         validate(&raw);
     }
+}
+
+/// The parameters of `/q`. What they request is drawn of a few points, as a small picture and as text.
+pub(crate) fn graph(input: &[u8]) {
+    let Ok(parameters) = QueryString::parse(text(input)) else { return };
+    let Ok(mut request) = parse_graph_request(&parameters) else { return };
+    let Ok(graph) = request.validate(&Clock::utc(NOW_MS)) else { return };
+    assert_eq!(graph.axes.len(), graph.query.sub_queries.len(), "an axis for each sub query");
+    request.plot.size = PlotSize { width: 160, height: 120 };
+    let (start_ms, end_ms) = (graph.query.start_ms, graph.query.end_ms);
+    let step = ((end_ms - start_ms) / 8).max(1);
+    let mut points = PointColumns::default();
+    for (value, number) in [0.0, 1.5, f64::NAN, -3e7, 1e300, 5e-324, 7.0, -0.0].iter().zip(0..) {
+        points.push(start_ms + number * step, Value::Float(*value));
+    }
+    let series = |axis: &_| PlotSeries {
+        label: String::from_utf8_lossy(input).into_owned(),
+        axis: *axis,
+        points: points.clone(),
+    };
+    let plot = Plot {
+        range_ms: (start_ms, end_ms),
+        zone: graph.zone.clone(),
+        options: request.plot,
+        series: graph.axes.iter().take(3).map(series).collect(),
+        notes: Vec::new(),
+    };
+    let characters = render_terminal(&plot, TerminalSize { columns: 60, rows: 20 }, false);
+    assert!(!characters.contains('\x1b'), "no escape sequences");
+    let file = PlotDrawing::new(plot).and_then(|drawing| drawing.into_png().ok());
+    assert!(file.is_some_and(|file| file.len() > 200), "a picture");
 }
 
 fn validate(raw: &RawQuery) {

@@ -20,6 +20,7 @@ const TARGETS: &[Target] = &[
     ("expression", queries::expression),
     ("frames", frames::frames),
     ("gexp", queries::gexp),
+    ("graph", bodies::graph),
     ("packed_run", bytes::packed_run),
     ("put_body", bodies::put_body),
     ("query_body", bodies::query_body),

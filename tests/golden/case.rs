@@ -50,6 +50,8 @@ pub(crate) enum GoldenStep {
     Tool {
         arguments: Vec<String>,
         file: Vec<String>,
+        /// Settings over those of the case.
+        config: BTreeMap<String, String>,
         exit: i64,
         /// Lines of its log with their level and what it printed, without counters that are 0.
         output: Vec<String>,
@@ -85,11 +87,10 @@ pub(crate) fn load(topic: &'static str) -> Vec<GoldenCase> {
 
 impl GoldenCase {
     fn parse(topic: &'static str, case: &Value) -> Self {
-        let config = object(&case["config"]).map(|(key, value)| (key.clone(), string(value)));
         Self {
             topic,
             name: string(&case["name"]),
-            config: config.collect(),
+            config: settings(&case["config"]),
             steps: array(&case["steps"]).map(GoldenStep::parse).collect(),
             tables: tables(&case["tables"]),
             fails_to_start: false,
@@ -127,6 +128,7 @@ impl GoldenStep {
             Self::Tool {
                 arguments: array(words).map(string).collect(),
                 file: lines.unwrap_or_default(),
+                config: step.get("config").map(settings).unwrap_or_default(),
                 exit: step["exit"].as_i64().expect("an exit status"),
                 output: array(&step["output"]).map(string).collect(),
             }
@@ -153,6 +155,10 @@ impl GoldenCell {
 /// Upper-case hexadecimal, as in the recording.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02X}")).collect::<Vec<_>>().concat()
+}
+
+fn settings(config: &Value) -> BTreeMap<String, String> {
+    object(config).map(|(key, value)| (key.clone(), string(value))).collect()
 }
 
 fn tables(tables: &Value) -> Tables {

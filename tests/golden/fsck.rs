@@ -72,7 +72,7 @@ pub(crate) fn check(
 }
 
 /// A line without the times of cells, which are recorded as 0.
-fn without_times(line: &str) -> String {
+pub(crate) fn without_times(line: &str) -> String {
     let mut line = line.to_owned();
     for (before, after) in [("timestamp=", ")"), ("write time: (", ")")] {
         if let Some((start, rest)) = line.split_once(before)

@@ -14,7 +14,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tsd-testkit", &["hbase-rs"]),
     ("cluster", &["hbase-rs"]),
     ("tsd-query", &["tsd-model"]),
-    ("tsd-protocol", &["tsd-model", "tsd-query"]),
+    ("tsd-graph", &["tsd-model"]),
+    ("tsd-protocol", &["tsd-graph", "tsd-model", "tsd-query"]),
     ("tsd-series-index", &["tsd-model"]),
     ("tsd-storage", &["tsd-model", "tsd-series-index"]),
     ("tsd-storage-wal", &["tsd-model", "tsd-series-index", "tsd-storage"]),
@@ -23,12 +24,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tsd-storage-embedded", &["tsd-model", "tsd-storage", "tsd-storage-lsm", "tsd-storage-parts"]),
     ("tsd-storage-hbase", &["hbase-rs", "tsd-model", "tsd-series-index", "tsd-storage"]),
     ("tsd-engine", &["tsd-model", "tsd-query", "tsd-series-index", "tsd-storage"]),
-    ("tsd-server", &["tsd-engine", "tsd-model", "tsd-protocol"]),
+    ("tsd-server", &["tsd-engine", "tsd-graph", "tsd-model", "tsd-protocol"]),
     (
         "tsd-cli",
         &[
             "hbase-rs",
             "tsd-engine",
+            "tsd-graph",
             "tsd-model",
             "tsd-protocol",
             "tsd-query",
@@ -48,14 +50,22 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("prost", &["hbase-fake", "hbase-rs", "hbase-rs-protobuf"]),
     ("lsm-tree", &["tsd-storage-lsm"]),
     ("roaring", &["tsd-series-index"]),
+    ("tiny-skia", &["tsd-graph"]),
+    ("ttf-parser", &["tsd-graph"]),
     ("hyper", &["tsd-cli", "tsd-server"]),
     ("clap", &["cluster", "tsd-cli"]),
     ("anyhow", &["cluster", "tsd-cli"]),
 ];
 
 /// Pure crates: no sockets, no files, no clock of their own.
-const PURE: &[&str] =
-    &["tsd-model", "tsd-query", "tsd-protocol", "tsd-series-index", "hbase-rs-protobuf"];
+const PURE: &[&str] = &[
+    "tsd-model",
+    "tsd-query",
+    "tsd-graph",
+    "tsd-protocol",
+    "tsd-series-index",
+    "hbase-rs-protobuf",
+];
 const IMPURE: &[&str] = &["tokio", "actix", "hyper", "fjall", "socket2", "fs4", "tracing"];
 
 #[test]

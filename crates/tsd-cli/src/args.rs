@@ -1,14 +1,39 @@
 //! The command line.
 //!
-//! OpenTSDB's options keep their names. Every option that sets a configuration key is translated in
-//! one place, [`Overrides::apply`], so flags have no effect that keys lack.
+//! OpenTSDB's options keep their names. Each command has its arguments in a module of its own; flags that
+//! set configuration keys are translated there, and those of every command in `overrides`.
 
-use std::path::PathBuf;
+mod config;
+mod fsck;
+mod import;
+mod overrides;
+mod query;
+mod scan;
+mod search;
+mod store_files;
+mod table;
+mod tsd;
+mod uid;
+mod user;
 
-use clap::{Args, Parser, Subcommand};
-use tsd_engine::FsckOptions;
+use clap::{Parser, Subcommand};
 
-use crate::config::Config;
+pub(crate) use self::{
+    config::{ConfigArgs, ConfigCheckArgs, ConfigCommand},
+    fsck::FsckArgs,
+    import::ImportArgs,
+    query::QueryArgs,
+    scan::ScanArgs,
+    search::SearchArgs,
+    store_files::{
+        QuarantineAcceptArgs, QuarantineArgs, QuarantineCommand, QuarantinePlace, RestoreArgs,
+        SnapshotArgs, VerifyArgs,
+    },
+    table::{TableArgs, TableCommand, TableCreateArgs},
+    tsd::TsdArgs,
+    uid::{MkmetricArgs, UidArgs, UidPlace},
+    user::{UserArgs, UserCommand},
+};
 
 /// A time series daemon that speaks OpenTSDB's protocols, and its tools.
 #[derive(Debug, Parser)]
@@ -24,7 +49,10 @@ Every setting is a key of opentsdb.conf. Its value comes from, in this order: a 
 Start a daemon with its data in ./tsdb-data, put a point, query it:
   tsdb tsd
   curl localhost:4242/api/put -d '{\"metric\":\"sys.load\",\"timestamp\":'$(date +%s)',\"value\":0.5,\"tags\":{\"host\":\"a\"}}'
-  curl 'localhost:4242/api/query?start=1h-ago&m=sum:sys.load'",
+  curl 'localhost:4242/api/query?start=1h-ago&m=sum:sys.load'
+
+Tools that use a running daemon send the user given by --user NAME or TSDB_USER, with the
+password in TSDB_PASSWORD or asked for; or the token in TSDB_TOKEN.",
     subcommand_required = true,
     arg_required_else_help = true
 )]
@@ -32,6 +60,9 @@ pub(crate) struct Cli {
     /// The sub-command.
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// User of a running daemon; the password is in TSDB_PASSWORD, or asked for
+    #[arg(long, value_name = "NAME", global = true, hide = true, env = "TSDB_USER")]
+    pub(crate) user: Option<String>,
 }
 
 /// The sub-commands.
@@ -61,13 +92,38 @@ configuration then decides about new names, and values keep double precision.")]
 A query is `FUNC [rate [counter[,max[,reset]]]] [downsample MS FUNC] METRIC [TAGK=TAGV ...]`;
 several may follow each other. Times are as in the HTTP API: 1h-ago, 2013/01/01-00:00:00,
 seconds since 1970. Each point is one line: `METRIC MILLISECONDS VALUE {TAGK=TAGV, ...}`.
-With --graph, arguments `+NAME=VALUE` set options of the graph: wxh, title, xlabel, ylabel, yrange, ylog, nokey.
+With --graph, arguments `+NAME=VALUE` set options of the graph, as those of /q: wxh, title,
+ylabel, yrange, ylog, yformat, xformat, key, nokey, style, smooth, fgcolor, bgcolor. A BASE that
+does not end in .png gets BASE.gnuplot and BASE_<n>.dat.
 
   tsdb query 1h-ago sum sys.load host=a
+  tsdb query --graph - 1h-ago sum sys.load
   tsdb query 2013/01/01-00:00:00 2013/01/02-00:00:00 avg downsample 60000 avg sys.load
 
 If a daemon has the data directory open, or with --url, its HTTP API is queried.")]
     Query(QueryArgs),
+    /// Print rows as they are stored, or delete them
+    #[command(after_help = "\
+A query is written as for `tsdb query`; what it computes is ignored, and every row that it reads is printed,
+whole hours. Without END all later rows are. With --import each point is a line for `tsdb import`, and other
+columns are left out; points of double precision are read back in single precision by it. With --delete
+the rows are deleted, with their annotations and histograms, after their lines were written.
+
+If a daemon has the data directory open, scan a copy: `tsdb snapshot`, then `tsdb restore`.
+Exit status: 0; 1 if something could not be read, whose row is not deleted; 2 for an invalid query.
+
+  tsdb scan 2013/01/01 2013/01/02 sum sys.load host=a
+  tsdb scan --import 30d-ago sum sys.load > sys.load.txt")]
+    Scan(ScanArgs),
+    /// List series by metric and tags
+    #[command(after_help = "\
+Each series is a line: `TSUID METRIC TAGK=TAGV ... `. A side of a tag that is empty or `*` matches everything.
+Series are those recorded in the meta table, or those that have points (--use-data-table, or if none are recorded).
+If a daemon has the data directory open, or with --url, its HTTP API is used.
+
+  tsdb search lookup sys.load host=a
+  tsdb search lookup --limit 0 dc=fra =a")]
+    Search(SearchArgs),
     /// Create the tables in HBase, or check them
     #[command(after_help = "\
 The tables are those named by the settings: points, UIDs, meta data, trees and rollups. A data table
@@ -133,7 +189,7 @@ the same command. Keep a snapshot that --link was used with as it is: the store 
 
   tsdb restore --data /var/lib/tsdb-restored /backup/monday")]
     Restore(RestoreArgs),
-    /// Names and their UIDs: find, assign, rename, delete
+    /// Names and their UIDs: find, assign, rename, delete, check
     #[command(after_help = "\
 The arguments are those of OpenTSDB. KIND is metrics, tagk or tagv:
   grep [KIND] REGEXP      names that match; exit status 1 if none does
@@ -141,11 +197,25 @@ The arguments are those of OpenTSDB. KIND is metrics, tagk or tagv:
                           nor the UID filter are checked
   rename KIND OLD NEW     another name for a UID
   delete KIND NAME        removes a name with its UIDMeta; its points stay, without a name
+  fsck [fix] [delete_unknown]
+                          finds damaged mappings and counters; with fix repairs them, with
+                          delete_unknown also deletes columns that no version of OpenTSDB writes
   [KIND] NAME             the UID of a name
   [KIND] ID               the name of a UID; a word of digits is always an ID
+  metasync                writes the meta objects that names and series with points lack, and
+                          corrects creation times; a series without counter gets one, and its
+                          TSMeta only with tsd.core.meta.enable_realtime_ts; may be repeated and
+                          interrupted
+  metapurge               deletes all UIDMeta, TSMeta and counters of series
+  treesync                places all series that have meta objects in the enabled trees; needs
+                          tsd.core.tree.enable_processing
+  treepurge TREE [true]   empties the tree with this number; with true, deletes it
+If a daemon has the data directory open, or with --url, its HTTP API is used, which checks the characters of
+new names; delete, fsck and the commands of meta objects and trees need the store itself.
 
 Exit status: 0; 1 if a name or UID is not known; 2 for an invalid command line; 3 if the store
-failed; 4 if a name was not deleted for another reason; 42 if the store failed in the end.
+failed; 4 if a name was not deleted for another reason; 42 if the store failed in the end. That of fsck
+is the number of errors found, at most 255, or 42 if one cannot be repaired.
 
   tsdb uid grep metrics '^sys[.]'
   tsdb uid rename metrics sys.cpu system.cpu
@@ -153,586 +223,27 @@ failed; 4 if a name was not deleted for another reason; 42 if the store failed i
     Uid(UidArgs),
     /// Create metrics, as `tsdb uid assign metrics` does
     Mkmetric(MkmetricArgs),
+    /// Check a configuration file, or list all keys
+    #[command(after_help = "\
+A key of a file is honoured, ignored (with the reason), unknown, or wrong: a daemon does not start with it.
+Flags and the environment, which may set keys to other values, are not looked at.
+Exit status of check: 0; 1 if something is wrong, with --strict also if a key is unknown; 2 if the file
+cannot be read.
+
+  tsdb config check /etc/opentsdb/opentsdb.conf
+  tsdb config list --json")]
+    Config(ConfigArgs),
+    /// Make lines of the file of users
+    #[command(after_help = "\
+A line has a name, the hash of a password or token, and roles or permissions separated by commas:
+ADMINISTRATOR, WRITER, PUTONLY, READER, CREATOR, GUEST; TELNET_PUT, HTTP_PUT, HTTP_QUERY, CREATE_METRIC,
+CREATE_TAGK, CREATE_TAGV. The file is named by tsd.core.authentication.users_file; a daemon follows it.
+
+  tsdb user hash alice READER >> users
+  tsdb user token collector WRITER >> users")]
+    User(UserArgs),
     /// Print the version
     Version,
-}
-
-/// Arguments of `tsdb tsd`.
-#[derive(Debug, Args)]
-pub(crate) struct TsdArgs {
-    #[command(flatten)]
-    overrides: Overrides,
-    /// Port to listen on; 0 lets the system choose one [tsd.network.port]
-    #[arg(long, value_name = "PORT")]
-    port: Option<String>,
-    /// Addresses to listen on, separated by commas; `::` takes IPv4, too [tsd.network.bind]
-    #[arg(long, value_name = "ADDRESSES")]
-    bind: Option<String>,
-    /// Length of the queue of connections not yet accepted [tsd.network.backlog]
-    #[arg(long, value_name = "COUNT")]
-    backlog: Option<String>,
-    /// Threads that serve connections [tsd.network.worker_threads]
-    #[arg(long, value_name = "COUNT")]
-    worker_threads: Option<String>,
-    /// Maximum number of connections, 0 for no limit [tsd.core.connections.limit]
-    #[arg(long, value_name = "COUNT")]
-    max_connections: Option<String>,
-    /// rw, ro (queries only) or wo (puts only) [tsd.mode]
-    #[arg(long, value_name = "MODE")]
-    mode: Option<String>,
-    /// Create metrics on their first put [tsd.core.auto_create_metrics]
-    #[arg(long)]
-    auto_metric: bool,
-    /// When a point is acknowledged on HBase: storage (HBase has stored it) or log (the log in the
-    /// data directory is synced) [tsd.storage.ack]
-    #[arg(long, value_name = "WHERE")]
-    ack: Option<String>,
-    #[command(flatten)]
-    damage: DamageArgs,
-    // OpenTSDB's start scripts pass these; they have no effect here.
-    #[arg(long, hide = true)]
-    staticroot: Option<String>,
-    #[arg(long, hide = true)]
-    cachedir: Option<String>,
-    #[arg(long, hide = true)]
-    flush_interval: Option<String>,
-    #[arg(long, hide = true)]
-    async_io: Option<String>,
-}
-
-/// Arguments of `tsdb import`.
-#[derive(Debug, Args)]
-pub(crate) struct ImportArgs {
-    #[command(flatten)]
-    overrides: Overrides,
-    #[command(flatten)]
-    damage: DamageArgs,
-    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
-    #[arg(long, visible_alias = "host", value_name = "URL")]
-    pub(crate) url: Option<String>,
-    /// Report invalid lines and continue
-    #[arg(long)]
-    pub(crate) skip_errors: bool,
-    /// Create metrics that do not exist yet [tsd.core.auto_create_metrics]
-    #[arg(long)]
-    pub(crate) auto_metric: bool,
-    /// Create the data directory if it does not exist
-    #[arg(long)]
-    pub(crate) create: bool,
-    /// Files to import, in order
-    #[arg(value_name = "PATH", required = true)]
-    pub(crate) paths: Vec<PathBuf>,
-}
-
-/// Arguments of `tsdb query`.
-#[derive(Debug, Args)]
-pub(crate) struct QueryArgs {
-    #[command(flatten)]
-    overrides: Overrides,
-    #[command(flatten)]
-    damage: DamageArgs,
-    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
-    #[arg(long, visible_alias = "host", value_name = "URL")]
-    pub(crate) url: Option<String>,
-    /// Log progress
-    #[arg(long, short)]
-    pub(crate) verbose: bool,
-    /// Write BASE.gnuplot and BASE_<n>.dat instead of lines
-    #[arg(long, value_name = "BASE")]
-    pub(crate) graph: Option<PathBuf>,
-    /// START [END] QUERY...
-    #[arg(value_name = "WORD", required = true, num_args = 1.., allow_negative_numbers = true)]
-    pub(crate) words: Vec<String>,
-}
-
-/// Arguments of `tsdb table`.
-#[derive(Debug, Args)]
-pub(crate) struct TableArgs {
-    /// The sub-command.
-    #[command(subcommand)]
-    pub(crate) command: TableCommand,
-}
-
-/// Sub-commands of `tsdb table`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum TableCommand {
-    /// Create the missing tables
-    Create(TableCreateArgs),
-    /// Show the tables; fails if one is missing or differs from the settings
-    Status(TableStatusArgs),
-}
-
-/// Arguments of `tsdb table create`.
-#[derive(Debug, Args)]
-pub(crate) struct TableCreateArgs {
-    #[command(flatten)]
-    overrides: Overrides,
-    /// Compression of files: auto (the best the cluster supports), snappy, lz4, zstd, gzip or none
-    #[arg(long, value_name = "NAME", default_value = "auto")]
-    pub(crate) compression: String,
-    /// Data block encoding: DIFF, FAST_DIFF, PREFIX, ROW_INDEX_V1 or NONE
-    #[arg(long, value_name = "NAME", default_value = "DIFF")]
-    pub(crate) encoding: String,
-    /// Bloom filters: ROW, ROWCOL or NONE
-    #[arg(long, value_name = "NAME", default_value = "ROW")]
-    pub(crate) bloom: String,
-    /// Time to live of points in seconds
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) ttl: Option<u32>,
-    /// Print what would be done without doing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-/// Arguments of `tsdb table status`.
-#[derive(Debug, Args)]
-pub(crate) struct TableStatusArgs {
-    #[command(flatten)]
-    overrides: Overrides,
-}
-
-/// Arguments of `tsdb quarantine`.
-#[derive(Debug, Args)]
-pub(crate) struct QuarantineArgs {
-    /// The sub-command.
-    #[command(subcommand)]
-    pub(crate) command: QuarantineCommand,
-}
-
-/// Sub-commands of `tsdb quarantine`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum QuarantineCommand {
-    /// List the files: what was lost, why, since when
-    List(QuarantineListArgs),
-    /// Accept the loss of files and remove them
-    Accept(QuarantineAcceptArgs),
-}
-
-/// Arguments of `tsdb quarantine list`.
-#[derive(Debug, Args)]
-pub(crate) struct QuarantineListArgs {
-    #[command(flatten)]
-    pub(crate) place: QuarantinePlace,
-}
-
-/// Arguments of `tsdb quarantine accept`.
-#[derive(Debug, Args)]
-pub(crate) struct QuarantineAcceptArgs {
-    #[command(flatten)]
-    pub(crate) place: QuarantinePlace,
-    /// All files in quarantine
-    #[arg(long, conflicts_with = "names")]
-    pub(crate) all: bool,
-    /// Do not ask
-    #[arg(long, short)]
-    pub(crate) yes: bool,
-    /// Names of files, as listed
-    #[arg(value_name = "NAME", required_unless_present = "all")]
-    pub(crate) names: Vec<String>,
-}
-
-/// Where the files are, and how they are printed.
-#[derive(Debug, Args)]
-pub(crate) struct QuarantinePlace {
-    #[command(flatten)]
-    overrides: Overrides,
-    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
-    #[arg(long, visible_alias = "host", value_name = "URL")]
-    pub(crate) url: Option<String>,
-    /// Print JSON, as /api/quarantine does
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Arguments of `tsdb verify`.
-#[derive(Debug, Args)]
-pub(crate) struct VerifyArgs {
-    #[command(flatten)]
-    overrides: Overrides,
-    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
-    #[arg(long, visible_alias = "host", value_name = "URL")]
-    pub(crate) url: Option<String>,
-    /// Print JSON, as /api/verify does
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// List what would repair the damage; with --yes, do it
-    #[arg(long)]
-    pub(crate) repair: bool,
-    /// Repair without a question; what cannot be read is given up
-    #[arg(long, short, requires = "repair")]
-    pub(crate) yes: bool,
-}
-
-/// Arguments of `tsdb fsck`.
-#[expect(clippy::struct_excessive_bools, reason = "independent options, as in OpenTSDB")]
-#[derive(Debug, Args)]
-pub(crate) struct FsckArgs {
-    #[command(flatten)]
-    overrides: Overrides,
-    #[command(flatten)]
-    damage: DamageArgs,
-    /// Check the whole table
-    #[arg(long)]
-    pub(crate) full_scan: bool,
-    /// Write repairs; the options below need it
-    #[arg(long)]
-    fix: bool,
-    /// All repairs: those below, without --last-write-wins
-    #[arg(long)]
-    fix_all: bool,
-    /// Write all points of a row as one column
-    #[arg(long)]
-    compact: bool,
-    /// Of the points of an instant, remove all but the one that was written first
-    #[arg(long)]
-    resolve_duplicates: bool,
-    /// Keep the one that was written last [tsd.storage.fix_duplicates]
-    #[arg(long)]
-    last_write_wins: bool,
-    /// Delete rows with a UID that has no name
-    #[arg(long)]
-    delete_orphans: bool,
-    /// Delete columns that no version of OpenTSDB writes
-    #[arg(long)]
-    delete_unknown_columns: bool,
-    /// Delete points whose value cannot be read
-    #[arg(long)]
-    delete_bad_values: bool,
-    /// Delete rows with an invalid key
-    #[arg(long)]
-    delete_bad_rows: bool,
-    /// Delete compacted columns that cannot be split
-    #[arg(long)]
-    delete_bad_compacts: bool,
-    /// Accepted for OpenTSDB's scripts: every repair is waited for
-    #[arg(long)]
-    sync: bool,
-    /// Parts of the table that are read at once; twice the processors by default
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) threads: Option<u16>,
-    /// Most rows a second
-    #[arg(long, value_name = "ROWS", value_parser = rows_per_second)]
-    pub(crate) rate: Option<f64>,
-    /// File that keeps how far the check came, until it is complete
-    #[arg(long, value_name = "FILE")]
-    pub(crate) checkpoint: Option<PathBuf>,
-    /// Print the counters as JSON, and findings to standard error
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// START [END] FUNC METRIC [TAGK=TAGV ...]: the rows to check
-    #[arg(value_name = "WORD", allow_negative_numbers = true)]
-    pub(crate) words: Vec<String>,
-}
-
-fn rows_per_second(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(rows) if rows > 0.0 && f64::is_finite(rows) => Ok(rows),
-        _ => Err("a number above 0 is expected".to_owned()),
-    }
-}
-
-/// Arguments of `tsdb snapshot`.
-#[derive(Debug, Args)]
-pub(crate) struct SnapshotArgs {
-    #[command(flatten)]
-    overrides: Overrides,
-    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
-    #[arg(long, visible_alias = "host", value_name = "URL")]
-    pub(crate) url: Option<String>,
-    /// A former snapshot, of which files that did not change are linked
-    #[arg(long, value_name = "SNAPSHOT")]
-    pub(crate) base: Option<PathBuf>,
-    /// Copy files although they could be linked
-    #[arg(long)]
-    pub(crate) copy: bool,
-    /// Take the snapshot although the store has damaged files in quarantine
-    #[arg(long)]
-    pub(crate) allow_damage: bool,
-    /// Print JSON, as /api/snapshot does
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Directory of the snapshot; missing or empty
-    #[arg(value_name = "TARGET")]
-    pub(crate) target: PathBuf,
-}
-
-/// Arguments of `tsdb restore`.
-#[derive(Debug, Args)]
-pub(crate) struct RestoreArgs {
-    #[command(flatten)]
-    overrides: Overrides,
-    /// Link files of the snapshot instead of copying them
-    #[arg(long)]
-    pub(crate) link: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Directory of the snapshot
-    #[arg(value_name = "SNAPSHOT")]
-    pub(crate) snapshot: PathBuf,
-}
-
-/// Arguments of `tsdb uid`.
-#[derive(Debug, Args)]
-pub(crate) struct UidArgs {
-    #[command(flatten)]
-    pub(crate) place: UidPlace,
-    /// Bytes of a UID that is given as a number; the default is the width of its kind
-    #[arg(long = "idwidth", value_name = "BYTES", value_parser = clap::value_parser!(u8).range(1..=8))]
-    pub(crate) id_width: Option<u8>,
-    /// grep: letters match those of the other case, too
-    #[arg(long, short)]
-    pub(crate) ignore_case: bool,
-    /// A sub-command with its arguments, a name, or a UID
-    #[arg(value_name = "WORD", required = true, num_args = 1..)]
-    pub(crate) words: Vec<String>,
-}
-
-/// Arguments of `tsdb mkmetric`.
-#[derive(Debug, Args)]
-pub(crate) struct MkmetricArgs {
-    #[command(flatten)]
-    pub(crate) place: UidPlace,
-    /// Names of metrics
-    #[arg(value_name = "NAME", required = true, num_args = 1..)]
-    pub(crate) names: Vec<String>,
-}
-
-/// Where the names are, and how they are printed.
-#[derive(Debug, Args)]
-pub(crate) struct UidPlace {
-    #[command(flatten)]
-    overrides: Overrides,
-    /// Log progress
-    #[arg(long, short)]
-    pub(crate) verbose: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Permission to open a damaged log.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct DamageArgs {
-    /// Start although the write-ahead log is damaged, and lose the records that the error lists
-    #[arg(long)]
-    pub(crate) accept_damage: bool,
-}
-
-/// Flags of every sub-command.
-#[derive(Debug, Args)]
-pub(crate) struct Overrides {
-    /// Configuration file; it must exist
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Directory of the embedded store, or of the log in front of HBase [tsd.storage.data_directory]
-    #[arg(long, value_name = "DIRECTORY")]
-    data: Option<PathBuf>,
-    /// error, warn, info, debug, trace or off, or directives such as `info,tsd_engine=debug`
-    /// [tsd.log.level]
-    #[arg(long, value_name = "LEVEL")]
-    log_level: Option<String>,
-    /// text or json [tsd.log.format]
-    #[arg(long, value_name = "FORMAT")]
-    log_format: Option<String>,
-    /// Data table [tsd.storage.hbase.data_table]
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
-    table: Option<String>,
-    /// UID table [tsd.storage.hbase.uid_table]
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
-    uidtable: Option<String>,
-    /// ZooKeeper quorum of HBase, host[:port],...; selects HBase as the store
-    /// [tsd.storage.hbase.zk_quorum]
-    #[arg(long, value_name = "HOSTS")]
-    zkquorum: Option<String>,
-    /// Root znode of HBase [tsd.storage.hbase.zk_basedir]
-    #[arg(long, value_name = "PATH", hide_short_help = true)]
-    zkbasedir: Option<String>,
-}
-
-/// Returns a function that sets a key if its flag is given.
-fn setter(config: &mut Config) -> impl FnMut(&'static str, &str, &Option<String>) {
-    |flag, key, value| {
-        if let Some(value) = value {
-            config.set_flag(flag, key, value.as_str());
-        }
-    }
-}
-
-impl Overrides {
-    fn load(&self) -> Result<Config, crate::config::ConfigError> {
-        let mut config = Config::load(self.config.as_deref())?;
-        config.add_environment(
-            std::env::vars_os()
-                .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))),
-        );
-        let data = self.data.as_ref().map(|path| path.to_string_lossy().into_owned());
-        let mut set = setter(&mut config);
-        set("--data", "tsd.storage.data_directory", &data);
-        set("--log-level", "tsd.log.level", &self.log_level);
-        set("--log-format", "tsd.log.format", &self.log_format);
-        set("--table", "tsd.storage.hbase.data_table", &self.table);
-        set("--uidtable", "tsd.storage.hbase.uid_table", &self.uidtable);
-        set("--zkquorum", "tsd.storage.hbase.zk_quorum", &self.zkquorum);
-        set("--zkbasedir", "tsd.storage.hbase.zk_basedir", &self.zkbasedir);
-        drop(set);
-        Ok(config)
-    }
-}
-
-impl TsdArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
-        let mut config = self.overrides.load()?;
-        let mut set = setter(&mut config);
-        set("--port", "tsd.network.port", &self.port);
-        set("--bind", "tsd.network.bind", &self.bind);
-        set("--backlog", "tsd.network.backlog", &self.backlog);
-        set("--worker-threads", "tsd.network.worker_threads", &self.worker_threads);
-        set("--max-connections", "tsd.core.connections.limit", &self.max_connections);
-        set("--mode", "tsd.mode", &self.mode);
-        set("--ack", "tsd.storage.ack", &self.ack);
-        set("--staticroot", "tsd.http.staticroot", &self.staticroot);
-        set("--cachedir", "tsd.http.cachedir", &self.cachedir);
-        set("--flush-interval", "tsd.storage.flush_interval", &self.flush_interval);
-        set("--async-io", "tsd.network.async_io", &self.async_io);
-        drop(set);
-        if self.auto_metric {
-            config.set_flag("--auto-metric", "tsd.core.auto_create_metrics", "true");
-        }
-        self.damage.apply(&mut config);
-        Ok(config)
-    }
-}
-
-impl ImportArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.auto_metric {
-            config.set_flag("--auto-metric", "tsd.core.auto_create_metrics", "true");
-        }
-        self.damage.apply(&mut config);
-        Ok(config)
-    }
-}
-
-impl QueryArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() && !self.verbose {
-            config.set_flag("tsdb query without --verbose", "tsd.log.level", "warn");
-        }
-        self.damage.apply(&mut config);
-        Ok(config)
-    }
-}
-
-impl QuarantinePlace {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() {
-            config.set_flag("tsdb quarantine without --log-level", "tsd.log.level", "error");
-        }
-        Ok(config)
-    }
-}
-
-impl VerifyArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() {
-            config.set_flag("tsdb verify without --log-level", "tsd.log.level", "error");
-        }
-        Ok(config)
-    }
-}
-
-impl FsckArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() {
-            config.set_flag("tsdb fsck without --log-level", "tsd.log.level", "warn");
-        }
-        self.damage.apply(&mut config);
-        Ok(config)
-    }
-
-    /// What is repaired.
-    pub(crate) const fn options(&self) -> FsckOptions {
-        let all = self.fix_all;
-        FsckOptions {
-            fix: self.fix || all,
-            compact: self.compact || all,
-            resolve_duplicates: self.resolve_duplicates || all,
-            last_write_wins: self.last_write_wins,
-            delete_orphans: self.delete_orphans || all,
-            delete_unknown_columns: self.delete_unknown_columns || all,
-            delete_bad_values: self.delete_bad_values || all,
-            delete_bad_rows: self.delete_bad_rows || all,
-            delete_bad_compacts: self.delete_bad_compacts || all,
-        }
-    }
-}
-
-impl SnapshotArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() {
-            config.set_flag("tsdb snapshot without --log-level", "tsd.log.level", "error");
-        }
-        Ok(config)
-    }
-}
-
-impl RestoreArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() {
-            config.set_flag("tsdb restore without --log-level", "tsd.log.level", "error");
-        }
-        Ok(config)
-    }
-}
-
-impl UidPlace {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() && !self.verbose {
-            config.set_flag("tsdb uid without --verbose", "tsd.log.level", "warn");
-        }
-        Ok(config)
-    }
-}
-
-impl TableArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, crate::config::ConfigError> {
-        let overrides = match &self.command {
-            TableCommand::Create(args) => &args.overrides,
-            TableCommand::Status(args) => &args.overrides,
-        };
-        let mut config = overrides.load()?;
-        if overrides.log_level.is_none() {
-            config.set_flag("tsdb table without --log-level", "tsd.log.level", "warn");
-        }
-        Ok(config)
-    }
-}
-
-impl DamageArgs {
-    fn apply(self, config: &mut Config) {
-        if self.accept_damage {
-            config.set_flag("--accept-damage", "tsd.storage.accept_damage", "true");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@
 //! and source. Unknown keys are warnings, since OpenTSDB ignores them.
 
 mod error;
+mod file_check;
 pub mod keys;
+mod meanings;
 mod plugins;
 mod properties;
 mod settings;
@@ -18,11 +20,14 @@ use std::{
 };
 
 pub use error::ConfigError;
+pub(crate) use file_check::{CheckedEntry, FileCheck, KeyVerdict, check_file};
 pub use keys::{Key, KeyEffect, ValueKind};
+pub(crate) use meanings::{meaning as key_meaning, why_without_effect};
 pub use properties::{PropertiesError, Property, parse as parse_properties};
+pub(crate) use settings::USERS_FILE;
 pub use settings::{
-    Ack, EngineKind, HBaseSettings, ImportSettings, LogFormat, LogSettings, RetentionSettings,
-    Settings, StorageSettings,
+    Ack, AuthenticationMethod, AuthenticationSettings, EngineKind, HBaseSettings, ImportSettings,
+    LogFormat, LogSettings, RetentionSettings, Settings, StorageSettings,
 };
 
 /// Paths at which OpenTSDB searches for its file, in this order.
@@ -186,7 +191,8 @@ impl Config {
                 Some(Key { effect: KeyEffect::None, default, .. })
                     if *default != Some(given.value.trim()) =>
                 {
-                    lines.push(format!("{key} ({origin}) has no effect in this version"));
+                    let why = why_without_effect(key);
+                    lines.push(format!("{key} ({origin}) has no effect: {why}"));
                 }
                 Some(_) => {}
             }
@@ -210,6 +216,17 @@ impl Config {
         });
         let given = self.values.iter().map(|(key, given)| (key.clone(), given.value.clone()));
         defaults.chain(by_engine).chain(given).collect()
+    }
+
+    /// Where the value of each key comes from, for `/api/config/sources`.
+    #[must_use]
+    pub fn sources(&self) -> BTreeMap<String, String> {
+        let source = |key: String| {
+            let given = self.values.get(&key);
+            let text = given.map_or(Origin::Default, |given| given.origin.clone()).to_string();
+            (key, text)
+        };
+        self.effective().into_keys().map(source).collect()
     }
 
     /// Checks every value. Plug-ins that are configured must be built in.

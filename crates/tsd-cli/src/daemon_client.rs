@@ -1,25 +1,72 @@
 //! HTTP client of a running daemon, for tools that find its data directory in use.
 
 use std::{
-    io,
+    env, io,
     net::{Ipv6Addr, SocketAddr},
+    sync::OnceLock,
 };
+
+use anyhow::Context as _;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::{Method, Request, StatusCode, client::conn::http1, header};
+use hyper::{
+    Method, Request, StatusCode,
+    client::conn::http1,
+    header::{self, HeaderValue},
+};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
+use crate::password;
+
 /// Port of a URL without one.
 const DEFAULT_PORT: u16 = 4242;
+
+/// Variables with the secrets of the user. A command line would show them to everybody on the host.
+const PASSWORD_VARIABLE: &str = "TSDB_PASSWORD";
+const TOKEN_VARIABLE: &str = "TSDB_TOKEN";
+
+/// The `Authorization` header of every request of this process, if it has one.
+static AUTHORIZATION: OnceLock<HeaderValue> = OnceLock::new();
+
+/// Sets the user of all requests of this process: the one that is named, with a password, or else the
+/// one whose token is in the environment.
+pub(crate) fn set_user(name: Option<&str>) -> anyhow::Result<()> {
+    let value = match name {
+        Some(name) => {
+            let password = match env::var(PASSWORD_VARIABLE) {
+                Ok(password) => password,
+                Err(_) if password::is_interactive() => {
+                    password::read(&format!("Password of {name}: "))?
+                }
+                Err(_) => {
+                    anyhow::bail!("the password of {name} is expected in {PASSWORD_VARIABLE}")
+                }
+            };
+            format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))
+        }
+        None => match env::var(TOKEN_VARIABLE) {
+            Ok(token) => format!("Bearer {token}"),
+            Err(_) => return Ok(()),
+        },
+    };
+    let mut value = HeaderValue::from_str(&value)
+        .with_context(|| format!("{TOKEN_VARIABLE} is no token: it has other characters"))?;
+    value.set_sensitive(true);
+    // The first one stays; there is one call.
+    let _ = AUTHORIZATION.set(value);
+    Ok(())
+}
 
 /// A connection to a daemon, opened when needed.
 #[derive(Debug)]
 pub(crate) struct DaemonClient {
     /// `host:port`
     authority: String,
+    authorization: Option<HeaderValue>,
     sender: Option<http1::SendRequest<Full<Bytes>>>,
 }
 
@@ -77,6 +124,12 @@ impl DaemonResponse {
 impl DaemonClient {
     /// A client of `http://HOST[:PORT][/]`; the scheme may be omitted.
     pub(crate) fn new(url: &str) -> Result<Self, BadUrl> {
+        let client = Self::anonymous(url)?;
+        Ok(Self { authorization: AUTHORIZATION.get().cloned(), ..client })
+    }
+
+    /// As [`Self::new`], without the user of this process.
+    pub(crate) fn anonymous(url: &str) -> Result<Self, BadUrl> {
         let bad = || BadUrl(url.to_owned());
         let rest = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
         if rest.is_empty() || rest.contains(['/', '@', ' ', '?', '#']) {
@@ -91,12 +144,13 @@ impl DaemonClient {
             port.and_then(Result::ok).ok_or_else(bad)?;
             rest.to_owned()
         };
-        Ok(Self { authority, sender: None })
+        Ok(Self { authority, authorization: None, sender: None })
     }
 
     /// Another connection to the same daemon.
     pub(crate) fn another(&self) -> Self {
-        Self { authority: self.authority.clone(), sender: None }
+        let Self { authority, authorization, .. } = self;
+        Self { authority: authority.clone(), authorization: authorization.clone(), sender: None }
     }
 
     /// Host and port.
@@ -124,12 +178,15 @@ impl DaemonClient {
         path: &str,
         body: Bytes,
     ) -> Result<DaemonResponse, ClientError> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, &self.authority)
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(body))?;
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(value) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        let request = request.body(Full::new(body))?;
         let mut sender = match self.sender.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
             None => self.connect().await?,

@@ -7,10 +7,12 @@ mod line;
 mod order;
 mod progress;
 mod source;
+mod stats_lines;
 mod stop;
 
 use std::{
     fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -38,14 +40,18 @@ pub async fn import(
 }
 
 /// As [`import`]. SIGINT and SIGTERM end it after the points that were read; a second one ends the
-/// process.
+/// process. At its end the statistics of the engine are printed to standard error, as by OpenTSDB's importer.
 pub(crate) async fn import_until_signal(
     engine: &EngineHandle,
     paths: &[PathBuf],
     options: ImportOptions,
 ) -> Result<Imported, ImportError> {
     let sink = EngineSink::new(engine, options.settle_new_series);
-    run(sink, paths, options, Stop::on_signals()).await
+    let done = run(sink, paths, options, Stop::on_signals()).await?;
+    let statistics = stats_lines::stats_lines(engine).await;
+    // They are no part of the result.
+    let _ = io::stderr().lock().write_all(statistics.as_bytes());
+    Ok(done)
 }
 
 /// As [`import_until_signal`], through the HTTP API of a daemon.

@@ -4,10 +4,13 @@
 //! their own process.
 
 mod args;
+mod authentication;
 pub mod config;
+mod config_tool;
 mod daemon;
 mod daemon_client;
 mod data_directory;
+mod followed_file;
 mod fsck;
 #[cfg(test)]
 mod git_revision;
@@ -18,22 +21,26 @@ mod logging;
 pub mod memory_limit;
 mod node;
 mod open_files;
+mod password;
 mod properties_file;
 mod quarantine;
 mod query;
 mod restore;
 mod retention_file;
+mod scan;
+mod search;
 mod snapshot;
 mod store;
 mod table;
 mod transfer_bar;
 mod uid;
+mod user;
 mod verify;
 mod version;
 
 use std::{io::Write as _, process::ExitCode};
 
-use clap::{Parser, error::ErrorKind};
+use clap::{CommandFactory, Parser, error::ErrorKind};
 use tracing::warn;
 use tsd_engine::MetaTracking;
 
@@ -43,6 +50,7 @@ use crate::{
     daemon_client::DaemonClient,
     data_directory::DataDirectoryError,
     node::OpenEngine,
+    query::{GraphTarget, QueryOutput},
     store::Purpose,
 };
 
@@ -55,12 +63,22 @@ pub use uid::uid;
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error),
+        Err(error) => {
+            let first = std::env::args_os().nth(1);
+            let first = first.as_ref().map(|first| first.to_string_lossy());
+            return refuse(&error, first.as_deref());
+        }
     };
+    if let Err(error) = daemon_client::set_user(cli.user.as_deref()) {
+        eprintln!("tsdb: {error:#}");
+        return ExitCode::from(1);
+    }
     let result = match cli.command {
         Command::Tsd(args) => tsd(&args),
         Command::Import(args) => import_files(&args),
         Command::Query(args) => print_query(&args),
+        Command::Scan(args) => return scan::main(&args),
+        Command::Search(args) => return search::main(&args),
         Command::Table(args) => tables(&args),
         Command::Quarantine(args) => quarantine::run(&args),
         Command::Verify(args) => return verify::main(&args),
@@ -69,6 +87,8 @@ pub fn main() -> ExitCode {
         Command::Restore(args) => restore::run(&args),
         Command::Uid(args) => return uid::main(&args),
         Command::Mkmetric(args) => return uid::make_metrics(&args),
+        Command::Config(args) => return config_tool::main(&args),
+        Command::User(args) => user::run(&args),
         Command::Version => {
             print_lines(&version::text());
             Ok(())
@@ -83,16 +103,66 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Exit status of an invalid command line: 2, but 1 for an unknown command, as in OpenTSDB.
-fn refuse(error: &clap::Error) -> ExitCode {
+/// What OpenTSDB's script prints for a command that it does not know, and what else there is.
+const COMMANDS: &str = "\
+Valid commands: fsck, import, mkmetric, query, tsd, scan, search, uid, version
+Further commands: config, help, quarantine, restore, snapshot, table, verify
+";
+
+/// Prints why a command line is invalid, in OpenTSDB's words and in those of the parser. The exit status is 2, but
+/// 1 for an unknown command, as in OpenTSDB.
+fn refuse(error: &clap::Error, first: Option<&str>) -> ExitCode {
+    use clap::error::ContextKind;
+    let word = |kind| match error.get(kind)? {
+        clap::error::ContextValue::String(word) => Some(word.clone()),
+        clap::error::ContextValue::Strings(words) => words.first().cloned(),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        _ if first.is_none_or(|first| !is_command(first)) => {
+            eprintln!("tsdb: error: unknown command '{}'", first.unwrap_or_default());
+            if let Some(similar) = word(ContextKind::SuggestedSubcommand) {
+                eprintln!("a similar command is {similar}");
+            }
+            eprintln!("usage: tsdb <command> [args]");
+            print_lines(COMMANDS);
+            return ExitCode::from(1);
+        }
+        ErrorKind::UnknownArgument => {
+            if let Some(option) = word(ContextKind::InvalidArg) {
+                eprintln!("Invalid usage.  Unrecognized option {option}");
+            }
+        }
+        ErrorKind::InvalidValue | ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues => {
+            // Of an option with a value that is not allowed there is no such text.
+            if let Some(option) = word(ContextKind::InvalidArg)
+                && word(ContextKind::InvalidValue).is_none_or(|value| value.is_empty())
+            {
+                let option = option.split(' ').next().unwrap_or_default();
+                eprintln!("Invalid usage.  Missing argument for {option}");
+            }
+        }
+        _ => {}
+    }
     let _ = error.print();
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
         ErrorKind::InvalidSubcommand
         | ErrorKind::MissingSubcommand
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => ExitCode::from(1),
         _ => ExitCode::from(2),
     }
+}
+
+/// True for the first word of a command line that the parser knows.
+fn is_command(word: &str) -> bool {
+    let command = Cli::command();
+    word == "help"
+        || ["-h", "--help", "-V", "--version"].contains(&word)
+        || command.get_subcommands().any(|command| command.get_name() == word)
 }
 
 /// The store failed when a tool had done its work.
@@ -160,17 +230,21 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
 
 fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
     let parsed = query::parse(&args.words)?;
+    let graph = args.graph.as_deref().map(|base| GraphTarget::new(base, args.sixel)).transpose()?;
+    let output = match &graph {
+        Some(graph) => QueryOutput::Graph(graph),
+        None if args.json => QueryOutput::Json,
+        None => QueryOutput::Lines,
+    };
     let (config, settings) = prepare(args.config()?)?;
+    let clock = query::clock(&settings.zone_name);
     let by_daemon = |mut client: DaemonClient| {
-        runtime()?.block_on(query::print_from_daemon(&mut client, &parsed, args.graph.as_deref()))
+        runtime()?.block_on(query::print_from_daemon(&mut client, &parsed, &clock, output))
     };
     if let Some(url) = &args.url {
         return by_daemon(DaemonClient::new(url)?);
     }
-    let clock = query::clock(&settings.zone_name);
-    let tool = async |open: &OpenEngine| {
-        query::print(&open.engine, &parsed, &clock, args.graph.as_deref()).await
-    };
+    let tool = async |open: &OpenEngine| query::print(&open.engine, &parsed, &clock, output).await;
     match with_engine(&config, &settings, Purpose::Query, tool) {
         Err(error) => by_daemon(daemon_in_the_way(error, "querying")?),
         done => done,

@@ -18,9 +18,10 @@ use tsd_storage::Storage;
 use tsd_storage_hbase::publish_metrics;
 
 use crate::{
+    authentication,
     config::{Config, Settings},
     data_directory::DataDirectory,
-    hbase_stats, open_files,
+    hbase_stats, logging, open_files,
     store::{self, OpenStore, Purpose},
 };
 
@@ -36,8 +37,10 @@ pub struct Node {
     limits_file: Option<AbortOnDropHandle<()>>,
     /// Follows the file of retentions by metric.
     retention_file: Option<AbortOnDropHandle<()>>,
+    /// Follows the file of users.
+    users_file: Option<AbortOnDropHandle<()>>,
     /// Of each followed file.
-    read_files_again: [Arc<Notify>; 2],
+    read_files_again: [Arc<Notify>; 3],
 }
 
 /// A store with an engine, for tools that need no server.
@@ -57,6 +60,24 @@ impl Node {
         let open = OpenEngine::open(config, &settings, Purpose::Daemon).await?;
         let mut server = settings.server.clone();
         server.metrics = metrics.cloned();
+        let read_files_again: [Arc<Notify>; 3] = Default::default();
+        let [read_limits_again, read_retention_again, read_users_again] = &read_files_again;
+        let mut users_file = None;
+        if let Some(authentication) = &settings.authentication {
+            let memory = open.engine.config().memory.clone();
+            match authentication::start(config, authentication, memory, read_users_again) {
+                Ok(started) => {
+                    server.authentication = Some(started.config);
+                    users_file = started.follower;
+                }
+                Err(error) => {
+                    open.close(settings.shutdown_timeout).await?;
+                    return Err(error);
+                }
+            }
+        }
+        server.log = logging::control();
+        server.static_root = server.static_root.filter(|root| is_static_root(root));
         let limits = &mut server.limits;
         limits.connections = Some(descriptors.connections(limits.connections));
         let server = match Server::bind(server, open.engine.clone()).await {
@@ -78,8 +99,6 @@ impl Node {
             }
             AbortOnDropHandle::new(tokio::spawn(publish_metrics(hbase.client.clone())))
         });
-        let read_files_again: [Arc<Notify>; 2] = Default::default();
-        let [read_limits_again, read_retention_again] = &read_files_again;
         let limits_file = settings.limits_file.map(|file| {
             let rules = open.engine.config().query.overrides.clone();
             let read_again = Arc::clone(read_limits_again);
@@ -97,6 +116,7 @@ impl Node {
             client_metrics,
             limits_file,
             retention_file,
+            users_file,
             read_files_again,
         })
     }
@@ -151,6 +171,7 @@ impl Node {
     pub async fn shutdown(self) -> anyhow::Result<()> {
         drop(self.limits_file);
         drop(self.retention_file);
+        drop(self.users_file);
         drop(self.client_metrics);
         // Half of the time is for the clients, the other half for the store.
         let half = self.shutdown_timeout / 2;
@@ -199,6 +220,19 @@ impl OpenEngine {
         anyhow::ensure!(in_time, "not everything was written before the shutdown timeout");
         Ok(())
     }
+}
+
+/// True if static files can be served from a path. If not, that is no error: a configuration of OpenTSDB
+/// names the directory of its installation, which need not exist here.
+fn is_static_root(root: &Path) -> bool {
+    let is_directory = root.is_dir();
+    if !is_directory {
+        tracing::warn!(
+            path = %root.display(),
+            "tsd.http.staticroot is no directory: only files of the program are served"
+        );
+    }
+    is_directory
 }
 
 /// URLs of listeners. One on all addresses is named by its loopback address: by that of IPv4 also if

@@ -3,10 +3,10 @@
 mod args;
 mod from_daemon;
 mod graph;
+mod json;
 
 use std::{
     io::{self, BufWriter, Write},
-    path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -15,6 +15,8 @@ use tsd_model::Value;
 use tsd_query::Clock;
 
 pub(crate) use args::{ParsedArgs, QueryArgsError, parse};
+use graph::GraphFrame;
+pub(crate) use graph::GraphTarget;
 
 use crate::daemon_client::DaemonClient;
 
@@ -27,14 +29,26 @@ struct Series {
     points: Vec<(i64, Value)>,
 }
 
-/// Runs a query and prints its points to standard output, or writes the files of a graph.
+/// How a result is printed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum QueryOutput<'a> {
+    /// A line for each point.
+    Lines,
+    /// An array of series.
+    Json,
+    /// A graph, to a file or the terminal.
+    Graph(&'a GraphTarget),
+}
+
+/// Runs a query and prints its points to standard output, or draws a graph.
 pub(crate) async fn print(
     engine: &EngineHandle,
     args: &ParsedArgs,
     clock: &Clock,
-    graph: Option<&Path>,
+    output: QueryOutput<'_>,
 ) -> anyhow::Result<()> {
     let query = args.query.validate(clock)?;
+    let range_ms = (query.start_ms, query.end_ms);
     let answer = engine.query(query, QueryControl::default()).await?;
     let series = answer.sub_results.iter().flat_map(|sub| &sub.series).map(|series| Series {
         metric: series.metric.clone(),
@@ -47,30 +61,36 @@ pub(crate) async fn print(
             .filter_map(|(at, time_ms)| Some((*time_ms, series.points.value(at)?)))
             .collect(),
     });
-    write_result(series, args, graph)
+    let frame = GraphFrame { range_ms, zone: clock.zone.clone(), options: &args.options };
+    write_result(series, frame, output)
 }
 
 /// As [`print`], through the HTTP API of a daemon.
 pub(crate) async fn print_from_daemon(
     daemon: &mut DaemonClient,
     args: &ParsedArgs,
-    graph: Option<&Path>,
+    clock: &Clock,
+    output: QueryOutput<'_>,
 ) -> anyhow::Result<()> {
+    let query = args.query.validate(clock)?;
+    let range_ms = (query.start_ms, query.end_ms);
     let series = from_daemon::query(daemon, args).await?;
-    write_result(series.into_iter(), args, graph)
+    let frame = GraphFrame { range_ms, zone: clock.zone.clone(), options: &args.options };
+    write_result(series.into_iter(), frame, output)
 }
 
 fn write_result(
     series: impl Iterator<Item = Series>,
-    args: &ParsedArgs,
-    graph: Option<&Path>,
+    frame: GraphFrame<'_>,
+    output: QueryOutput<'_>,
 ) -> anyhow::Result<()> {
-    if let Some(base) = graph {
-        return graph::write_files(base, &series.collect::<Vec<_>>(), &args.options);
-    }
     let mut out = BufWriter::new(io::stdout().lock());
     let mut series = series;
-    let printed = series.try_for_each(|series| print_series(&mut out, &series));
+    let printed = match output {
+        QueryOutput::Graph(target) => return target.write(&series.collect::<Vec<_>>(), frame),
+        QueryOutput::Lines => series.try_for_each(|series| print_series(&mut out, &series)),
+        QueryOutput::Json => json::write(&mut out, series),
+    };
     match printed.and_then(|()| out.flush()) {
         // The reader of the pipe, such as `head`, has closed it.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {

@@ -3,7 +3,11 @@
 //! What it prints and its exit status are those of OpenTSDB's, since they are read by scripts.
 
 mod command;
+mod from_daemon;
+mod fsck;
+mod meta;
 mod output;
+mod tree;
 
 use std::{io::Write, process::ExitCode};
 
@@ -13,7 +17,8 @@ use self::{command::UidCommand, output::UidOutput};
 use crate::{
     NotClosed,
     args::{MkmetricArgs, UidArgs, UidPlace},
-    prepare,
+    daemon_client::DaemonClient,
+    daemon_in_the_way, prepare, runtime,
     store::Purpose,
     with_engine,
 };
@@ -26,7 +31,7 @@ const USAGE: u8 = 2;
 const FAILED: u8 = 3;
 /// A name was not deleted, though the store works.
 const NOT_DELETED: u8 = 4;
-/// The store failed when the work was done.
+/// The store failed when the work was done, or a repair is not possible.
 const NOT_CLOSED: u8 = 42;
 
 /// Flags that change what a sub-command does.
@@ -36,6 +41,8 @@ struct UidFlags {
     id_width: Option<usize>,
     ignore_case: bool,
     json: bool,
+    /// Tells also what is no error.
+    verbose: bool,
 }
 
 /// Runs `tsdb uid`.
@@ -44,6 +51,7 @@ pub(crate) fn main(args: &UidArgs) -> ExitCode {
         id_width: args.id_width.map(usize::from),
         ignore_case: args.ignore_case,
         json: args.place.json,
+        verbose: args.place.verbose,
     };
     ExitCode::from(match UidCommand::parse(&args.words) {
         Ok(command) => run(&command, flags, &args.place),
@@ -72,14 +80,28 @@ fn run(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> u8 {
 
 fn run_on_store(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> anyhow::Result<u8> {
     let (config, settings) = prepare(place.config()?)?;
+    let by_daemon = |mut client: DaemonClient| {
+        let mut out = std::io::stdout();
+        let mut out = UidOutput::new(&mut out, flags.json);
+        runtime()?.block_on(from_daemon::execute(&mut client, command, flags, &mut out))
+    };
+    if let Some(url) = &place.url {
+        return by_daemon(DaemonClient::new(url)?);
+    }
     let mut status = 0;
-    with_engine(&config, &settings, Purpose::Query, async |open| {
+    let done = with_engine(&config, &settings, Purpose::Query, async |open| {
         let mut out = std::io::stdout();
         status =
             execute(&open.engine, command, flags, &mut UidOutput::new(&mut out, flags.json)).await;
         Ok(())
-    })?;
-    Ok(status)
+    });
+    match done {
+        Ok(()) => Ok(status),
+        Err(error) if from_daemon::is_possible(command) => {
+            by_daemon(daemon_in_the_way(error, "reading and assigning names")?)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Runs `tsdb uid` with these words on an open store; returns its exit status.
@@ -119,6 +141,13 @@ async fn execute(
                 Err(error) => return fail(&error, NOT_DELETED),
             }
             0
+        }
+        UidCommand::MetaSync => meta::sync(engine, out).await,
+        UidCommand::MetaPurge => meta::purge(engine, out).await,
+        UidCommand::Fsck(options) => fsck::fsck(engine, *options, flags, out).await,
+        UidCommand::TreeSync => tree::sync(engine, out).await,
+        UidCommand::TreePurge { tree, definition } => {
+            tree::purge(engine, tree, *definition, out).await
         }
         UidCommand::LookUp { kind, word } => look_up(engine, *kind, word, flags, out).await,
     }
@@ -241,12 +270,17 @@ async fn look_up(
     }
     list.end();
     if found.is_empty() {
-        let of_kind = kind.map(|kind| format!(" for '{kind}'")).unwrap_or_default();
-        let what = if word.parse::<i64>().is_ok() { "unique ID" } else { "name" };
-        eprintln!("tsdb: No such {what}{of_kind}: '{word}'");
+        not_found(kind, word);
         return NOT_FOUND;
     }
     0
+}
+
+/// Says that a name or a UID is not known.
+fn not_found(kind: Option<UidKind>, word: &str) {
+    let of_kind = kind.map(|kind| format!(" for '{kind}'")).unwrap_or_default();
+    let what = if word.parse::<i64>().is_ok() { "unique ID" } else { "name" };
+    eprintln!("tsdb: No such {what}{of_kind}: '{word}'");
 }
 
 /// Mappings from a UID that is given as a number, on the width of each kind. The outer error says that it fits

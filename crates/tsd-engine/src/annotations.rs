@@ -323,7 +323,7 @@ impl AnnotationEdit {
 }
 
 /// Annotation cells of a row. Packed runs contain only points.
-fn annotation_cells(row: &Row) -> impl Iterator<Item = &Cell> {
+pub(crate) fn annotation_cells(row: &Row) -> impl Iterator<Item = &Cell> {
     row.cells.iter().filter(|cell| {
         cell.family == Family::T && ColumnKind::of(&cell.qualifier) == ColumnKind::Annotation
     })

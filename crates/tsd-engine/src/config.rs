@@ -63,6 +63,11 @@ settings! {
         pub histograms: Option<HistogramCodecs> = None,
         /// Which series meta data is written.
         pub meta_tracking: MetaTracking = MetaTracking::Off,
+        /// `tsdb uid metasync` writes a TSMeta for a series that has neither that nor a counter.
+        pub realtime_series_meta: bool = false,
+        /// Trees are built (`tsd.core.tree.enable_processing`): as series come in, if their meta objects are
+        /// written, and by `tsdb uid treesync`.
+        pub tree_processing: bool = false,
         /// Other daemons may write the same tables, as on HBase.
         pub multi_writer: bool = false,
         /// Checks at start-up that the tables exist. Off if that is checked elsewhere, or the
@@ -88,7 +93,13 @@ impl EngineConfig {
     /// there, or another may do so. Otherwise the table is empty or outdated.
     #[must_use]
     pub fn tracks_series(&self) -> bool {
-        self.multi_writer || self.meta_tracking != MetaTracking::Off
+        self.multi_writer || self.fills_meta_table()
+    }
+
+    /// True if this daemon records the series of its points in the meta table.
+    #[must_use]
+    pub fn fills_meta_table(&self) -> bool {
+        self.meta_tracking != MetaTracking::Off
     }
 }
 

@@ -27,11 +27,13 @@ use crate::{
     config::{EngineConfig, Rollups},
     handle::{EngineHandle, EngineShared},
     ingest::{IngestShared, NameRules, WriteTargets},
+    meta_objects::MetaObjects,
     meta_tracking::{MetaTracker, MetaTracking, TrackerMessage, TrackerSettings},
     metrics::{WriteMetrics, describe_metrics},
     query::{DayCache, FilterCache, QueryEngine, QueryRunner, Scheduler, SharedExecutions},
     series_cache::SeriesCache,
     snapshot::SnapshotSlot,
+    trees::{TreeMetrics, TreeProcessor, TreeQueue, Trees},
     uid::{
         AssignerSettings, AssignerStats, FilterError, LossCheck, NameFilter, PerKind, Resolver,
         SeriesLimit, UidAdmin, UidAssigner, UidCaches, UidTable,
@@ -50,6 +52,8 @@ const UID_MAILBOX: usize = 65_536;
 const QUERY_NICE: i32 = 5;
 /// Mailbox capacity of the meta tracker: one message per chunk.
 const META_MAILBOX: usize = 4_096;
+/// Mailbox capacity of the tree processor: one message per step of the meta tracker.
+const TREE_MAILBOX: usize = 1_024;
 /// Mailbox capacity of a compaction actor: one message per write batch.
 const COMPACTION_MAILBOX: usize = 4_096;
 
@@ -183,7 +187,8 @@ struct QueryPool {
 async fn check_tables(config: &EngineConfig, storage: &dyn Storage) -> Result<(), StartError> {
     let rollups = config.rollups.as_ref().map(Rollups::tables).unwrap_or_default();
     let meta = (config.meta_tracking != MetaTracking::Off).then_some(&config.tables.meta);
-    let needed = [&config.tables.data, &config.tables.uid].into_iter().chain(meta);
+    let tree = config.tree_processing.then_some(&config.tables.tree);
+    let needed = [&config.tables.data, &config.tables.uid].into_iter().chain(meta).chain(tree);
     for table in needed.chain(&rollups) {
         if !storage.table_exists(table).await? {
             return Err(StartError::NoTable(table.clone()));
@@ -226,6 +231,9 @@ fn build(
         use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
         retention: config.retention.clone(),
     };
+    let meta = MetaObjects { uids: uids.clone(), table: config.tables.meta.clone() };
+    let trees = Trees::new(meta.clone(), config.tables.tree.clone());
+    let tree_queue = builder.tree_queue(&trees);
     let queries = builder.queries(query_pool, &uids, &compactors, &compaction_stats, &annotations);
     let ingest = Arc::new(IngestShared {
         schema: config.schema,
@@ -246,7 +254,7 @@ fn build(
         shards,
         hold,
         rounds,
-        tracker: builder.tracker(),
+        tracker: builder.tracker(tree_queue.clone()),
         tracking_dropped: metrics::counter!("tsd_meta_tracking_dropped_total"),
         closed: AtomicBool::new(false),
         next_shard: AtomicUsize::new(0),
@@ -260,6 +268,9 @@ fn build(
         ingest,
         uids,
         annotations,
+        meta,
+        trees,
+        tree_queue,
         uid_stats,
         shared_executions: queries.engine.config.share_executions.then(SharedExecutions::new),
         queries,
@@ -318,8 +329,18 @@ impl Builder<'_> {
             most: config.max_series_per_metric,
             refused: metrics::counter!("tsd_limits_refused_series_points_total"),
         });
-        let resolver =
-            Resolver { schema, caches, assigner, filter, stats, auto_create, shards, limit };
+        let creations_forbidden = metrics::counter!("tsd_uid_creations_forbidden_total");
+        let resolver = Resolver {
+            schema,
+            caches,
+            assigner,
+            filter,
+            stats,
+            auto_create,
+            shards,
+            limit,
+            creations_forbidden,
+        };
         let rules = NameRules {
             rule: NameRule::with_special_characters(&config.allow_specialchars),
             fold_unmappable_letters: config.fold_unmappable_letters,
@@ -327,14 +348,27 @@ impl Builder<'_> {
         UidAdmin { table, resolver, rules, changing: Arc::default() }
     }
 
+    /// The actor that places new series in trees, if that is enabled.
+    fn tree_queue(&self, trees: &Trees) -> Option<TreeQueue> {
+        self.config.tree_processing.then(|| {
+            let metrics = TreeMetrics::new();
+            let (trees, of_actor) = (trees.clone(), metrics.clone());
+            let processor = actor::spawn(&self.threads.get(2), "trees", TREE_MAILBOX, move || {
+                TreeProcessor::new(trees.clone(), of_actor.clone())
+            });
+            TreeQueue::new(processor, metrics)
+        })
+    }
+
     /// The actor that writes series meta data, if tracking is enabled.
-    fn tracker(&self) -> Option<ActorRef<TrackerMessage>> {
+    fn tracker(&self, trees: Option<TreeQueue>) -> Option<ActorRef<TrackerMessage>> {
         let settings = TrackerSettings {
             storage: Arc::clone(self.storage),
             table: self.config.tables.meta.clone(),
             tracking: self.config.meta_tracking,
             clock: Arc::clone(&self.config.clock),
             dropped: metrics::counter!("tsd_meta_tracking_dropped_total"),
+            trees,
         };
         (settings.tracking != MetaTracking::Off).then(|| {
             actor::spawn(&self.threads.get(1), "meta", META_MAILBOX, move || {

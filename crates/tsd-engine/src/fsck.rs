@@ -38,6 +38,7 @@ use crate::{
 };
 
 pub use report::FsckReport;
+pub(crate) use row::show_cell;
 use row::{RowCheck, RowRepairs};
 
 /// Rows that are read at once.

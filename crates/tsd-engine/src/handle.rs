@@ -5,8 +5,9 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::future::join_all;
-use tsd_model::{Uid, UidKind, encode_latin1_lossy};
+use tsd_model::{Tsuid, Uid, UidKind, encode_latin1_lossy};
 use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query};
 use tsd_storage::{RetentionStatus, Storage, StorageError};
 
@@ -18,6 +19,7 @@ use crate::{
     engine::StopSignal,
     health::{self, Problem, UidSpace},
     ingest::{IngestSession, IngestShared, NameText},
+    meta_objects::MetaObjects,
     meta_tracking::TrackerMessage,
     query::{
         ExplainedSubQuery, GexpResult, QueryContext, QueryControl, QueryEngine, QueryFailure,
@@ -25,7 +27,8 @@ use crate::{
     },
     retention::learn_metrics,
     snapshot::SnapshotSlot,
-    stats::{self, RegionClientStats, Stat},
+    stats::{self, EngineStats, RegionClientStats},
+    trees::{TreeQueue, Trees},
     uid::{AssignerStats, UidAdmin, UidError},
     verification::Verification,
     writer::WriteShard,
@@ -45,6 +48,10 @@ pub(crate) struct EngineShared {
     pub(crate) ingest: Arc<IngestShared>,
     pub(crate) uids: UidAdmin,
     pub(crate) annotations: Annotations,
+    pub(crate) meta: MetaObjects,
+    pub(crate) trees: Trees,
+    /// `None` if new series are not placed in trees.
+    pub(crate) tree_queue: Option<TreeQueue>,
     pub(crate) uid_stats: Arc<AssignerStats>,
     pub(crate) queries: QueryRunner,
     /// `None` if each query has an execution of its own.
@@ -98,6 +105,25 @@ impl EngineHandle {
     #[must_use]
     pub fn annotations(&self) -> &Annotations {
         &self.shared.annotations
+    }
+
+    /// Stored TSMeta and UIDMeta.
+    #[must_use]
+    pub fn meta_objects(&self) -> &MetaObjects {
+        &self.shared.meta
+    }
+
+    /// Trees of series.
+    #[must_use]
+    pub fn trees(&self) -> &Trees {
+        &self.shared.trees
+    }
+
+    /// Places a series in the trees whose TSMeta was just created, if trees are built. Does not wait for it.
+    pub fn series_created(&self, tsuid: &Tsuid) {
+        if let Some(trees) = &self.shared.tree_queue {
+            trees.created(vec![Bytes::copy_from_slice(tsuid.as_bytes())]);
+        }
     }
 
     /// Renames a UID. Other daemons use the old name until their caches are dropped.
@@ -234,7 +260,7 @@ impl EngineHandle {
     }
 
     /// Statistics under OpenTSDB's names. Reads the numbers of UIDs in use from the storage.
-    pub async fn stats(&self) -> Vec<Stat> {
+    pub async fn stats(&self) -> EngineStats {
         stats::collect(&self.shared).await
     }
 
@@ -292,6 +318,18 @@ impl EngineHandle {
         join_all(self.shared.ingest.shards.iter().map(WriteShard::drain)).await;
     }
 
+    /// Waits until the meta data of all stored points is written and their series are placed in trees, or have
+    /// failed.
+    pub async fn drain_tracking(&self) {
+        if let Some(tracker) = &self.shared.ingest.tracker {
+            // An actor that does not reply has nothing pending.
+            let _ = tracker.ask(TrackerMessage::Drain).await;
+        }
+        if let Some(trees) = &self.shared.tree_queue {
+            trees.drain().await;
+        }
+    }
+
     /// Ends the retries of held points: those that the store does not accept fail. Called when the
     /// shutdown of a server starts, so that connections can end.
     pub fn end_holds(&self) {
@@ -313,10 +351,7 @@ impl EngineHandle {
         self.shared.ingest.admission.close();
         let work = async {
             self.drain_writes().await;
-            if let Some(tracker) = &self.shared.ingest.tracker {
-                // An actor that does not reply has nothing pending.
-                let _ = tracker.ask(TrackerMessage::Drain).await;
-            }
+            self.drain_tracking().await;
             if self.shared.config.flush_on_shutdown {
                 self.shared.storage.flush().await?;
             }

@@ -18,6 +18,10 @@ mod handle;
 mod health;
 mod ingest;
 mod last_point;
+mod meta_objects;
+mod meta_purge;
+mod meta_search;
+mod meta_sync;
 mod meta_tracking;
 mod metrics;
 mod process_memory;
@@ -25,6 +29,7 @@ mod put_error;
 mod quarantine;
 mod query;
 mod retention;
+mod row_dump;
 mod series_cache;
 mod series_lookup;
 mod series_names;
@@ -33,6 +38,7 @@ mod snapshot;
 mod stats;
 #[cfg(test)]
 mod testing;
+mod trees;
 mod uid;
 mod usable_index;
 mod verification;
@@ -54,6 +60,10 @@ pub use handle::EngineHandle;
 pub use health::{HealthPart, Problem, UidSpace};
 pub use ingest::{IngestSession, NameText, RollupPlace, Sample, SampleContent};
 pub use last_point::{LastPoint, LastQuery, LastSeries};
+pub use meta_objects::{MetaEditOutcome, MetaError, MetaObjects};
+pub use meta_purge::MetaPurgeProgress;
+pub use meta_search::{MetaSearch, SearchPage, SearchResult, SearchTarget};
+pub use meta_sync::MetaSyncProgress;
 pub use meta_tracking::MetaTracking;
 pub use metrics::describe_metrics;
 pub use process_memory::{FixedShare, MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
@@ -66,9 +76,17 @@ pub use query::{
     QueryTaskLost, QueryThreads, ResultSeries, RunningQuery, RunningStage, ScannerStats,
     SubQueryResult, SubQueryStats,
 };
+pub use row_dump::{DumpError, DumpOptions, DumpReport, DumpSink};
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};
-pub use stats::{ClientStats, RegionClientStats, Stat};
-pub use tsd_model::{Annotation, HistogramCodecs, Tsuid, TsuidError, UidKind};
+pub use stats::{ClientStats, EngineStats, RegionClientStats, Stat};
+pub use trees::{
+    BranchContents, RuleEditOutcome, TestedSeries, TreeBuildError, TreeEditOutcome, TreeError,
+    TreeFailureKind, TreeLeaf, TreePlacement, TreeSyncReport, TreeTester, Trees,
+};
+pub use tsd_model::{
+    Annotation, HistogramCodecs, NamedUidMeta, SeriesMeta, Tree, TreeEdit, TreeId, TreeRuleEdit,
+    TsMetaEdit, Tsuid, TsuidError, UidKind, UidMetaEdit,
+};
 pub use tsd_storage::{
     HealthImpact, LogLimit, RetentionStatus, SnapshotError, SnapshotProgress, SnapshotReport,
     SnapshotRequest, StorageError, StorePart,
@@ -80,6 +98,10 @@ pub use verification::{
 // Types of queries, re-exported for crates that depend only on this one.
 pub use tsd_query::{
     Clock as QueryClock, ExpColumn, ExpOutput, ExpQuery, ExpResult, FillPolicy, GexpQuery,
-    GexpSeries, NamedSeries, Query, RawExpQuery, RawQuery, SeriesSource, SubQuery, find_zone,
+    GexpSeries, NamedSeries, Query, RawExpQuery, RawQuery, SearchText, SearchTextError,
+    SeriesSource, SubQuery, compile_pattern, find_zone,
 };
-pub use uid::{FilterError, StoredMapping, UidAdmin, UidError};
+pub use uid::{
+    CreatableNames, FilterError, MappingPage, StoredMapping, UidAdmin, UidError, UidFsckObserver,
+    UidFsckOptions, UidFsckReport,
+};

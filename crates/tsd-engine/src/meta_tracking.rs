@@ -19,6 +19,7 @@ use tsd_storage::{CellBatch, CellRef, Column, Get, Storage, StorageError, Table}
 use crate::{
     actor::{Actor, ActorContext, ActorRef, Reply, SendError},
     clock::Clock,
+    trees::TreeQueue,
 };
 
 /// Time between two passes.
@@ -84,6 +85,8 @@ pub(crate) struct TrackerSettings {
     pub(crate) tracking: MetaTracking,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) dropped: metrics::Counter,
+    /// Places new series in trees, if that is enabled.
+    pub(crate) trees: Option<TreeQueue>,
 }
 
 /// State of the tracker.
@@ -177,7 +180,10 @@ async fn track(settings: TrackerSettings, seen: TrackedSeries) {
         let written = match settings.tracking {
             MetaTracking::Off => Ok(()),
             MetaTracking::Mark => settings.mark(chunk).await,
-            MetaTracking::Describe => settings.describe_missing(chunk).await,
+            MetaTracking::Describe => {
+                let tsuids: Vec<&Bytes> = chunk.iter().map(|(tsuid, _)| tsuid).collect();
+                settings.describe_missing(&tsuids).await
+            }
             MetaTracking::Count => settings.count(chunk).await,
         };
         if let Err(error) = written {
@@ -193,20 +199,16 @@ impl TrackerSettings {
         self.put(tsuids, TS_COUNTER_QUALIFIER, |_| encode_counter(1).to_vec()).await
     }
 
-    async fn describe_missing(&self, seen: &[(Bytes, u64)]) -> Result<(), StorageError> {
+    /// Writes meta objects of the series that have none.
+    async fn describe_missing(&self, tsuids: &[&Bytes]) -> Result<(), StorageError> {
         let qualifier = Bytes::from_static(TS_META_QUALIFIER.as_bytes());
-        let gets = seen
+        let gets = tsuids
             .iter()
-            .map(|(tsuid, _)| Get::column(tsuid.clone(), Family::Name, qualifier.clone()))
+            .map(|tsuid| Get::column((*tsuid).clone(), Family::Name, qualifier.clone()))
             .collect();
         let rows = self.storage.multi_get(&self.table, gets).await?;
-        let new: Vec<_> = seen
-            .iter()
-            .zip(rows)
-            .filter(|(_, row)| row.is_none())
-            .map(|((tsuid, _), _)| tsuid)
-            .collect();
-        self.describe(new).await
+        let new = tsuids.iter().copied().zip(rows).filter(|(_, row)| row.is_none());
+        self.describe(new.map(|(tsuid, _)| tsuid).collect()).await
     }
 
     async fn count(&self, seen: &[(Bytes, u64)]) -> Result<(), StorageError> {
@@ -233,16 +235,21 @@ impl TrackerSettings {
                 Err(error) => failed = Err(error),
             }
         }
-        self.describe(new).await.and(failed)
+        // A series may have an object without a counter: one that was created by request.
+        self.describe_missing(&new).await.and(failed)
     }
 
     /// Writes meta objects of new series.
     async fn describe(&self, tsuids: Vec<&Bytes>) -> Result<(), StorageError> {
         let now = self.clock.now_secs();
-        self.put(tsuids, TS_META_QUALIFIER, |tsuid| {
+        self.put(tsuids.iter().copied(), TS_META_QUALIFIER, |tsuid| {
             TsMeta::new(&to_hex(tsuid), now).to_json().into_bytes()
         })
-        .await
+        .await?;
+        if let Some(trees) = &self.trees {
+            trees.created(tsuids.into_iter().cloned().collect());
+        }
+        Ok(())
     }
 
     async fn put<'a>(

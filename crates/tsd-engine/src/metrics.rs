@@ -28,6 +28,8 @@ impl WriteMetrics {
 pub fn describe_metrics() {
     describe_memory_metrics();
     describe_query_cache_metrics();
+    describe_refusal_metrics();
+    describe_tree_metrics();
     for (name, text) in [
         ("tsd_actor_mailbox_rejected_total", "Messages rejected because a mailbox was full."),
         ("tsd_actor_restarts_total", "Restarts of an actor after a panic."),
@@ -63,10 +65,6 @@ pub fn describe_metrics() {
         (
             "tsd_query_shared_total",
             "Queries with the result of an execution that an identical query had started.",
-        ),
-        (
-            "tsd_limits_refused_series_points_total",
-            "Points of new series that were refused because of tsd.limits.series_per_metric.",
         ),
         ("tsd_series_cache_evictions_total", "Series evicted from the series cache."),
         ("tsd_series_cache_misses_total", "Points whose series was not in the series cache."),
@@ -127,6 +125,45 @@ pub fn describe_metrics() {
         ),
     ] {
         describe_histogram!(name, unit, text);
+    }
+}
+
+fn describe_tree_metrics() {
+    for (name, text) in [
+        (
+            "tsd_tree_collisions_total",
+            "New series that are in no tree because another series has their leaf, once for each tree.",
+        ),
+        ("tsd_tree_leaves_total", "Leaves written for new series."),
+        (
+            "tsd_tree_series_dropped_total",
+            "New series that were not placed in trees because too many waited: `tsdb uid treesync` places them.",
+        ),
+        (
+            "tsd_tree_series_failed_total",
+            "New series that were not placed in a tree because of an error.",
+        ),
+        ("tsd_tree_series_not_matched_total", "New series that a strict tree rejected."),
+    ] {
+        describe_counter!(name, text);
+    }
+    let queued = "New series that wait to be placed in trees.";
+    describe_gauge!("tsd_tree_queued_series", Unit::Count, queued);
+}
+
+/// Points and names that are refused by rules.
+fn describe_refusal_metrics() {
+    for (name, text) in [
+        (
+            "tsd_limits_refused_series_points_total",
+            "Points of new series that were refused because of tsd.limits.series_per_metric.",
+        ),
+        (
+            "tsd_uid_creations_forbidden_total",
+            "Names that were not created because the sender may not create names of their kind.",
+        ),
+    ] {
+        describe_counter!(name, text);
     }
 }
 

@@ -43,7 +43,7 @@ mod tests;
 
 pub(crate) use self::{
     engine::QueryEngine,
-    plan::filter_cache::FilterCache,
+    plan::{filter_cache::FilterCache, row_filter::row_filter},
     read::day_cache::DayCache,
     run::{context::QueryContext, runner::QueryRunner, scheduler::Scheduler},
     shared_executions::SharedExecutions,

@@ -81,8 +81,21 @@ fn load_size(counter: &AtomicUsize) -> u64 {
     counter.load(Ordering::Relaxed) as u64
 }
 
-/// All lines, in OpenTSDB's order. Omits values that must be read from the storage if that fails.
-pub(crate) async fn collect(shared: &EngineShared) -> Vec<Stat> {
+/// Lines of `stats`, in OpenTSDB's order, which has those of the process between the two parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    /// Names and their UIDs.
+    pub names: Vec<Stat>,
+    /// Points, storage and compactions.
+    pub points: Vec<Stat>,
+}
+
+/// All lines. Omits values that must be read from the storage if that fails.
+pub(crate) async fn collect(shared: &EngineShared) -> EngineStats {
+    EngineStats { names: name_stats(shared).await, points: point_stats(shared) }
+}
+
+async fn name_stats(shared: &EngineShared) -> Vec<Stat> {
     let mut stats = Vec::new();
     for kind in UidKind::ALL {
         let tags = [("kind", kind.as_str())];
@@ -106,27 +119,78 @@ pub(crate) async fn collect(shared: &EngineShared) -> Vec<Stat> {
             stats.push(stat("uid.ids-available", all.saturating_sub(used), tags));
         }
     }
+    // Points that a filter of OpenTSDB's plug-ins refuses; there is none here.
+    for kind in ["raw", "aggregate"] {
+        stats.push(stat("uid.filter.rejected", 0, [("kind", kind)]));
+    }
+    stats
+}
+
+fn point_stats(shared: &EngineShared) -> Vec<Stat> {
+    let client = shared.config.client_stats.as_ref();
+    let client_lines = client.map_or_else(no_client_lines, |client| (client.lines)());
+    // OpenTSDB has the latency of puts, then the points, then the rest of its client.
+    let is_of_puts = |stat: &Stat| stat.tags.contains(&("method", "put"));
+    let (mut stats, client_lines): (Vec<_>, Vec<_>) =
+        client_lines.into_iter().partition(is_of_puts);
+    let of_puts = [("method", "put"), ("class", "IncomingDataPoints")];
+    let uncreated = load(&shared.uid_stats.uncreated_metrics);
+    stats.push(stat("uid.autometric.rejections", uncreated, of_puts));
     let added = load(&shared.ingest.received);
     stats.push(stat("datapoints.added", added, [("type", "all"), ("class", "TSDB")]));
-    if let Some(client) = &shared.config.client_stats {
-        stats.extend((client.lines)());
-    }
+    stats.extend(client_lines);
     let compaction = &shared.compaction_stats;
     stats.push(stat("compaction.count", load(&compaction.rows), []));
     let duplicates = "compaction.duplicates";
     stats.push(stat(duplicates, load(&compaction.identical), [("type", "identical")]));
     stats.push(stat(duplicates, load(&compaction.variant), [("type", "variant")]));
-    if shared.config.compaction.enabled {
-        stats.push(stat("compaction.queue.size", load_size(&shared.queue_totals.rows), []));
-        let errors = "compaction.errors";
-        stats.push(stat(errors, load(&compaction.read_errors), [("rpc", "read")]));
-        stats.push(stat(errors, load(&compaction.write_errors), [("rpc", "put")]));
-        // Put and delete are one storage call.
-        stats.push(stat(errors, 0, [("rpc", "delete")]));
-        stats.push(stat("compaction.writes", load(&compaction.writes), []));
-        stats.push(stat("compaction.deletes", load(&compaction.deletes), []));
-    }
+    stats.push(stat("compaction.queue.size", load_size(&shared.queue_totals.rows), []));
+    let errors = "compaction.errors";
+    stats.push(stat(errors, load(&compaction.read_errors), [("rpc", "read")]));
+    stats.push(stat(errors, load(&compaction.write_errors), [("rpc", "put")]));
+    // Put and delete are one storage call.
+    stats.push(stat(errors, 0, [("rpc", "delete")]));
+    stats.push(stat("compaction.writes", load(&compaction.writes), []));
+    stats.push(stat("compaction.deletes", load(&compaction.deletes), []));
     stats
+}
+
+/// The lines of a storage client that makes no calls. Dashboards find the names with every store.
+fn no_client_lines() -> Vec<Stat> {
+    let mut lines = Vec::new();
+    for tags in [
+        [("method", "put"), ("class", "IncomingDataPoints")],
+        [("method", "scan"), ("class", "TsdbQuery")],
+    ] {
+        for name in [
+            "hbase.latency_50pct",
+            "hbase.latency_75pct",
+            "hbase.latency_90pct",
+            "hbase.latency_95pct",
+        ] {
+            lines.push(stat(name, 0, tags));
+        }
+    }
+    let tagged = |name, kinds: &[&'static str]| {
+        kinds.iter().map(|kind| stat(name, 0, [("type", *kind)])).collect::<Vec<_>>()
+    };
+    lines.push(stat("hbase.root_lookups", 0, []));
+    lines.extend(tagged("hbase.meta_lookups", &["uncontended", "contended"]));
+    let calls = ["increment", "delete", "get", "put", "append", "rowLock", "openScanner", "scan"];
+    lines.extend(tagged("hbase.rpcs", &calls));
+    for name in [
+        "hbase.rpcs.batched",
+        "hbase.flushes",
+        "hbase.connections.created",
+        "hbase.connections.idle_closed",
+        "hbase.nsre",
+        "hbase.nsre.rpcs_delayed",
+        "hbase.region_clients.open",
+        "hbase.region_clients.idle_closed",
+    ] {
+        lines.push(stat(name, 0, []));
+    }
+    lines
 }
 
 /// The servers of the storage, none if it has no client.

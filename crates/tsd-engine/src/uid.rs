@@ -8,6 +8,8 @@ mod admin;
 mod assign;
 mod assigner;
 mod cache;
+mod check;
+mod creatable_names;
 mod error;
 mod filter;
 mod listing;
@@ -17,7 +19,14 @@ mod resolver;
 mod series_limit;
 mod table;
 
-pub use self::{admin::UidAdmin, error::UidError, filter::FilterError, listing::StoredMapping};
+pub use self::{
+    admin::UidAdmin,
+    check::{UidFsckObserver, UidFsckOptions, UidFsckReport},
+    creatable_names::CreatableNames,
+    error::UidError,
+    filter::FilterError,
+    listing::{MappingPage, StoredMapping},
+};
 pub(crate) use self::{
     assigner::{AssignerSettings, AssignerStats, UidAssigner, UidMessage},
     cache::UidCaches,

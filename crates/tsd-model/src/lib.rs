@@ -21,6 +21,7 @@ mod java_letter;
 mod java_text;
 mod json_object;
 mod meta;
+mod meta_edit;
 mod name;
 mod packed_run;
 mod point_column;
@@ -34,6 +35,7 @@ mod row_error;
 mod row_key;
 mod row_merge;
 mod series_key;
+mod series_meta;
 mod summary;
 mod table_schema;
 mod timestamp;
@@ -66,6 +68,7 @@ pub use java_hash::{
 pub use java_text::{java_byte_list, java_double, write_java_double, write_java_json_string};
 pub use json_object::{CustomFields, JsonError};
 pub use meta::{TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TsMeta, UidMeta};
+pub use meta_edit::{TsMetaEdit, UidMetaEdit};
 pub use name::{
     JavaChar, NameEncodeError, NameError, NameRole, NameRule, decode_latin1, encode_latin1,
     encode_latin1_lossy,
@@ -91,6 +94,7 @@ pub use row_error::{ColumnError, RowError};
 pub use row_key::{RowKey, RowKeyError};
 pub use row_merge::{DroppedDuplicates, MergeRule};
 pub use series_key::{SaltBucket, SeriesKey, SeriesKeyError};
+pub use series_meta::{NamedUidMeta, SeriesMeta};
 pub use summary::{
     SumBucket, SummarizedPoints, Summary, SummaryFold, SummaryUse, fold_extreme, fold_sum,
     is_exact_magnitude,
@@ -102,8 +106,8 @@ pub use timestamp_text::{
     parse_import_timestamp, parse_telnet_timestamp,
 };
 pub use tree::{
-    BRANCH_QUALIFIER, Branch, Leaf, TREE_QUALIFIER, TreeColumn, TreeDefinition, TreeId, TreeRule,
-    TreeRuleKind,
+    BRANCH_QUALIFIER, Branch, Leaf, TREE_QUALIFIER, Tree, TreeColumn, TreeDefinition, TreeEdit,
+    TreeId, TreeRule, TreeRuleEdit, TreeRuleError, TreeRuleKind,
 };
 pub use tsuid::{Tsuid, TsuidError};
 pub use uid::{Uid, UidError, UidKind};

@@ -3,6 +3,12 @@
 //! A branch is identified by its path: its row key is the tree's id followed by a Java string hash of
 //! every name from the root down.
 
+mod edit;
+mod stored;
+
+pub use edit::{TreeEdit, TreeRuleEdit, TreeRuleError};
+pub use stored::Tree;
+
 use crate::{
     java_hash::java_string_hash,
     json_object::{JsonError, ObjectReader, ObjectWriter},
@@ -27,6 +33,12 @@ impl TreeId {
     #[must_use]
     pub const fn try_new(number: u16) -> Option<Self> {
         if number == 0 { None } else { Some(Self(number)) }
+    }
+
+    /// The tree with this number; `None` if no tree can have it.
+    #[must_use]
+    pub fn from_number(number: i64) -> Option<Self> {
+        u16::try_from(number).ok().and_then(Self::try_new)
     }
 
     /// Its number.

@@ -7,9 +7,12 @@ mod exp_echo;
 mod exp_request;
 mod exp_response;
 mod extra_fields;
+mod graph_request;
+mod graph_response;
 mod histogram_batch;
 mod last;
 mod list_response;
+mod meta_object;
 mod parse_memory;
 mod point_fields;
 mod put_batch;
@@ -26,6 +29,8 @@ mod rollup_batch;
 mod search;
 mod sub_query_echo;
 mod tag_text;
+mod tree;
+mod tree_response;
 
 pub use annotation::{
     AnnotationRange, parse_annotation_body, parse_annotation_range_body,
@@ -36,12 +41,21 @@ pub use api_error::{ApiError, LegacyFormat};
 pub use exp_echo::render_exp_query;
 pub use exp_request::parse_exp_body;
 pub use exp_response::ExpResponseWriter;
+pub use graph_request::{GraphForm, GraphQuery, GraphRequest, parse_graph_request};
+pub use graph_response::{
+    GraphSummary, GraphTextSeries, GraphTextWriter, count_graph_points, graph_label, graph_redirect,
+};
 pub use histogram_batch::{HistogramBatch, HttpHistogram};
 pub use last::{
     LastPointResult, LastRequest, LastSelector, last_points_response, parse_last_body,
     parse_last_uri,
 };
 pub use list_response::ListResponseWriter;
+pub use meta_object::{
+    TsMetaRequest, UidMetaRequest, parse_series_text, parse_ts_meta_body, parse_ts_meta_uri,
+    parse_uid_meta_body, parse_uid_meta_uri, parse_uid_uri, render_series_meta, render_uid_meta,
+    series_metas_response,
+};
 pub use parse_memory::{BodyShape, ParseMemory, ParsedKind, UnlimitedMemory};
 pub use put_batch::{CommonTag, HttpPoint, NAME_SEPARATOR, PutBatch, RejectedPoint};
 pub use put_error::{PutBodyError, PutPointError};
@@ -58,7 +72,17 @@ pub use query_response::{QueryResponseWriter, ResponseLayout, SeriesResult, Stat
 pub use query_string::{QueryString, QueryStringError};
 pub use rollup_batch::{HttpRollup, RollupBatch};
 pub use search::{
-    LookupRequest, LookupResult, SearchType, check_plugin_search, lookup_response,
-    parse_lookup_body, parse_lookup_uri,
+    LookupRequest, LookupResult, SearchHit, SearchType, lookup_response, parse_lookup_body,
+    parse_lookup_uri, parse_search_body, parse_search_uri, search_disabled, search_response,
+    search_text,
 };
 pub use sub_query_echo::render_sub_query;
+pub use tree::{
+    TreeRequest, TreeSeriesRequest, parse_branch_uri, parse_tree_body, parse_tree_id,
+    parse_tree_rule_body, parse_tree_rule_uri, parse_tree_rules_body, parse_tree_series_body,
+    parse_tree_series_uri, parse_tree_uri,
+};
+pub use tree_response::{
+    ListedLeaf, TestedPlace, TreeTestResult, TreeTestWriter, render_branch, render_tree,
+    render_tree_failures, render_tree_rule, render_trees,
+};

@@ -23,18 +23,30 @@ pub use build_info::BuildInfo;
 pub use health::Health;
 pub use histogram_value::{HistogramValue, HistogramValueError};
 pub use http::{
-    AnnotationRange, ApiError, BodyShape, CommonTag, ExpResponseWriter, HistogramBatch,
-    HttpHistogram, HttpPoint, HttpRollup, LastPointResult, LastRequest, LastSelector, LegacyFormat,
+    AnnotationRange, ApiError, BodyShape, CommonTag, ExpResponseWriter, GraphForm, GraphQuery,
+    GraphRequest, GraphSummary, GraphTextSeries, GraphTextWriter, HistogramBatch, HttpHistogram,
+    HttpPoint, HttpRollup, LastPointResult, LastRequest, LastSelector, LegacyFormat,
     ListResponseWriter, ListedClient, ListedCompleted, ListedOutcome, ListedRunning, LookupRequest,
     LookupResult, NAME_SEPARATOR, ParseMemory, ParsedKind, PutBatch, PutBodyError, PutOptions,
     PutOutcome, PutPointError, PutResponse, QueryFailureCause, QueryResponseWriter, QueryString,
-    QueryStringError, RejectedPoint, ResponseLayout, RollupBatch, SearchType, SeriesResult,
-    StatValue, Summary, UnlimitedMemory, check_plugin_search, last_points_response,
-    listed_exp_query, lookup_response, parse_annotation_body, parse_annotation_range_body,
+    QueryStringError, RejectedPoint, ResponseLayout, RollupBatch, SearchHit, SearchType,
+    SeriesResult, StatValue, Summary, TsMetaRequest, UidMetaRequest, UnlimitedMemory,
+    count_graph_points, graph_label, graph_redirect, last_points_response, listed_exp_query,
+    lookup_response, parse_annotation_body, parse_annotation_range_body,
     parse_annotation_range_uri, parse_annotation_uri, parse_annotations_body, parse_exp_body,
-    parse_gexp_body, parse_gexp_uri, parse_last_body, parse_last_uri, parse_lookup_body,
-    parse_lookup_uri, parse_query_body, parse_query_uri, query_error, render_annotation,
-    render_annotations, render_exp_query, render_query, render_query_list, render_sub_query,
+    parse_gexp_body, parse_gexp_uri, parse_graph_request, parse_last_body, parse_last_uri,
+    parse_lookup_body, parse_lookup_uri, parse_query_body, parse_query_uri, parse_search_body,
+    parse_search_uri, parse_series_text, parse_ts_meta_body, parse_ts_meta_uri,
+    parse_uid_meta_body, parse_uid_meta_uri, parse_uid_uri, query_error, render_annotation,
+    render_annotations, render_exp_query, render_query, render_query_list, render_series_meta,
+    render_sub_query, render_uid_meta, search_disabled, search_response, search_text,
+    series_metas_response,
+};
+pub use http::{
+    ListedLeaf, TestedPlace, TreeRequest, TreeSeriesRequest, TreeTestResult, TreeTestWriter,
+    parse_branch_uri, parse_tree_body, parse_tree_id, parse_tree_rule_body, parse_tree_rule_uri,
+    parse_tree_rules_body, parse_tree_series_body, parse_tree_series_uri, parse_tree_uri,
+    render_branch, render_tree, render_tree_failures, render_tree_rule, render_trees,
 };
 pub use json::{JsonError, JsonErrorKind, write_json_string};
 pub use latin1::Latin1;

@@ -230,6 +230,11 @@ pub enum LimitError {
     },
     /// Points of the window of a moving average.
     MovingAverage,
+    /// Rows read by a look-up of series.
+    LookupRows {
+        /// The limit.
+        limit: u64,
+    },
 }
 
 impl QueryError {

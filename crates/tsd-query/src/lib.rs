@@ -16,6 +16,7 @@ mod pipeline;
 mod plan;
 mod request;
 mod rollup;
+mod search_text;
 mod time;
 
 pub use aggregator::{
@@ -57,4 +58,5 @@ pub use rollup::{
     ReadAttempt, ReadSource, ReadStrategy, RollupAverageBuilder, RollupCells, RollupSettings,
     choose_reads, join_split,
 };
+pub use search_text::{SearchField, SearchText, SearchTextError, Searchable};
 pub use time::{Clock, Duration, DurationError, TimeUnit, find_zone, parse_time};

@@ -88,6 +88,11 @@ impl SeriesSet {
         self.0 |= &other.0;
     }
 
+    /// Removes the first `count` series, by their numbers.
+    pub fn skip(&mut self, count: u64) {
+        self.0.remove_smallest(count);
+    }
+
     /// Retains the first `count` series, by their numbers.
     pub fn truncate(&mut self, count: u64) {
         if count < self.0.len() {

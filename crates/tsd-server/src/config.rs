@@ -7,13 +7,14 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv6Addr},
     num::NonZeroUsize,
+    path::PathBuf,
     time::Duration,
 };
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tsd_protocol::BuildInfo;
 
-use crate::{AdminPeers, Cors};
+use crate::{AdminPeers, AuthenticationConfig, Cors, LogControl};
 
 /// Which commands and routes a daemon serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,6 +137,8 @@ pub struct ServerConfig {
     pub telnet_holds_points: bool,
     /// Adds a `trace` to error objects (`tsd.http.show_stack_trace`).
     pub show_stack_trace: bool,
+    /// Answers searches of meta objects and annotations (`tsd.search.enable`).
+    pub search_enabled: bool,
     /// Accepts bodies that are chunked, longer than 8192 bytes or announced by `Expect:
     /// 100-continue` (`tsd.http.request.enable_chunked`). OpenTSDB rejects them by default.
     pub chunked_requests: bool,
@@ -147,8 +150,15 @@ pub struct ServerConfig {
     /// Who may stop the daemon, drop its caches, change UIDs, delete data and cancel queries
     /// (`tsd.core.admin.peers`).
     pub admin_peers: AdminPeers,
+    /// Authentication of clients (`tsd.core.authentication.*`); `None`: nobody is authenticated, and
+    /// everybody may put and query.
+    pub authentication: Option<AuthenticationConfig>,
     /// Cross-origin rules (`tsd.http.request.cors_*`).
     pub cors: Cors,
+    /// Directory of the files below `/s/` (`tsd.http.staticroot`), before those of the program.
+    pub static_root: Option<PathBuf>,
+    /// The log of the process, for `/logs`. Without it the last events are not known.
+    pub log: Option<LogControl>,
     /// Time zone of queries that name none (`tsd.core.timezone`).
     pub time_zone: String,
     /// Host name in statistics.
@@ -161,6 +171,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Every effective property, for `/api/config`. Values of keys with `PASS` are hidden there.
     pub properties: BTreeMap<String, String>,
+    /// Where the value of each property comes from, for `/api/config/sources`.
+    pub property_sources: BTreeMap<String, String>,
     /// Build information shown by `version`.
     pub build: BuildInfo,
     /// Renders `/metrics`; see [`crate::install_metrics`]. Without it the route is unknown.
@@ -183,17 +195,22 @@ impl Default for ServerConfig {
             telnet_return_errors: true,
             telnet_holds_points: true,
             show_stack_trace: true,
+            search_enabled: true,
             chunked_requests: true,
             header_tag: None,
             allow_delete: false,
             admin_peers: AdminPeers::default(),
+            authentication: None,
             cors: Cors::default(),
+            static_root: None,
+            log: None,
             time_zone: "UTC".to_owned(),
             host_name: "(unknown)".to_owned(),
             stats_canonical: false,
             stats_with_port: false,
             limits: Limits::default(),
             properties: BTreeMap::new(),
+            property_sources: BTreeMap::new(),
             build: BuildInfo::default(),
             metrics: None,
         }

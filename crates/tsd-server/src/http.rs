@@ -1,5 +1,6 @@
 //! HTTP/1.1 on one connection: hyper with OpenTSDB's routes and response formats.
 
+mod access;
 mod body;
 mod cross_site;
 mod encode_response;
@@ -40,13 +41,14 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let limits = &state.config.limits;
+    let identity = access::ConnectionIdentity::default();
     let service = service_fn(|request: hyper::Request<Incoming>| {
         // Before the first await: from now on the end of input is withheld.
         let active_request = tracker.request_received();
-        let state = Arc::clone(&state);
+        let (state, identity) = (Arc::clone(&state), &identity);
         async move {
             Ok::<_, Infallible>(
-                service::handle_request(&state, request, peer, active_request).await,
+                service::handle_request(&state, request, peer, identity, active_request).await,
             )
         }
     });

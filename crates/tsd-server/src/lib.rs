@@ -5,6 +5,7 @@
 //! not known here.
 
 mod admin_peers;
+mod auth;
 mod config;
 mod connection;
 mod connection_memory;
@@ -16,6 +17,7 @@ mod metrics;
 mod process;
 mod put_error_mapping;
 mod query_failure_mapping;
+mod recent_logs;
 mod refused_connection;
 mod refused_points;
 mod rollups;
@@ -26,10 +28,16 @@ mod telnet;
 mod timeout_io;
 
 pub use admin_peers::{AdminPeers, AdminPeersError};
+pub use auth::{
+    AllowAll, AuthError, AuthenticationConfig, Authenticator, Credentials, HashError, Identity,
+    OpenPaths, OpenPathsError, Permission, Permissions, Secret, UnknownPermission,
+    UserFileAuthenticator, Users, UsersError, hash_password, hash_token, new_token,
+};
 pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
 pub use http::{quarantine_json, snapshot_json, verification_json};
 pub use metrics::{describe_metrics, install_metrics};
+pub use recent_logs::{LogControl, LogEvent, LogLevelError, RecentLogs};
 pub use server::{BindError, Server, ShutdownReport};
 
 #[cfg(test)]

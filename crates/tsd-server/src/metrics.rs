@@ -20,7 +20,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 use tsd_protocol::{BuildInfo, PutErrorKind};
 
-use crate::{http::Route, latency::LatencyHistogram, process};
+use crate::{auth, http::Route, latency::LatencyHistogram, process};
 
 /// Upper bounds of the buckets of `_seconds` histograms: a factor of four to five from a call of the
 /// embedded store to a slow query. Each bound costs a series in every histogram.
@@ -93,6 +93,10 @@ pub(crate) struct ServerMetrics {
     pub(crate) rpc_exceptions: ReadableCounter,
     pub(crate) forbidden_telnet: ReadableCounter,
     pub(crate) forbidden_http: ReadableCounter,
+    pub(crate) unauthorized_telnet: ReadableCounter,
+    pub(crate) unauthorized_http: ReadableCounter,
+    pub(crate) query_unauthorized: ReadableCounter,
+    pub(crate) query_forbidden: ReadableCounter,
     storage_errors: ReadableCounter,
     invalid_values: ReadableCounter,
     illegal_arguments: ReadableCounter,
@@ -104,6 +108,10 @@ pub(crate) struct ServerMetrics {
     pub(crate) telnet_read_bytes: Counter,
     pub(crate) http_body_bytes: Histogram,
     pub(crate) http_latency: LatencyHistogram,
+    /// Pictures drawn.
+    pub(crate) graphs: ReadableCounter,
+    pub(crate) graph_latency: LatencyHistogram,
+    graph_seconds: Histogram,
     /// Created at the first request of a route: most are never used, and each has a histogram.
     routes: Vec<OnceLock<RouteMetrics>>,
 }
@@ -126,6 +134,9 @@ impl Default for ServerMetrics {
         let forbidden = |protocol: &'static str| {
             readable(counter!("tsd_server_requests_forbidden_total", "protocol" => protocol))
         };
+        let unauthorized = |protocol: &'static str| {
+            readable(counter!("tsd_server_requests_unauthorized_total", "protocol" => protocol))
+        };
         Self {
             connections_open: gauge!("tsd_server_connections_open"),
             connections_total: readable(counter!("tsd_server_connections_total")),
@@ -140,6 +151,10 @@ impl Default for ServerMetrics {
             rpc_exceptions: readable(counter!("tsd_server_request_failures_total")),
             forbidden_telnet: forbidden("telnet"),
             forbidden_http: forbidden("http"),
+            unauthorized_telnet: unauthorized("telnet"),
+            unauthorized_http: unauthorized("http"),
+            query_unauthorized: query("unauthorized"),
+            query_forbidden: query("forbidden"),
             storage_errors: put_error("storage"),
             invalid_values: put_error("invalid_value"),
             illegal_arguments: put_error("illegal_argument"),
@@ -151,6 +166,9 @@ impl Default for ServerMetrics {
             telnet_read_bytes: counter!("tsd_server_telnet_read_bytes_total"),
             http_body_bytes: histogram!("tsd_server_http_body_bytes"),
             http_latency: LatencyHistogram::default(),
+            graphs: readable(counter!("tsd_server_graphs_total")),
+            graph_latency: LatencyHistogram::default(),
+            graph_seconds: histogram!("tsd_server_graph_seconds"),
             routes: Route::ALL.iter().map(|_| OnceLock::new()).collect(),
         }
     }
@@ -180,6 +198,13 @@ impl ServerMetrics {
         if let Some(counter) = metrics.responses.get(usize::from(status / 100).saturating_sub(2)) {
             counter.increment(1);
         }
+    }
+
+    /// Records a picture.
+    pub(crate) fn graph_drawn(&self, took: Duration) {
+        self.graphs.add(1);
+        self.graph_latency.record(took);
+        self.graph_seconds.record(took.as_secs_f64());
     }
 
     /// Returns the counter of points rejected for this kind of error.
@@ -222,6 +247,7 @@ pub(crate) fn publish_build(build: &BuildInfo) {
 /// Describes every metric of this crate to the recorder in force. Idempotent.
 pub fn describe_metrics() {
     process::describe();
+    auth::describe_metrics();
     describe_gauge!(
         "tsd_build_info",
         Unit::Count,
@@ -252,7 +278,12 @@ pub fn describe_metrics() {
         ),
         (
             "tsd_server_requests_forbidden_total",
-            "Requests refused because of their sender (see `tsd.core.admin.peers`), by protocol \
+            "Requests refused because of their sender (see `tsd.core.admin.peers` and the permissions of \
+             users), by protocol (telnet, http).",
+        ),
+        (
+            "tsd_server_requests_unauthorized_total",
+            "Requests and telnet lines refused because their sender is not authenticated, by protocol \
              (telnet, http).",
         ),
         (
@@ -269,7 +300,15 @@ pub fn describe_metrics() {
             "tsd_server_responses_dropped_total",
             "Telnet error lines dropped because the client did not read them.",
         ),
-        ("tsd_server_queries_total", "Queries, by outcome (success, invalid, failed)."),
+        (
+            "tsd_server_queries_total",
+            "Queries, by outcome (success, invalid, failed, unauthorized, forbidden).",
+        ),
+        (
+            "tsd_server_log_events_total",
+            "Events written to the log, by level (error, warn, info, debug, trace).",
+        ),
+        ("tsd_server_graphs_total", "Pictures of graphs drawn."),
         ("tsd_server_http_responses_total", "HTTP responses, by route and status class."),
     ] {
         describe_counter!(name, Unit::Count, text);
@@ -278,6 +317,11 @@ pub fn describe_metrics() {
         "tsd_server_http_request_seconds",
         Unit::Seconds,
         "Time from the head of a request to the head of its response, by route."
+    );
+    describe_histogram!(
+        "tsd_server_graph_seconds",
+        Unit::Seconds,
+        "Time to draw a picture of a graph, waits for query threads included."
     );
     describe_histogram!(
         "tsd_server_http_body_bytes",

@@ -62,6 +62,44 @@ pub(crate) fn render(out: &mut String) {
     family(START, "gauge", started.map(|at| at.as_secs_f64()));
 }
 
+/// Threads of the process by their state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ThreadCounts {
+    /// Running, or ready to.
+    pub(crate) running: u64,
+    /// Waiting for a disk, or stopped.
+    pub(crate) blocked: u64,
+    /// Waiting for an event.
+    pub(crate) waiting: u64,
+    /// Ended, but not removed yet.
+    pub(crate) ended: u64,
+}
+
+/// Counts the threads of the process; none where `/proc` cannot be read.
+pub(crate) fn thread_counts() -> ThreadCounts {
+    let mut counts = ThreadCounts::default();
+    for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        // A thread may end between the listing and the read.
+        let Ok(stat) = fs::read_to_string(task.path().join("stat")) else { continue };
+        // The name may contain any character.
+        let Some((_, fields)) = stat.rsplit_once(')') else { continue };
+        let count = match fields.trim_start().get(..1) {
+            Some("R") => &mut counts.running,
+            Some("D" | "T" | "t") => &mut counts.blocked,
+            Some("Z" | "X") => &mut counts.ended,
+            _ => &mut counts.waiting,
+        };
+        *count += 1;
+    }
+    counts
+}
+
+/// Bytes of the process in RAM; 0 where `/proc` cannot be read.
+pub(crate) fn resident_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    bytes_of(&status, "VmRSS").map_or(0, |bytes| bytes as u64)
+}
+
 /// A value of `/proc/self/status`, such as `VmRSS:     1234 kB`.
 fn bytes_of(status: &str, field: &str) -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;

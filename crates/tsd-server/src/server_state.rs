@@ -14,6 +14,7 @@ use tsd_protocol::{RollupRules, SeriesRules};
 
 use crate::{
     ServerConfig,
+    auth::{Identity, Permission},
     health::{HealthMonitor, HealthReport},
     http::BodyMemory,
     metrics::{ReadableCounter, ServerMetrics},
@@ -26,12 +27,15 @@ const UNSTORED_LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval of the log messages about refused requests.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A peer may not administer the daemon.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("{operation} is not allowed from {peer}, which is not in tsd.core.admin.peers")]
-pub(crate) struct NotAdmin {
-    operation: &'static str,
-    peer: IpAddr,
+/// A sender may not administer the daemon.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum NotAdmin {
+    /// By its address.
+    #[error("{operation} is not allowed from {peer}, which is not in tsd.core.admin.peers")]
+    Peer { operation: &'static str, peer: IpAddr },
+    /// By its user.
+    #[error("{operation} is not allowed to {user}: it needs the role ADMINISTRATOR")]
+    User { operation: &'static str, user: String },
 }
 
 /// State of a server.
@@ -104,18 +108,30 @@ impl ServerState {
         }
     }
 
-    /// Fails, counts by `refused` and logs if a peer may not administer the daemon.
+    /// Fails, counts by `refused` and logs if a sender may not administer the daemon. With users, their
+    /// roles decide, whatever their addresses are: a proxy on this host has a loopback address, too.
     pub(crate) fn check_admin(
         &self,
         peer: IpAddr,
+        identity: Option<&Identity>,
         operation: &'static str,
         refused: &ReadableCounter,
     ) -> Result<(), NotAdmin> {
         let peer = peer.to_canonical();
-        if self.config.admin_peers.allows(peer) {
+        let authentication = self.config.authentication.as_ref();
+        let error = if authentication.is_some_and(|a| a.authenticator.decides_administration()) {
+            if identity.is_some_and(|identity| identity.may(Permission::Administer)) {
+                return Ok(());
+            }
+            let user = identity.map_or("unknown users".to_owned(), |identity| {
+                format!("user {:?}", identity.name())
+            });
+            NotAdmin::User { operation, user }
+        } else if self.config.admin_peers.allows(peer) {
             return Ok(());
-        }
-        let error = NotAdmin { operation, peer };
+        } else {
+            NotAdmin::Peer { operation, peer }
+        };
         self.log_refusal(peer, refused, &error);
         Err(error)
     }

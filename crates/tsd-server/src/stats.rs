@@ -4,9 +4,12 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use tsd_engine::Stat;
+use tsd_engine::{EngineStats, ProcessMemory, Stat};
 
-use crate::server_state::ServerState;
+use crate::{
+    process::{self, ThreadCounts},
+    server_state::ServerState,
+};
 
 /// A snapshot of all statistics, with their common tags.
 #[derive(Clone, Debug)]
@@ -17,10 +20,23 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// Collects the statistics.
+    /// Collects the statistics of `/api/stats`.
     pub(crate) async fn collect(state: &ServerState) -> Self {
+        Self::collect_with(state, Vec::new()).await
+    }
+
+    /// Collects the statistics of telnet and `/stats`, which also count the threads.
+    pub(crate) async fn collect_with_threads(state: &ServerState) -> Self {
+        Self::collect_with(state, thread_stats(&process::thread_counts())).await
+    }
+
+    async fn collect_with(state: &ServerState, threads: Vec<Stat>) -> Self {
         let mut stats = server_stats(state);
-        stats.extend(state.engine.stats().await);
+        stats.extend(threads);
+        let EngineStats { names, points } = state.engine.stats().await;
+        stats.extend(names);
+        stats.extend(memory_stats(process::resident_bytes(), state.memory()));
+        stats.extend(points);
         let config = &state.config;
         let host = if config.stats_canonical { "fqdn" } else { "host" };
         let mut common = vec![(host, config.host_name.clone())];
@@ -112,18 +128,27 @@ fn server_stats(state: &ServerState) -> Vec<Stat> {
         stats.push(tagged("rpc.received", "type", kind, value));
     }
     stats.push(plain("rpc.exceptions", metrics.rpc_exceptions.get()));
-    for (name, percent) in [
-        ("http.latency_50pct", 50),
-        ("http.latency_75pct", 75),
-        ("http.latency_90pct", 90),
-        ("http.latency_95pct", 95),
+    // No graph is drawn by gnuplot.
+    for (kind, latency) in [
+        ("all", Some(&metrics.http_latency)),
+        ("graph", Some(&metrics.graph_latency)),
+        ("gnuplot", None),
     ] {
-        let value = metrics.http_latency.percentile(percent);
-        stats.push(tagged(name, "type", "all", value));
+        for (name, percent) in [
+            ("http.latency_50pct", 50),
+            ("http.latency_75pct", 75),
+            ("http.latency_90pct", 90),
+            ("http.latency_95pct", 95),
+        ] {
+            let value = latency.map_or(0, |latency| latency.percentile(percent));
+            stats.push(tagged(name, "type", kind, value));
+        }
     }
+    stats.push(tagged("http.graph.requests", "cache", "disk", 0));
+    stats.push(tagged("http.graph.requests", "cache", "miss", metrics.graphs.get()));
     for (name, telnet, http) in [
         ("rpc.forbidden", metrics.forbidden_telnet.get(), metrics.forbidden_http.get()),
-        ("rpc.unauthorized", 0, 0),
+        ("rpc.unauthorized", metrics.unauthorized_telnet.get(), metrics.unauthorized_http.get()),
     ] {
         stats.push(tagged(name, "type", "telnet", telnet));
         stats.push(tagged(name, "type", "http", http));
@@ -135,10 +160,36 @@ fn server_stats(state: &ServerState) -> Vec<Stat> {
     }
     let blocked = metrics.socket_writes_blocked.get();
     stats.push(tagged("rpc.errors", "type", "socket_writes_blocked", blocked));
-    stats.push(plain("http.query.unauthorized", 0));
-    stats.push(plain("http.query.forbidden", 0));
+    stats.push(plain("http.query.unauthorized", metrics.query_unauthorized.get()));
+    stats.push(plain("http.query.forbidden", metrics.query_forbidden.get()));
     stats.push(plain("http.query.invalid_requests", metrics.query_invalid.get()));
     stats.push(plain("http.query.exceptions", metrics.query_exceptions.get()));
     stats.push(plain("http.query.success", metrics.query_success.get()));
     stats
+}
+
+/// Threads by state, under Java's names and in OpenTSDB's order. Linux does not say which waits end by
+/// themselves.
+fn thread_stats(counts: &ThreadCounts) -> Vec<Stat> {
+    let ThreadCounts { running, blocked, waiting, ended } = *counts;
+    let states = [
+        ("new", 0),
+        ("runnable", running),
+        ("blocked", blocked),
+        ("waiting", waiting),
+        ("terminated", ended),
+        ("timed_waiting", 0),
+    ];
+    let mut stats: Vec<Stat> = states
+        .into_iter()
+        .map(|(state, count)| tagged("jvm.thread.states", "state", state, count))
+        .collect();
+    stats.push(plain("jvm.thread.count", running + blocked + waiting + ended));
+    stats
+}
+
+/// The memory of the process, and what is left of its limit.
+fn memory_stats(resident: u64, memory: &ProcessMemory) -> [Stat; 2] {
+    let limit = if memory.is_unlimited() { 0 } else { memory.limit() };
+    [plain("jvm.ramfree", limit.saturating_sub(resident)), plain("jvm.ramused", resident)]
 }

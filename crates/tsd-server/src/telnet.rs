@@ -5,6 +5,7 @@
 //! waits, only commands are read, and TCP slows the client down. Errors of points are queued for the
 //! client and dropped if it does not read.
 
+mod access;
 mod read_buffer;
 mod rollup_histogram_lines;
 mod storage_errors;
@@ -23,6 +24,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::mpsc,
+    time::timeout_at,
 };
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{debug, info};
@@ -33,8 +35,14 @@ use tsd_protocol::{
     SeriesRules, TelnetCommand, TelnetCommands, TelnetPutError, reply as telnet_reply,
 };
 
-use self::{read_buffer::ReadBuffer, storage_errors::Unstored, write_buffer::WriteBuffer};
+use self::{
+    access::{LoginProgress, TelnetAccess},
+    read_buffer::ReadBuffer,
+    storage_errors::Unstored,
+    write_buffer::WriteBuffer,
+};
 use crate::{
+    auth::Identity,
     put_error_mapping::{telnet_cause, to_telnet_error},
     refused_points::RefusalCause,
     server_state::ServerState,
@@ -77,6 +85,8 @@ where
                 state.memory().clone(),
             ),
             session,
+            access: TelnetAccess::new(&state),
+            refuses_points: false,
             reply_text: String::new(),
             tag_buffer: Vec::new(),
             received: ReceivedCounts::default(),
@@ -110,6 +120,9 @@ struct LineProcessor {
     commands: TelnetCommands,
     rules: Arc<SeriesRules>,
     session: IngestSession,
+    access: TelnetAccess,
+    /// True if the user may not put points.
+    refuses_points: bool,
     write_buffer: WriteBuffer,
     /// Scratch space for replies.
     reply_text: String,
@@ -123,6 +136,7 @@ struct LineProcessor {
 struct Executor<'a> {
     state: &'a Arc<ServerState>,
     peer: SocketAddr,
+    identity: Option<&'a Identity>,
     commands: TelnetCommands,
     write_buffer: &'a mut WriteBuffer,
 }
@@ -167,13 +181,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if self.must_close() {
                 return Ok(());
             }
+            let deadline = self.lines.access.deadline();
             if self.lines.state.stopping.is_cancelled() {
                 last_reads += 1;
                 if last_reads > MAX_READS_WHILE_STOPPING {
                     return Ok(());
                 }
             }
-            let event = poll_fn(|cx| self.poll_event(cx)).await?;
+            let event = poll_fn(|cx| self.poll_event(cx));
+            let event = match deadline {
+                None => event.await?,
+                Some(deadline) => match timeout_at(deadline, event).await {
+                    Ok(event) => event?,
+                    Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+                },
+            };
             match event {
                 ConnectionEvent::Failed(failure) => self.report_failure(&failure).await?,
                 ConnectionEvent::Stopping if rechecked => return Ok(()),
@@ -214,6 +236,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Processes every complete line. Returns false to close the connection.
     async fn process_input(&mut self) -> io::Result<bool> {
+        match self.log_in().await? {
+            LoginProgress::Authenticated => {}
+            LoginProgress::NeedsLine => return self.check_line_length(),
+            LoginProgress::Closes => return Ok(false),
+        }
         loop {
             let (consumed, command) = self.lines.process_lines(self.read_buffer.bytes());
             self.read_buffer.consume(consumed);
@@ -232,6 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let mut executor = Executor {
                     state: &lines.state,
                     peer: lines.peer,
+                    identity: lines.access.identity(),
                     commands: lines.commands,
                     write_buffer: &mut lines.write_buffer,
                 };
@@ -242,6 +270,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 break;
             }
         }
+        self.check_line_length()
+    }
+
+    /// Fails if an unfinished line is too long.
+    fn check_line_length(&self) -> io::Result<bool> {
         let limit = self.lines.state.config.limits.telnet_line_bytes;
         if self.read_buffer.bytes().len() > limit {
             debug!(limit, "a telnet line is too long");
@@ -268,7 +301,7 @@ impl Executor<'_> {
         let reply = match command {
             AdminCommand::Exit => return Ok(false),
             _ if let Some(reply) = &refused => reply.clone(),
-            AdminCommand::Stats => Stats::collect(&state).await.text(),
+            AdminCommand::Stats => Stats::collect_with_threads(&state).await.text(),
             AdminCommand::Version => state.config.build.render_text(),
             AdminCommand::Status => telnet_reply::status(state.health().await.state()),
             AdminCommand::Help => telnet_reply::help(self.commands),
@@ -298,7 +331,8 @@ impl Executor<'_> {
             _ => return None,
         };
         let refused = &self.state.metrics.forbidden_telnet;
-        let error = self.state.check_admin(self.peer.ip(), operation, refused).err()?;
+        let error =
+            self.state.check_admin(self.peer.ip(), self.identity, operation, refused).err()?;
         Some(format!("{error}\n"))
     }
 }
@@ -331,6 +365,13 @@ impl LineProcessor {
             let command = self.commands.parse(line);
             if command == TelnetCommand::Put {
                 self.received.points += 1;
+                if self.refuses_points {
+                    self.refuse_point("put");
+                    if self.must_send_errors() {
+                        break;
+                    }
+                    continue;
+                }
                 match PutLine::parse(line) {
                     Ok(point) => group.push(point),
                     Err(error) => {
@@ -367,11 +408,19 @@ impl LineProcessor {
             TelnetCommand::Put => {}
             TelnetCommand::Rollup => {
                 self.received.points += 1;
-                self.rollup(line);
+                if self.refuses_points {
+                    self.refuse_point("rollup");
+                } else {
+                    self.rollup(line);
+                }
             }
             TelnetCommand::Histogram => {
                 self.received.points += 1;
-                self.histogram(line);
+                if self.refuses_points {
+                    self.refuse_point("histogram");
+                } else {
+                    self.histogram(line);
+                }
             }
             TelnetCommand::Unknown(word) => {
                 self.queue(telnet_reply::unknown_command(word).as_bytes());

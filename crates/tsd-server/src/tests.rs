@@ -11,12 +11,14 @@
 mod access;
 mod admin;
 mod annotations;
+mod authentication;
 mod connections;
 mod harness;
 mod health;
 mod histograms;
 mod hostile;
 mod memory;
+mod pages;
 mod put;
 mod query;
 mod query_endpoints;

@@ -22,6 +22,44 @@ pub fn http(address: SocketAddr, method: &str, uri: &str, body: Option<&str>) ->
     try_http(address, method, uri, body).expect("a response")
 }
 
+/// A whole response whose body may be no text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BinaryResponse {
+    /// Status code.
+    pub status: u16,
+    /// Status line and headers.
+    pub head: String,
+    /// Body without chunk frames.
+    pub body: Vec<u8>,
+}
+
+impl BinaryResponse {
+    /// The value of a header.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
+    }
+}
+
+/// As [`http`], for a response with headers and bytes; `headers` are added to the request.
+#[must_use]
+pub fn http_binary(address: SocketAddr, method: &str, uri: &str, headers: &str) -> BinaryResponse {
+    let mut stream = try_connect(address, READ_TIMEOUT).expect("a connection");
+    let request =
+        format!("{method} {uri} HTTP/1.1\r\nHost: tsd\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).expect("a response");
+    let head = ResponseHead::parse(&received).expect("a whole head");
+    let body = if method == "HEAD" { Some(Vec::new()) } else { head.body(&received) };
+    BinaryResponse {
+        status: head.status,
+        head: String::from_utf8_lossy(received.get(..head.length).unwrap_or_default()).into_owned(),
+        body: body.expect("a whole body"),
+    }
+}
+
 /// As [`http`], for a server that may be gone or close early.
 pub fn try_http(
     address: SocketAddr,

@@ -197,7 +197,7 @@ fn by_uri(data: &Data, random: &mut Random) -> Request {
     flags(request, random)
 }
 
-fn metric_text(data: &Data, is_long: bool, random: &mut Random) -> String {
+pub(super) fn metric_text(data: &Data, is_long: bool, random: &mut Random) -> String {
     let mut parts = vec![aggregator(random).to_owned()];
     if random.chance(55) {
         let calendar = random.chance(25);

@@ -1,8 +1,11 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::path::PathBuf;
+
 use clap::CommandFactory;
 
 use super::*;
+use crate::config::Config;
 
 #[test]
 fn the_command_line_is_well_formed() {
@@ -84,9 +87,49 @@ fn every_flag_sets_a_key_that_exists() {
         "/z",
         "--ack",
         "log",
+        "--disable-ui",
+        "true",
+        "--disable-api",
+        "--statswport",
     ])
     .unwrap();
     let Command::Tsd(args) = cli.command else { unreachable!() };
     let warnings = args.config().unwrap().warnings();
     assert!(warnings.iter().all(|w| !w.contains("unknown")), "{warnings:?}");
+}
+
+fn config_of(arguments: &[&str]) -> Config {
+    let cli = Cli::try_parse_from([&["tsdb", "tsd"], arguments].concat()).unwrap();
+    let Command::Tsd(args) = cli.command else { unreachable!() };
+    args.config().unwrap()
+}
+
+#[test]
+fn switches_of_opentsdb_switch_off_whatever_their_value_is() {
+    for value in [&["true"][..], &["false"], &[]] {
+        for (flag, key, expected) in [
+            ("--read-only", "tsd.mode", "ro"),
+            ("--disable-ui", "tsd.core.enable_ui", "false"),
+            ("--disable-api", "tsd.core.enable_api", "false"),
+        ] {
+            let config = config_of(&[&[flag], value, &["--statswport"]].concat());
+            assert_eq!(config.value(key), Some(expected), "{flag} {value:?}");
+            assert_eq!(config.value("tsd.core.stats_with_port"), Some("true"));
+        }
+    }
+    assert!(Cli::try_parse_from(["tsdb", "tsd", "--read-only", "--mode", "rw"]).is_err());
+}
+
+#[test]
+fn flags_without_effect_are_logged_with_the_reason() {
+    let warnings = config_of(&["--flush-interval", "5", "--cachedir=/s", "--async-io", "false"])
+        .warnings()
+        .join("\n");
+    for expected in [
+        "tsd.storage.flush_interval (--flush-interval) has no effect: points are sent at once",
+        "tsd.http.cachedir (--cachedir) has no effect: no files of graphs are kept",
+        "tsd.network.async_io (--async-io) has no effect: connections never have threads",
+    ] {
+        assert!(warnings.contains(expected), "{warnings}");
+    }
 }

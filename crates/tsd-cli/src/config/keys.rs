@@ -138,8 +138,16 @@ pub static KEYS: &[Key] = &[
     // Who may stop the daemon, drop its caches, change UIDs, delete data and cancel queries:
     // addresses, networks (10.0.0.0/8) or `*`.
     text("tsd.core.admin.peers", Some("127.0.0.0/8,::1")),
-    no_plugin("tsd.core.authentication.enable"),
-    without_effect("tsd.core.authentication.plugin", Some("")),
+    bool("tsd.core.authentication.enable", "false"),
+    // Whether an HTTP request without credentials has the user of the one before it on its connection, as in
+    // OpenTSDB. A proxy may send requests of several users on one connection.
+    one_of("tsd.core.authentication.http_scope", "request", &["request", "connection"]),
+    // What HTTP serves without credentials.
+    text("tsd.core.authentication.open_paths", Some("/api/health,/metrics")),
+    // `file` or `allow_all`.
+    text("tsd.core.authentication.plugin", Some("")),
+    // File of users; it is followed.
+    text("tsd.core.authentication.users_file", None),
     // OpenTSDB's default is false. A first put must work on an empty store.
     bool("tsd.core.auto_create_metrics", "true"),
     bool("tsd.core.auto_create_tagks", "true"),
@@ -170,7 +178,7 @@ pub static KEYS: &[Key] = &[
     without_effect("tsd.core.storage_exception_handler.plugin", None),
     text("tsd.core.tag.allow_specialchars", None),
     text("tsd.core.timezone", None),
-    without_effect("tsd.core.tree.enable_processing", Some("false")),
+    bool("tsd.core.tree.enable_processing", "false"),
     bool("tsd.core.uid.random_metrics", "false"),
     without_effect("tsd.gnuplot.options.allowlist", None),
     without_effect("tsd.http.cachedir", None),
@@ -197,7 +205,8 @@ pub static KEYS: &[Key] = &[
     int("tsd.http.request.timeout", "60", 1, INT_MAX),
     without_effect("tsd.http.rpc.plugins", None),
     bool("tsd.http.show_stack_trace", "true"),
-    without_effect("tsd.http.staticroot", None),
+    // Files below /s/, before those of the program.
+    text("tsd.http.staticroot", None),
     // Most series of a metric, by the series index; points of further series are refused. 0: no limit.
     int("tsd.limits.series_per_metric", "0", 0, i64::MAX),
     one_of("tsd.log.format", "text", &["text", "json"]),
@@ -277,7 +286,8 @@ pub static KEYS: &[Key] = &[
     bool("tsd.rpc.telnet.return_errors", "true"),
     no_plugin("tsd.rtpublisher.enable"),
     without_effect("tsd.rtpublisher.plugin", Some("")),
-    no_plugin("tsd.search.enable"),
+    // OpenTSDB's default is false: without a plug-in it cannot search.
+    bool("tsd.search.enable", "true"),
     without_effect("tsd.search.plugin", Some("")),
     int("tsd.shutdown.timeout", "20", 1, 3600),
     no_plugin("tsd.startup.enable"),

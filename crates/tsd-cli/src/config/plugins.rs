@@ -1,7 +1,9 @@
 //! Plug-ins that a configuration names.
 //!
-//! OpenTSDB does not start without a plug-in that is enabled. Neither does this daemon: most of them
-//! restrict who may do what, and a daemon without them would be open.
+//! OpenTSDB loads classes; here each purpose has built-in plug-ins with short names, and an upstream
+//! class that does the same is one of them. OpenTSDB does not start without a plug-in that is enabled.
+//! Neither does this daemon: most of them restrict who may do what, and a daemon without them would be
+//! open.
 
 use super::{Config, ConfigError, is_true, keys};
 
@@ -11,14 +13,36 @@ struct PluginPoint {
     what: &'static str,
     /// The key that enables them; without one they are enabled by their names.
     enable: Option<&'static str>,
-    /// The key with their class names, separated by commas.
+    /// The key with their names, separated by commas.
     plugin: &'static str,
-    /// Class names of those that are built in.
-    built_in: &'static [&'static str],
+    /// Those that are built in.
+    built_in: &'static [BuiltIn],
+    /// The name may be omitted: then the first one is selected.
+    is_named_by_default: bool,
+    /// What serves the purpose otherwise.
+    instead: &'static str,
+}
+
+/// A plug-in that is built in.
+struct BuiltIn {
+    name: &'static str,
+    /// The upstream class that does the same.
+    class: Option<&'static str>,
 }
 
 const fn point(what: &'static str, enable: &'static str, plugin: &'static str) -> PluginPoint {
-    PluginPoint { what, enable: Some(enable), plugin, built_in: &[] }
+    PluginPoint {
+        what,
+        enable: Some(enable),
+        plugin,
+        built_in: &[],
+        is_named_by_default: false,
+        instead: "",
+    }
+}
+
+const fn built_in(name: &'static str) -> BuiltIn {
+    BuiltIn { name, class: None }
 }
 
 const UID_FILTER: &str = "tsd.uidfilter.enable";
@@ -31,23 +55,59 @@ const WHITE_LISTS: [&str; 3] = [
 ];
 
 static POINTS: [PluginPoint; 10] = [
-    point("authentication", "tsd.core.authentication.enable", "tsd.core.authentication.plugin"),
-    point("meta cache", "tsd.core.meta.cache.enable", "tsd.core.meta.cache.plugin"),
+    PluginPoint {
+        built_in: &[
+            built_in("file"),
+            BuiltIn {
+                name: "allow_all",
+                class: Some("net.opentsdb.auth.AllowAllAuthenticatingAuthorizer"),
+            },
+        ],
+        ..point(
+            "authentication",
+            "tsd.core.authentication.enable",
+            "tsd.core.authentication.plugin",
+        )
+    },
+    PluginPoint {
+        instead: "series are tracked by tsd.core.meta.enable_tsuid_tracking",
+        ..point("meta cache", "tsd.core.meta.cache.enable", "tsd.core.meta.cache.plugin")
+    },
     point(
         "storage exception handler",
         "tsd.core.storage_exception_handler.enable",
         "tsd.core.storage_exception_handler.plugin",
     ),
     point("real-time publisher", "tsd.rtpublisher.enable", "tsd.rtpublisher.plugin"),
-    point("search", "tsd.search.enable", "tsd.search.plugin"),
-    point("start-up", "tsd.startup.enable", "tsd.startup.plugin"),
+    PluginPoint {
+        built_in: &[built_in("scan")],
+        is_named_by_default: true,
+        ..point("search", "tsd.search.enable", "tsd.search.plugin")
+    },
+    PluginPoint {
+        instead: "a supervisor starts what is needed before the daemon, and /api/health/ready says \
+                  that it serves",
+        ..point("start-up", "tsd.startup.enable", "tsd.startup.plugin")
+    },
     point("time series filter", "tsd.timeseriesfilter.enable", "tsd.timeseriesfilter.plugin"),
     PluginPoint {
-        built_in: &["net.opentsdb.uid.UniqueIdWhitelistFilter"],
+        built_in: &[BuiltIn {
+            name: "whitelist",
+            class: Some("net.opentsdb.uid.UniqueIdWhitelistFilter"),
+        }],
+        is_named_by_default: true,
         ..point("UID filter", UID_FILTER, "tsd.uidfilter.plugin")
     },
-    PluginPoint { enable: None, ..point("HTTP RPC", "", "tsd.http.rpc.plugins") },
-    PluginPoint { enable: None, ..point("RPC", "", "tsd.rpc.plugins") },
+    PluginPoint {
+        enable: None,
+        instead: "a proxy can serve further paths",
+        ..point("HTTP RPC", "", "tsd.http.rpc.plugins")
+    },
+    PluginPoint {
+        enable: None,
+        instead: "a program beside the daemon can translate other protocols to telnet lines",
+        ..point("RPC", "", "tsd.rpc.plugins")
+    },
 ];
 
 /// Fails if a plug-in is configured that is not built in, or a UID filter that filters nothing.
@@ -71,31 +131,71 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     check_white_lists(config)
 }
 
+/// The short name of the built-in plug-in that is enabled and named by a key; `None` if the point is
+/// disabled. [`check`] has accepted the configuration.
+pub(super) fn selected(config: &Config, plugin: &str) -> Option<&'static str> {
+    let point = POINTS.iter().find(|point| point.plugin == plugin)?;
+    if !point.enable.is_some_and(|enable| config.bool(enable)) {
+        return None;
+    }
+    let name = config.text(plugin).unwrap_or_default();
+    let named = point.built_in.iter().find(|built_in| built_in.is_called(name));
+    named.or_else(|| point.built_in.first()).map(|built_in| built_in.name)
+}
+
+impl BuiltIn {
+    fn is_called(&self, name: &str) -> bool {
+        name == self.name || self.class == Some(name)
+    }
+
+    fn render(&self) -> String {
+        match self.class {
+            Some(class) => format!("{} ({class})", self.name),
+            None => self.name.to_owned(),
+        }
+    }
+}
+
 impl PluginPoint {
     fn check(&self, config: &Config) -> Result<(), ConfigError> {
-        let what = self.what;
+        let names = config.text(self.plugin).unwrap_or_default();
+        let mut names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let first = names.next();
         if let Some(enable) = self.enable
-            && self.built_in.is_empty()
             && config.bool(enable)
         {
-            let expected = format!("no {what} plug-in is built in; expected false");
-            return Err(config.bad_value(enable, expected));
+            if self.built_in.is_empty() {
+                return Err(config.bad_value(enable, format!("{}; expected false", self.choices())));
+            }
+            if first.is_none() && !self.is_named_by_default {
+                let expected = format!("expected also {} = NAME: {}", self.plugin, self.choices());
+                return Err(config.bad_value(enable, expected));
+            }
         }
-        let names = config.text(self.plugin).unwrap_or_default();
-        let mut names = names.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
-        if names.peek().is_none() || self.enable.is_some_and(|key| is_disabled(config, key)) {
+        let Some(first) = first else { return Ok(()) };
+        if self.enable.is_some_and(|key| is_disabled(config, key)) {
             return Ok(());
         }
-        let switch = self.enable.map(|key| format!(", or set {key} = false")).unwrap_or_default();
-        if names.any(|name| !self.built_in.contains(&name)) {
-            let choices = match self.built_in {
-                [] => format!("no {what} plug-in is built in"),
-                built_in => format!("the built-in {what} plug-in is {}", built_in.join(", ")),
-            };
-            let expected = format!("{choices}; leave the key empty{switch}");
+        let is_built_in = self.built_in.iter().any(|built_in| built_in.is_called(first));
+        if !is_built_in || names.next().is_some() {
+            let switch = self.enable.map(|key| format!(", or set {key} = false"));
+            let advice = if self.built_in.is_empty() { "; leave the key empty" } else { "" };
+            let expected = format!("{}{advice}{}", self.choices(), switch.unwrap_or_default());
             return Err(config.bad_value(self.plugin, expected));
         }
-        must_decide(config, self.plugin)
+        self.enable.map_or(Ok(()), |enable| must_decide(config, self.plugin, enable))
+    }
+
+    /// The plug-ins that are built in, as a sentence.
+    fn choices(&self) -> String {
+        let what = self.what;
+        let known: Vec<String> = self.built_in.iter().map(BuiltIn::render).collect();
+        match (&known[..], self.instead) {
+            ([], "") => format!("no {what} plug-in is built in"),
+            ([], instead) => format!("no {what} plug-in is built in ({instead})"),
+            ([only], _) => format!("the built-in {what} plug-in is {only}"),
+            (known, _) => format!("the built-in {what} plug-ins are {}", known.join(", ")),
+        }
     }
 }
 
@@ -111,7 +211,7 @@ fn check_white_lists(config: &Config) -> Result<(), ConfigError> {
         list.split(delimiter).any(|pattern| !pattern.is_empty())
     };
     match WHITE_LISTS.iter().find(|key| has_pattern(key)) {
-        Some(key) => must_decide(config, key),
+        Some(key) => must_decide(config, key, UID_FILTER),
         None if config.bool(UID_FILTER) => {
             let expected = format!(
                 "without a pattern the filter allows every name; expected regular expressions in \
@@ -124,12 +224,12 @@ fn check_white_lists(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// Fails if part of the UID filter is configured by `key`, but not whether it is on.
-fn must_decide(config: &Config, key: &str) -> Result<(), ConfigError> {
-    if config.is_set(UID_FILTER) {
+/// Fails if part of a plug-in is configured by `key`, but not whether it is on.
+fn must_decide(config: &Config, key: &str, enable: &str) -> Result<(), ConfigError> {
+    if config.is_set(enable) {
         return Ok(());
     }
-    let expected = format!("expected also {UID_FILTER} = true, or false to switch it off");
+    let expected = format!("expected also {enable} = true, or false to switch it off");
     Err(config.bad_value(key, expected))
 }
 
@@ -143,7 +243,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use crate::config::Settings;
+    use crate::config::{AuthenticationMethod, Settings};
 
     fn load(settings: &[(&str, &str)]) -> Result<Settings, String> {
         let mut config = Config::new();
@@ -155,26 +255,66 @@ mod tests {
 
     #[test]
     fn plugins_that_are_not_built_in_stop_the_start() {
-        for point in POINTS.iter().filter(|point| point.built_in.is_empty()) {
+        for point in &POINTS {
             if let Some(enable) = point.enable {
                 for value in ["true", "1", "YES"] {
+                    if !point.built_in.is_empty() {
+                        continue;
+                    }
                     let error = load(&[(enable, value)]).unwrap_err();
                     assert!(
                         error.starts_with(&format!("{enable} = {value:?} (test): no ")),
                         "{error}"
                     );
-                    assert!(error.ends_with("is built in; expected false"), "{error}");
+                    assert!(error.ends_with("; expected false"), "{error}");
                 }
                 let disabled = [(point.plugin, "a.B"), (enable, "false")];
                 assert!(load(&disabled).is_ok(), "{}", point.plugin);
+                let error = load(&[(point.plugin, "a.B"), (enable, "true")]).unwrap_err();
+                for known in point.built_in {
+                    assert!(error.contains(known.name), "{error}");
+                    assert!(known.class.is_none_or(|class| error.contains(class)), "{error}");
+                }
             }
             let error = load(&[(point.plugin, "a.B")]).unwrap_err();
-            assert!(
-                error.starts_with(&format!("{} = \"a.B\" (test): no ", point.plugin)),
-                "{error}"
-            );
+            assert!(error.starts_with(&format!("{} = \"a.B\" (test): ", point.plugin)), "{error}");
             assert!(load(&[(point.plugin, " ")]).is_ok());
         }
+    }
+
+    #[test]
+    fn searches_need_no_plugin() {
+        assert!(load(&[]).unwrap().server.search_enabled);
+        assert!(load(&[("tsd.search.enable", "true")]).unwrap().server.search_enabled);
+        let disabled = [("tsd.search.enable", "false"), ("tsd.search.plugin", "a.B")];
+        assert!(!load(&disabled).unwrap().server.search_enabled);
+    }
+
+    #[test]
+    fn authentication_is_by_a_built_in_plugin() {
+        const ENABLE: &str = "tsd.core.authentication.enable";
+        const PLUGIN: &str = "tsd.core.authentication.plugin";
+        const CLASS: &str = "net.opentsdb.auth.AllowAllAuthenticatingAuthorizer";
+        let on = (ENABLE, "true");
+        let error = load(&[on]).unwrap_err();
+        assert!(error.contains("expected also tsd.core.authentication.plugin = NAME"), "{error}");
+        assert!(error.contains("file, allow_all"), "{error}");
+        let method = |name| load(&[on, (PLUGIN, name)]).unwrap().authentication.unwrap().method;
+        assert_eq!(method("allow_all"), AuthenticationMethod::AllowAll);
+        assert_eq!(method(CLASS), AuthenticationMethod::AllowAll);
+        let error = load(&[on, (PLUGIN, "file")]).unwrap_err();
+        assert!(error.starts_with("tsd.core.authentication.users_file"), "{error}");
+        let file = ("tsd.core.authentication.users_file", "/etc/users");
+        let settings = load(&[on, (PLUGIN, "file"), file]).unwrap().authentication.unwrap();
+        assert_eq!(settings.method, AuthenticationMethod::UsersFile("/etc/users".into()));
+        assert!(!settings.per_connection);
+        assert!(load(&[(PLUGIN, "file"), file]).unwrap_err().contains("expected also"));
+        assert!(load(&[on, (PLUGIN, "file,allow_all"), file]).is_err());
+        assert!(
+            load(&[on, (PLUGIN, "file"), file, ("tsd.core.authentication.open_paths", "/x")])
+                .unwrap_err()
+                .contains("cannot be open")
+        );
     }
 
     #[test]
@@ -208,6 +348,8 @@ mod tests {
     fn the_built_in_uid_filter_may_be_named() {
         const PLUGIN: &str = "tsd.uidfilter.plugin";
         let name = (PLUGIN, "net.opentsdb.uid.UniqueIdWhitelistFilter");
+        let short = (PLUGIN, "whitelist");
+        assert!(load(&[short, (UID_FILTER, "true"), (WHITE_LISTS[0], "sys")]).is_ok());
         assert!(load(&[name, (UID_FILTER, "true"), (WHITE_LISTS[0], "sys")]).is_ok());
         assert!(load(&[name]).unwrap_err().contains("expected also tsd.uidfilter.enable"));
         let error = load(&[(PLUGIN, "a.B"), (UID_FILTER, "true")]).unwrap_err();

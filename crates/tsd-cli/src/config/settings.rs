@@ -1,5 +1,6 @@
 //! The typed configuration: every key is mapped to a setting here, once, and nowhere else.
 
+mod authentication;
 mod engine;
 mod extra_data;
 mod hbase;
@@ -20,7 +21,9 @@ use tsd_model::TableSchema;
 use tsd_server::ServerConfig;
 use tsd_storage::ByteBudget;
 
+pub(crate) use self::authentication::USERS_FILE;
 pub use self::{
+    authentication::{AuthenticationMethod, AuthenticationSettings},
     hbase::{Ack, HBaseSettings},
     retention::RetentionSettings,
 };
@@ -48,6 +51,8 @@ pub struct Settings {
     pub engine: EngineConfig,
     /// The server.
     pub server: ServerConfig,
+    /// Authentication of clients; `None` if it is off.
+    pub authentication: Option<AuthenticationSettings>,
     /// Rules of `tsdb import`.
     pub import: ImportSettings,
     /// File of query limits by metric, if one is configured.
@@ -151,11 +156,16 @@ impl Settings {
             (BODIES_KEY, memory.bodies),
         ] {
             server.properties.insert(key.to_owned(), size.to_string());
+            if !config.is_set(key) {
+                let source = "default, a share of tsd.memory.limit".to_owned();
+                server.property_sources.insert(key.to_owned(), source);
+            }
         }
         Ok(Self {
             worker_threads: worker_threads(config),
             shutdown_timeout: Duration::from_secs(config.int("tsd.shutdown.timeout")),
             log: log(config)?,
+            authentication: authentication::authentication(config)?,
             retention: retention::retention(config, storage.engine)?,
             limits_file: queries::limits_file(config, &engine.query)?,
             engine,

@@ -180,7 +180,7 @@ fn a_limit_of_series_needs_an_index_that_counts_them() {
 #[test]
 fn unknown_keys_and_keys_without_effect_have_different_warnings() {
     let mut config = from_file(
-        "tsd.network.prot = 1\ntsd.http.staticroot = /usr/share/opentsdb\nhbase.rpc.timeout=1\n\
+        "tsd.network.prot = 1\ntsd.network.async_io = false\nhbase.rpc.timeout=1\n\
          tsd.network.tcp_no_delay = true\n",
     );
     config.add_environment([("TSD_NETWORK_PROT".to_owned(), "1".to_owned())]);
@@ -188,7 +188,8 @@ fn unknown_keys_and_keys_without_effect_have_different_warnings() {
         config.warnings(),
         [
             "hbase.rpc.timeout (opentsdb.conf line 3) has no effect on the embedded store",
-            "tsd.http.staticroot (opentsdb.conf line 2) has no effect in this version",
+            "tsd.network.async_io (opentsdb.conf line 2) has no effect: connections never have threads \
+             of their own",
             "unknown key tsd.network.prot (opentsdb.conf line 1)",
             "unknown environment variable TSD_NETWORK_PROT",
         ]
@@ -201,6 +202,26 @@ fn unknown_keys_are_shown_with_the_others() {
     assert_eq!(shown.get("my.key").unwrap(), "7");
     assert_eq!(shown.get("tsd.network.port").unwrap(), "4242");
     assert!(!shown.contains_key("tsd.core.timezone"));
+}
+
+#[test]
+fn every_shown_key_has_a_source() {
+    let mut config = from_file("my.key = 7\ntsd.mode = ro\n");
+    config.add_environment([("TSD_NETWORK_PORT".to_owned(), "2".to_owned())]);
+    config.set_flag("--ack", "tsd.storage.ack", "log");
+    let settings = Settings::from_config(&config).unwrap();
+    let (shown, sources) = (settings.server.properties, settings.server.property_sources);
+    assert!(shown.keys().eq(sources.keys()));
+    for (key, source) in [
+        ("my.key", "opentsdb.conf line 1"),
+        ("tsd.mode", "opentsdb.conf line 2"),
+        ("tsd.network.port", "environment variable TSD_NETWORK_PORT"),
+        ("tsd.storage.ack", "--ack"),
+        ("tsd.core.enable_ui", "default"),
+        ("tsd.storage.memtable.size", "default, a share of tsd.memory.limit"),
+    ] {
+        assert_eq!(sources.get(key).unwrap(), source, "{key}");
+    }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::{io, path::Path, time::Duration};
 
 use tokio::time::{Instant, timeout};
-use tracing::info;
 use tsd_engine::PutError;
 use tsd_model::Timestamp;
 
@@ -17,8 +16,8 @@ use super::{
 };
 use crate::print_lines;
 
-/// Points between two log lines, as OpenTSDB's importer has it.
-const LOG_EVERY: u64 = 1_000_000;
+/// Points of an input between two lines of progress, as OpenTSDB's importer has it.
+const LINE_EVERY: u64 = 1_000_000;
 /// How long a stopped import waits for the points that were sent.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -162,9 +161,10 @@ pub(super) struct Importer<S> {
     refused: u64,
     bad_lines: u64,
     unconfirmed: u64,
-    started: Instant,
-    /// Accepted points at the next log line.
-    log_at: u64,
+    /// Accepted points of the input that is read.
+    in_input: u64,
+    /// When the input began, or the last line of progress was printed.
+    line_at: Instant,
 }
 
 impl<S: PointSink> Importer<S> {
@@ -179,8 +179,8 @@ impl<S: PointSink> Importer<S> {
             refused: 0,
             bad_lines: 0,
             unconfirmed: 0,
-            started: Instant::now(),
-            log_at: LOG_EVERY,
+            in_input: 0,
+            line_at: Instant::now(),
         }
     }
 
@@ -197,6 +197,7 @@ impl<S: PointSink> Importer<S> {
         let name = path.display().to_string();
         let (start, before) = (Instant::now(), self.sink.stored());
         let mut number = 0;
+        (self.in_input, self.line_at) = (0, start);
         let read = self.read_blocks(path, &name, &mut number).await;
         let ended = self.end(read, &name, number).await;
         if matches!(ended, Err(ImportError::Stopped { .. })) {
@@ -267,25 +268,28 @@ impl<S: PointSink> Importer<S> {
         for line in lines(block) {
             *number += 1;
             match self.take(name, line, *number).await? {
-                Ok(()) => self.accepted += 1,
+                Ok(()) => self.accept(),
                 Err(refusal) => self.refuse(name, *number, &refusal)?,
             }
         }
         self.progress.add(self.accepted - before);
-        if self.accepted >= self.log_at {
-            self.log_at = self.accepted + LOG_EVERY;
-            let secs = self.started.elapsed().as_secs_f64().max(0.001);
-            let rate = (self.accepted as f64 / secs) as u64;
-            self.progress.suspend(|| {
-                info!(file = name, line = *number, points = self.accepted, rate, "importing");
-            });
-        }
         let Self { sink, stop, .. } = self;
         tokio::select! {
             () = sink.send() => {}
             signal = stop.requested() => return Err(stopped(signal, name, *number)),
         }
         self.note_failures(name)
+    }
+
+    /// Counts a point; prints a line for each million of an input.
+    fn accept(&mut self) {
+        self.accepted += 1;
+        self.in_input += 1;
+        if self.in_input.is_multiple_of(LINE_EVERY) {
+            let line = progress_line(self.in_input, self.line_at.elapsed());
+            self.line_at = Instant::now();
+            self.progress.suspend(|| print_lines(&line));
+        }
     }
 
     /// Parses a line and hands its point to the sink.
@@ -359,6 +363,12 @@ impl<S: PointSink> Importer<S> {
     }
 }
 
+/// OpenTSDB's line after another million points of an input, which took `took`.
+fn progress_line(points: u64, took: Duration) -> String {
+    let rate = LINE_EVERY as f64 / took.as_secs_f64().max(0.001);
+    format!("... {points} data points in {}ms ({rate:.1} points/s)\n", took.as_millis())
+}
+
 fn stopped(signal: StopSignal, name: &str, line: u64) -> ImportError {
     ImportError::Stopped { signal, path: name.to_owned(), line }
 }
@@ -376,4 +386,17 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_that_of_the_last_million() {
+        assert_eq!(
+            progress_line(3_000_000, Duration::from_millis(2_500)),
+            "... 3000000 data points in 2500ms (400000.0 points/s)\n"
+        );
+    }
 }

@@ -1,146 +1,62 @@
-//! `tsdb query --graph BASE`: data files for gnuplot and a script that draws them.
-//!
-//! Nothing is drawn here. `BASE_0.dat` and so on contain one series each; `BASE.gnuplot` draws `BASE.png`.
+//! `tsdb query --graph`: where a graph goes, and in which form.
 
-use std::{
-    ffi::OsString,
-    fmt::Write as _,
-    fs::File,
-    io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
-};
+mod gnuplot_files;
+mod picture;
 
-use tsd_model::{Value, java_double};
+use std::path::{Path, PathBuf};
+
+use jiff::tz::TimeZone;
 
 use super::Series;
 
-/// Default size of the graph.
-const SIZE: &str = "1024,768";
+/// Where a graph goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GraphTarget {
+    /// Files for gnuplot whose names begin so.
+    GnuplotFiles(PathBuf),
+    /// A PNG file.
+    Picture(PathBuf),
+    /// Characters on standard output.
+    Characters,
+    /// A picture on standard output, for terminals that show sixels.
+    Sixels,
+}
 
-/// Writes the files. `options` are the arguments `+name=value`.
-pub(super) fn write_files(
-    base: &Path,
-    series: &[Series],
-    options: &[(String, String)],
-) -> anyhow::Result<()> {
-    let mut plots = Vec::with_capacity(series.len());
-    for (at, series) in series.iter().enumerate() {
-        let path = beside(base, &format!("_{at}.dat"));
-        let mut out = BufWriter::new(File::create(&path)?);
-        write_points(&mut out, series)?;
-        out.flush()?;
-        plots.push((path, title(series)));
+/// What a graph is drawn with, beside its series.
+#[derive(Clone, Debug)]
+pub(super) struct GraphFrame<'a> {
+    /// First and last millisecond.
+    pub(super) range_ms: (i64, i64),
+    /// Time zone of the times.
+    pub(super) zone: TimeZone,
+    /// The arguments `+name=value`.
+    pub(super) options: &'a [(String, String)],
+}
+
+impl GraphTarget {
+    /// The target of `--graph BASE`.
+    pub(crate) fn new(base: &Path, has_sixels: bool) -> anyhow::Result<Self> {
+        if base.as_os_str() == "-" {
+            return Ok(if has_sixels { Self::Sixels } else { Self::Characters });
+        }
+        anyhow::ensure!(!has_sixels, "--sixel draws on standard output: use it with --graph -");
+        let is_picture = base.extension().is_some_and(|extension| extension == "png");
+        Ok(if is_picture {
+            Self::Picture(base.to_owned())
+        } else {
+            Self::GnuplotFiles(base.to_owned())
+        })
     }
-    std::fs::write(beside(base, ".gnuplot"), script(base, &plots, options)?)?;
-    Ok(())
-}
 
-fn beside(base: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(base);
-    name.push(suffix);
-    name.into()
-}
-
-/// `SECONDS VALUE`, one line per point; NaN is skipped.
-fn write_points(out: &mut impl Write, series: &Series) -> anyhow::Result<()> {
-    for (time_ms, value) in &series.points {
-        let seconds = time_ms / 1_000;
-        match *value {
-            Value::Integer(n) => writeln!(out, "{seconds} {n}")?,
-            Value::Float(x) if x.is_infinite() => {
-                anyhow::bail!("{} is infinite at {seconds} and cannot be drawn", series.metric)
-            }
-            Value::Float(x) if !x.is_nan() => {
-                writeln!(out, "{seconds} {}", java_double(x))?;
-            }
-            Value::Float(_) => {}
+    /// Draws or writes the graph.
+    pub(super) fn write(&self, series: &[Series], frame: GraphFrame<'_>) -> anyhow::Result<()> {
+        match self {
+            Self::GnuplotFiles(base) => gnuplot_files::write_files(base, series, frame.options),
+            Self::Picture(path) => picture::write_png(path, series, frame),
+            Self::Characters => picture::print_characters(series, frame),
+            Self::Sixels => picture::print_sixels(series, frame),
         }
     }
-    Ok(())
-}
-
-/// `metric{k=v, ...}`
-fn title(series: &Series) -> String {
-    let tags: Vec<String> = series.tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    if tags.is_empty() {
-        series.metric.clone()
-    } else {
-        format!("{}{{{}}}", series.metric, tags.join(", "))
-    }
-}
-
-fn script(
-    base: &Path,
-    plots: &[(PathBuf, String)],
-    options: &[(String, String)],
-) -> io::Result<String> {
-    let option = |name: &str| {
-        options.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
-    };
-    let size = match option("wxh") {
-        None => SIZE.to_owned(),
-        Some(wxh) => size(wxh).ok_or_else(|| invalid(format!("+wxh={wxh} is no WIDTHxHEIGHT")))?,
-    };
-    let mut out = format!(
-        "set term png size {size}\nset output {}\nset xdata time\nset timefmt \"%s\"\n\
-         set grid\nset style data linespoints\n",
-        quoted(&beside(base, ".png").to_string_lossy())
-    );
-    for name in ["title", "xlabel", "ylabel", "y2label"] {
-        if let Some(text) = option(name) {
-            let _ = writeln!(out, "set {name} {}", quoted(text));
-        }
-    }
-    for name in ["yrange", "y2range"] {
-        if let Some(range) = option(name) {
-            if !is_range(range) {
-                return Err(invalid(format!("+{name}={range} is no [FROM:TO]")));
-            }
-            let _ = writeln!(out, "set {name} {range}");
-        }
-    }
-    if option("ylog").is_some() {
-        out.push_str("set logscale y\n");
-    }
-    if option("nokey").is_some() {
-        out.push_str("set key off\n");
-    }
-    for (at, (path, title)) in plots.iter().enumerate() {
-        let lead = if at == 0 { "plot " } else { ", \\\n  " };
-        let (path, title) = (quoted(&path.to_string_lossy()), quoted(title));
-        let _ = write!(out, "{lead}{path} using 1:2 title {title}");
-    }
-    if plots.is_empty() {
-        out.push_str("set xrange [0:1]\nset yrange [0:10]\nplot 0 title \"no points\"");
-    }
-    out.push('\n');
-    Ok(out)
-}
-
-fn invalid(message: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, message)
-}
-
-/// `WIDTHxHEIGHT` as gnuplot wants it.
-fn size(wxh: &str) -> Option<String> {
-    let (width, height) = wxh.split_once('x')?;
-    let (width, height): (u16, u16) = (width.parse().ok()?, height.parse().ok()?);
-    (width >= 100 && height >= 100).then(|| format!("{width},{height}"))
-}
-
-/// True if a text is `[FROM:TO]` and cannot inject a command.
-fn is_range(text: &str) -> bool {
-    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    inner.is_some_and(|inner| {
-        inner.matches(':').count() == 1
-            && inner.chars().all(|c| c.is_ascii_digit() || ":.-+e*".contains(c))
-    })
-}
-
-/// Quotes a text for gnuplot: in single quotes only the quote itself is special.
-fn quoted(text: &str) -> String {
-    let plain: String = text.chars().filter(|c| !c.is_control()).collect();
-    format!("'{}'", plain.replace('\'', "''"))
 }
 
 #[cfg(test)]
@@ -149,45 +65,14 @@ mod tests {
 
     use super::*;
 
-    fn series(values: &[Value]) -> Series {
-        let point = |(at, value): (usize, &Value)| (1_356_998_400_000 + at as i64 * 1_000, *value);
-        Series {
-            metric: "m".to_owned(),
-            tags: vec![("host".to_owned(), "it's".to_owned())],
-            points: values.iter().enumerate().map(point).collect(),
-        }
-    }
-
     #[test]
-    fn a_script_and_a_file_a_series_are_written() {
-        let directory = tempfile::tempdir().unwrap();
-        let base = directory.path().join("g");
-        let one = || series(&[Value::Integer(1), Value::Float(f64::NAN), Value::Float(0.5)]);
-        let options =
-            [("title".to_owned(), "a\nb".to_owned()), ("wxh".to_owned(), "300x200".into())];
-        write_files(&base, &[one(), one()], &options).unwrap();
-        let read = |suffix: &str| std::fs::read_to_string(beside(&base, suffix)).unwrap();
-        assert_eq!(read("_0.dat"), "1356998400 1\n1356998402 0.5\n");
-        assert_eq!(read("_1.dat"), read("_0.dat"));
-        let script = read(".gnuplot").replace(&directory.path().to_string_lossy().to_string(), "D");
-        insta::assert_snapshot!(script);
-    }
-
-    #[test]
-    fn options_are_no_commands() {
-        let refused = |name: &str, value: &str| {
-            script(Path::new("g"), &[], &[(name.to_owned(), value.to_owned())]).unwrap_err();
-        };
-        refused("yrange", "[0:1]; system 'id'");
-        refused("yrange", "0:1");
-        refused("wxh", "10x10");
-        let script = script(Path::new("g"), &[], &[("title".into(), "'\n!id".into())]).unwrap();
-        assert!(script.contains("set title '''!id'\n"), "{script}");
-    }
-
-    #[test]
-    fn infinity_cannot_be_drawn() {
-        let endless = series(&[Value::Float(f64::INFINITY)]);
-        assert!(write_points(&mut Vec::new(), &endless).is_err());
+    fn the_base_selects_the_form() {
+        let target = |base: &str, sixel| GraphTarget::new(Path::new(base), sixel);
+        assert_eq!(target("-", false).unwrap(), GraphTarget::Characters);
+        assert_eq!(target("-", true).unwrap(), GraphTarget::Sixels);
+        assert_eq!(target("a.png", false).unwrap(), GraphTarget::Picture("a.png".into()));
+        assert_eq!(target("a", false).unwrap(), GraphTarget::GnuplotFiles("a".into()));
+        assert_eq!(target("png", false).unwrap(), GraphTarget::GnuplotFiles("png".into()));
+        assert!(target("a.png", true).is_err());
     }
 }

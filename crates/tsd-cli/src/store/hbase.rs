@@ -210,7 +210,8 @@ fn needed(settings: &Settings) -> Vec<Table> {
     let tracks = engine.meta_tracking != tsd_engine::MetaTracking::Off;
     all_tables(settings)
         .into_iter()
-        .filter(|table| *table != engine.tables.tree && (tracks || *table != engine.tables.meta))
+        .filter(|table| engine.tree_processing || *table != engine.tables.tree)
+        .filter(|table| tracks || *table != engine.tables.meta)
         .chain(hbase.registers_series().then(|| hbase.series_table.clone()))
         .collect()
 }

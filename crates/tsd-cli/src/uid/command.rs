@@ -1,6 +1,6 @@
 //! The words of `tsdb uid`.
 
-use tsd_engine::UidKind;
+use tsd_engine::{UidFsckOptions, UidKind};
 
 /// Shown with an invalid command line.
 pub(super) const USAGE: &str = "\
@@ -9,8 +9,13 @@ Usage: tsdb uid [OPTIONS] <sub-command>
   assign KIND NAME...           UIDs of names, new ones for those that have none
   rename KIND OLD NEW           another name for a UID
   delete KIND NAME              removes a name; its points stay, without a name
+  fsck [fix] [delete_unknown]   finds damaged mappings, and repairs them
   [KIND] NAME                   the UID of a name
   [KIND] ID                     the name of a UID
+  metasync                      missing meta objects of all names and series
+  metapurge                     deletes all meta objects and counters
+  treesync                      places all series that have meta objects in the enabled trees
+  treepurge TREE [true]         empties a tree; with true, deletes it
 KIND is metrics, tagk or tagv. `tsdb help uid` says more.";
 
 /// A sub-command.
@@ -33,6 +38,21 @@ pub(super) enum UidCommand {
         kind: UidKind,
         name: String,
     },
+    /// Meta objects of everything that has points.
+    MetaSync,
+    /// No meta objects any more.
+    MetaPurge,
+    /// The check of the table.
+    Fsck(UidFsckOptions),
+    /// All series that have meta objects into trees.
+    TreeSync,
+    /// Without the content of a tree.
+    TreePurge {
+        /// The number of the tree, as given.
+        tree: String,
+        /// With its definition.
+        definition: bool,
+    },
     /// A name, or a UID as a number.
     LookUp {
         kind: Option<UidKind>,
@@ -47,8 +67,10 @@ pub(super) enum UsageError {
     Count,
     #[error("unknown kind '{0}': expected metrics, tagk or tagv")]
     Kind(String),
-    #[error("`tsdb uid {0}` is not implemented")]
-    Missing(String),
+    #[error("unknown option '{0}' of fsck: expected fix or delete_unknown")]
+    FsckOption(String),
+    #[error("delete_unknown has an effect only with fix")]
+    NothingFixed,
 }
 
 impl UidCommand {
@@ -67,10 +89,19 @@ impl UidCommand {
                 Ok(Self::Rename { kind: kind(of)?, old: old.clone(), new: new.clone() })
             }
             ("delete", [of, name]) => Ok(Self::Delete { kind: kind(of)?, name: name.clone() }),
-            ("metasync" | "metapurge" | "treesync" | "treepurge", _) => {
-                Err(UsageError::Missing(first.clone()))
+            ("fsck", options) => fsck(options).map(Self::Fsck),
+            ("metasync", []) => Ok(Self::MetaSync),
+            ("metapurge", []) => Ok(Self::MetaPurge),
+            // As in OpenTSDB, further words are ignored.
+            ("treesync", _) => Ok(Self::TreeSync),
+            ("treepurge", [tree, rest @ ..]) => {
+                let definition = rest.first().is_some_and(|word| word.eq_ignore_ascii_case("true"));
+                Ok(Self::TreePurge { tree: tree.clone(), definition })
             }
-            ("grep" | "assign" | "rename" | "delete", _) => Err(UsageError::Count),
+            (
+                "grep" | "assign" | "rename" | "delete" | "metasync" | "metapurge" | "treepurge",
+                _,
+            ) => Err(UsageError::Count),
             (word, []) => Ok(Self::LookUp { kind: None, word: word.to_owned() }),
             (of, [word]) => Ok(Self::LookUp { kind: Some(kind(of)?), word: word.clone() }),
             _ => Err(UsageError::Count),
@@ -83,9 +114,31 @@ impl UidCommand {
             Self::Assign { kind, .. } | Self::Rename { kind, .. } | Self::Delete { kind, .. } => {
                 Some(*kind)
             }
-            Self::Grep { .. } | Self::LookUp { .. } => None,
+            Self::Grep { .. }
+            | Self::Fsck(_)
+            | Self::LookUp { .. }
+            | Self::MetaSync
+            | Self::MetaPurge
+            | Self::TreeSync
+            | Self::TreePurge { .. } => None,
         }
     }
+}
+
+/// `[fix] [delete_unknown]`, in any order.
+fn fsck(words: &[String]) -> Result<UidFsckOptions, UsageError> {
+    let mut options = UidFsckOptions::default();
+    for word in words {
+        match word.as_str() {
+            "fix" => options.fix = true,
+            "delete_unknown" => options.delete_unknown = true,
+            _ => return Err(UsageError::FsckOption(word.clone())),
+        }
+    }
+    if options.delete_unknown && !options.fix {
+        return Err(UsageError::NothingFixed);
+    }
+    Ok(options)
 }
 
 fn kind(word: &str) -> Result<UidKind, UsageError> {
@@ -129,7 +182,17 @@ mod tests {
                 UidCommand::Rename { kind: metrics, old: "a".into(), new: "b".into() },
             ),
             ("delete tagk a", UidCommand::Delete { kind: tagk, name: "a".into() }),
+            ("metasync", UidCommand::MetaSync),
+            ("metapurge", UidCommand::MetaPurge),
+            ("treesync", UidCommand::TreeSync),
+            ("treepurge 3", UidCommand::TreePurge { tree: "3".into(), definition: false }),
+            ("treepurge 3 TRUE x", UidCommand::TreePurge { tree: "3".into(), definition: true }),
             ("sys.cpu", UidCommand::LookUp { kind: None, word: "sys.cpu".into() }),
+            ("fsck", UidCommand::Fsck(UidFsckOptions::default())),
+            (
+                "fsck delete_unknown fix",
+                UidCommand::Fsck(UidFsckOptions { fix: true, delete_unknown: true }),
+            ),
             ("metrics 12", UidCommand::LookUp { kind: Some(metrics), word: "12".into() }),
         ] {
             assert_eq!(parse(line).unwrap(), command, "{line}");
@@ -138,15 +201,24 @@ mod tests {
 
     #[test]
     fn other_words_are_refused() {
-        for line in
-            ["", "grep", "grep a b c", "assign metrics", "rename metrics a", "delete a", "a b c"]
-        {
+        for line in [
+            "",
+            "grep",
+            "grep a b c",
+            "assign metrics",
+            "rename metrics a",
+            "delete a",
+            "a b c",
+            "metasync a",
+            "treepurge",
+        ] {
             assert_eq!(parse(line).unwrap_err(), UsageError::Count, "{line}");
         }
         for line in ["grep hosts a", "assign host a", "rename x a b", "delete x a", "x a"] {
             assert!(matches!(parse(line), Err(UsageError::Kind(_))), "{line}");
         }
-        assert!(matches!(parse("treesync"), Err(UsageError::Missing(_))));
+        assert!(matches!(parse("fsck fxi"), Err(UsageError::FsckOption(_))));
+        assert_eq!(parse("fsck delete_unknown").unwrap_err(), UsageError::NothingFixed);
     }
 
     #[test]

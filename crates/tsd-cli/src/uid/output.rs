@@ -34,6 +34,14 @@ impl<'a> UidOutput<'a> {
         self.print(&format!("{value}\n"));
     }
 
+    pub(super) fn line(&mut self, line: &str) {
+        self.print(&format!("{line}\n"));
+    }
+
+    pub(super) fn object(&mut self, value: &Value) {
+        self.print_json(value);
+    }
+
     pub(super) fn list(&mut self) -> MappingList<'_, 'a> {
         if self.json {
             self.print("[");
@@ -46,6 +54,17 @@ impl<'a> UidOutput<'a> {
             self.print_json(&json!({ "kind": kind.as_str(), "old": old, "new": new }));
         } else {
             self.print(&format!("{kind} {old} -> {new}\n"));
+        }
+    }
+
+    /// The numbers of a run over all names or series. OpenTSDB only logs them, so the lines are on standard error.
+    pub(super) fn counted(&mut self, what: &str, counts: &[(&str, u64)]) {
+        if self.json {
+            let counts = counts.iter().map(|(name, count)| ((*name).to_owned(), json!(count)));
+            self.print_json(&Value::Object(counts.collect()));
+        } else {
+            let texts = counts.iter().map(|(name, count)| format!("{count} {name}"));
+            eprintln!("tsdb: {what}: {}", texts.collect::<Vec<_>>().join(", "));
         }
     }
 

@@ -425,17 +425,21 @@ impl<'a> RowCheck<'a> {
         text
     }
 
-    /// A cell as OpenTSDB prints it.
     fn show(&self, cell: &Cell) -> String {
-        format!(
-            "KeyValue(key={}, family={}, qualifier={}, value={}, timestamp={})",
-            show_bytes(self.key),
-            show_bytes(cell.family.as_str().as_bytes()),
-            show_bytes(&cell.qualifier),
-            show_bytes(&cell.value),
-            cell.timestamp_ms
-        )
+        show_cell(self.key, cell)
     }
+}
+
+/// A cell as OpenTSDB prints it.
+pub(crate) fn show_cell(key: &[u8], cell: &Cell) -> String {
+    format!(
+        "KeyValue(key={}, family={}, qualifier={}, value={}, timestamp={})",
+        show_bytes(key),
+        show_bytes(cell.family.as_str().as_bytes()),
+        show_bytes(&cell.qualifier),
+        show_bytes(&cell.value),
+        cell.timestamp_ms
+    )
 }
 
 /// Why a compacted column cannot be split.

@@ -23,6 +23,7 @@ use super::{
 use crate::{
     put_error::{CommitReport, PointFailure, PutError},
     series_cache::{CachedSeries, GROUP},
+    uid::CreatableNames,
 };
 
 /// Points of one connection or request, collected into chunks.
@@ -42,6 +43,7 @@ pub struct IngestSession {
     pub(super) failures: Option<mpsc::UnboundedSender<PointFailure>>,
     pub(super) holds: bool,
     pub(super) stored: u64,
+    pub(super) creatable: CreatableNames,
 }
 
 impl IngestSession {
@@ -61,6 +63,7 @@ impl IngestSession {
             failures: None,
             holds: false,
             stored: 0,
+            creatable: CreatableNames::default(),
         }
     }
 
@@ -76,6 +79,11 @@ impl IngestSession {
             let next = self.shared.next_shard.fetch_add(1, Ordering::Relaxed);
             self.chunk.use_single_shard(next % self.shared.shards.len().max(1), points);
         }
+    }
+
+    /// Limits which names the points may create. Points with other new names fail.
+    pub fn restrict_creation(&mut self, creatable: CreatableNames) {
+        self.creatable = creatable;
     }
 
     /// Holds points that end with [`Self::send`] while the store does not accept them, instead of

@@ -15,7 +15,7 @@ use crate::{
     meta_tracking::MetaTracker,
     put_error::{PointFailure, PutError},
     series_cache::NewSeries,
-    uid::UidError,
+    uid::{CreatableNames, UidError},
     writer::WriteRequest,
 };
 
@@ -96,9 +96,9 @@ impl IngestSession {
                 LogEntry::Cached { .. } => None,
             })
             .collect();
-        let mut resolved_names = shared.resolver.resolve(&names).await;
+        let mut resolved_names = shared.resolver.resolve(&names, self.creatable).await;
         if group.holds() {
-            hold_names(&shared, &names, &mut resolved_names).await;
+            hold_names(&shared, &names, self.creatable, &mut resolved_names).await;
         }
         let mut series = resolved_names.into_iter();
         let Self { chunk, log, due_before, text, .. } = self;
@@ -154,6 +154,7 @@ impl IngestSession {
 async fn hold_names(
     shared: &IngestShared,
     names: &[&NameList],
+    creatable: CreatableNames,
     results: &mut [Result<ResolvedSeries, UidError>],
 ) {
     let may_pass = |result: &Result<ResolvedSeries, UidError>| match result {
@@ -175,7 +176,7 @@ async fn hold_names(
         held = Some(shared.hold.hold(open.len())).or(held);
         shared.hold.pause(n).await;
         let again: Vec<&NameList> = open.iter().filter_map(|i| names.get(*i).copied()).collect();
-        for (i, result) in open.into_iter().zip(shared.resolver.resolve(&again).await) {
+        for (i, result) in open.into_iter().zip(shared.resolver.resolve(&again, creatable).await) {
             if let Some(slot) = results.get_mut(i) {
                 *slot = result;
             }

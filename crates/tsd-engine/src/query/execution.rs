@@ -33,7 +33,8 @@ impl QueryEngine {
         query: &Query,
         context: &Arc<QueryContext>,
     ) -> Result<QueryResult, QueryFailure> {
-        let options = ReadOptions { query, all_points: false, annotations: !query.no_annotations };
+        let all_points = query.all_points;
+        let options = ReadOptions { query, all_points, annotations: !query.no_annotations };
         let results = self.sub_queries(options, context).await?;
         let mut global_annotations = None;
         if query.global_annotations && !query.no_annotations {

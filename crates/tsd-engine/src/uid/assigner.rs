@@ -55,6 +55,8 @@ pub(crate) struct AssignerStats {
     pub(crate) assigned: PerKind<AtomicU64>,
     /// Random UIDs that were taken already.
     pub(crate) random_collisions: AtomicU64,
+    /// Names of metrics that points may not create.
+    pub(crate) uncreated_metrics: AtomicU64,
     /// One more than the highest number seen in the counter of a kind; 0: none was seen yet.
     highest: PerKind<AtomicU64>,
     /// Names rejected by the filter, by kind.

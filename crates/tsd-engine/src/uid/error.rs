@@ -51,6 +51,14 @@ pub enum UidError {
         /// The name.
         name: String,
     },
+    /// The name is new, and its sender may not create names of this kind.
+    #[error("the sender may not create names of '{kind}': '{name}'")]
+    CreationForbidden {
+        /// Kind of the name.
+        kind: UidKind,
+        /// The name.
+        name: String,
+    },
     /// The series is new, and its metric has as many series as it may.
     #[error(
         "metric '{metric}' has {limit} series, the most it may have (tsd.limits.series_per_metric): \

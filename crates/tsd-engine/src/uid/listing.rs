@@ -19,7 +19,56 @@ pub struct StoredMapping {
     pub is_counter: bool,
 }
 
+/// Some of the mappings from names, in the order of the names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MappingPage {
+    /// Those that match.
+    pub mappings: Vec<StoredMapping>,
+    /// The name after which the next page begins; `None` if there is none.
+    pub next: Option<String>,
+}
+
 impl UidAdmin {
+    /// The mappings from names after `after` that `matches`: all of a name, at most about `limit`, from at most
+    /// about `max_names` names, so that the work of one call is bounded. Counters are among them.
+    ///
+    /// # Errors
+    ///
+    /// An error of the storage.
+    pub async fn page(
+        &self,
+        kind: Option<UidKind>,
+        after: Option<&str>,
+        matches: impl Fn(&str) -> bool,
+        (limit, max_names): (usize, usize),
+    ) -> Result<MappingPage, StorageError> {
+        let start = after.map(|after| [&tsd_model::encode_latin1_lossy(after)[..], &[0]].concat());
+        let scan = Scan {
+            start: start.unwrap_or_default().into(),
+            family: Some(Family::Id),
+            qualifier: kind.map(|kind| Bytes::from_static(kind.as_str().as_bytes())),
+            limit: Some(max_names),
+            ..Scan::default()
+        };
+        let mut rows = self.table.storage.scan(&self.table.table, scan);
+        let mut page = MappingPage::default();
+        let mut names = 0;
+        while let Some(batch) = rows.next_rows().await? {
+            for row in batch {
+                names += 1;
+                let name = decode_latin1(&row.key);
+                if matches(&name) {
+                    page.mappings.extend(mappings(row, Family::Id));
+                }
+                if names >= max_names || page.mappings.len() >= limit {
+                    page.next = Some(name);
+                    return Ok(page);
+                }
+            }
+        }
+        Ok(page)
+    }
+
     /// Calls `found` with each mapping from a name that `matches`, in the order of the names, until it
     /// returns false. Names of all kinds if `kind` is `None`; counters are among them.
     ///

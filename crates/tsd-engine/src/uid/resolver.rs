@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tsd_model::{BaseTime, SeriesKey, TableSchema, Uid, UidKind, decode_latin1};
 
 use super::{
-    NameFilter, PerKind, SeriesLimit, UidCaches, UidError, UidMessage,
+    CreatableNames, NameFilter, PerKind, SeriesLimit, UidCaches, UidError, UidMessage,
     assigner::{AssignerStats, UidAssignment, UidLookup},
 };
 use crate::{
@@ -33,6 +33,7 @@ pub(crate) struct Resolver {
     pub(crate) auto_create: PerKind<bool>,
     pub(crate) shards: usize,
     pub(crate) limit: Option<SeriesLimit>,
+    pub(crate) creations_forbidden: metrics::Counter,
 }
 
 type ResolvedNames = HashMap<(UidKind, Bytes), ResolvedName, foldhash::fast::RandomState>;
@@ -61,10 +62,11 @@ const fn kind_at(i: usize) -> UidKind {
 }
 
 impl Resolver {
-    /// The series of points, in their order.
+    /// The series of points, in their order. Of new names only those that are `creatable` are created.
     pub(crate) async fn resolve(
         &self,
         points: &[&NameList],
+        creatable: CreatableNames,
     ) -> Vec<Result<ResolvedSeries, UidError>> {
         let mut results: Vec<Result<ResolvedSeries, UidError>> = Vec::with_capacity(points.len());
         let mut open = Vec::new();
@@ -84,7 +86,7 @@ impl Resolver {
         if open.is_empty() {
             return results;
         }
-        let mut resolved = self.look_up_all(&open).await;
+        let mut resolved = self.look_up_all(&open, creatable).await;
         let refused = self.refuse_new(&mut open, &resolved);
         for (index, error) in refused {
             if let Some(result) = results.get_mut(index) {
@@ -162,7 +164,11 @@ impl Resolver {
     }
 
     /// Looks every name up, in the caches and the table.
-    async fn look_up_all(&self, open: &[OpenPoint<'_>]) -> ResolvedNames {
+    async fn look_up_all(
+        &self,
+        open: &[OpenPoint<'_>],
+        creatable: CreatableNames,
+    ) -> ResolvedNames {
         let mut resolved = ResolvedNames::default();
         let mut missing: PerKind<Vec<Bytes>> = PerKind::default();
         for (kind, name) in open.iter().flat_map(OpenPoint::keys) {
@@ -187,7 +193,7 @@ impl Resolver {
             for (name, lookup) in found {
                 let result = match lookup {
                     Ok(Some(uid)) => ResolvedName::Uid(uid),
-                    Ok(None) => self.absent(kind, &name),
+                    Ok(None) => self.absent(kind, &name, creatable),
                     Err(error) => ResolvedName::Error(error),
                 };
                 resolved.insert((kind, name), result);
@@ -197,10 +203,16 @@ impl Resolver {
     }
 
     /// Result for a name without a UID: absent, so to be created, or an error.
-    fn absent(&self, kind: UidKind, name: &[u8]) -> ResolvedName {
+    fn absent(&self, kind: UidKind, name: &[u8], creatable: CreatableNames) -> ResolvedName {
         let text = decode_latin1(name);
         if !self.auto_create[kind] {
+            if kind == UidKind::Metric {
+                self.stats.uncreated_metrics.fetch_add(1, Ordering::Relaxed);
+            }
             ResolvedName::Error(UidError::NoSuchName { kind, name: text })
+        } else if !creatable.allows(kind) {
+            self.creations_forbidden.increment(1);
+            ResolvedName::Error(UidError::CreationForbidden { kind, name: text })
         } else if self.filter.allows(kind, &text) {
             ResolvedName::Absent
         } else {

@@ -56,6 +56,21 @@ impl ApiError {
         Self::new(status, text.clone()).with_details(text)
     }
 
+    /// 401 for a request to `path` without valid credentials.
+    pub fn unauthorized(path: &str, reason: &str) -> Self {
+        Self::new(401, format!("Unauthorized for {path}")).with_details(reason)
+    }
+
+    /// 403 for a request to `path` whose sender may not make it.
+    pub fn forbidden(path: &str, reason: &str) -> Self {
+        Self::new(403, format!("Forbidden for {path}")).with_details(reason)
+    }
+
+    /// 429 for a sender of too many wrong credentials.
+    pub fn too_many_attempts(reason: &str) -> Self {
+        Self::new(429, "Too Many Requests").with_details(reason)
+    }
+
     /// 404 for an unknown API route.
     pub fn endpoint_not_found() -> Self {
         Self::new(404, "Endpoint not found")
@@ -199,6 +214,12 @@ impl ApiError {
         Self::new(500, message)
     }
 
+    /// The same error as a 400. Some invalid queries are a 500 at `/api/query`, as in OpenTSDB, and a 400 at
+    /// its older endpoint.
+    pub fn into_client_error(self) -> Self {
+        Self { status: 400, ..self }
+    }
+
     /// Renders the error object of an API route.
     #[must_use]
     pub fn render(&self) -> String {
@@ -221,7 +242,7 @@ impl ApiError {
     #[must_use]
     pub fn legacy_status(&self) -> u16 {
         match self.status {
-            403 | 404 => self.status,
+            401 | 403 | 404 | 429 => self.status,
             500.. => 500,
             _ => 400,
         }
@@ -240,6 +261,8 @@ impl ApiError {
             }
             LegacyFormat::Html => {
                 let (title, lead) = match self.legacy_status() {
+                    401 => ("Unauthorized", "The daemon does this for known users only:"),
+                    429 => ("Too Many Requests", "The daemon does not do this now:"),
                     403 => ("Forbidden", "The daemon may not do this for you:"),
                     404 => ("Page Not Found", "There is nothing here."),
                     500 => ("Internal Server Error", "The daemon failed on this request:"),
@@ -286,7 +309,7 @@ fn escape(out: &mut String, text: &str) {
     }
 }
 
-fn escape_html(out: &mut String, text: &str) {
+pub(super) fn escape_html(out: &mut String, text: &str) {
     for c in text.chars() {
         match c {
             '<' => out.push_str("&lt;"),

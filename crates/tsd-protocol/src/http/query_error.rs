@@ -200,6 +200,10 @@ fn limit_text(error: &LimitError) -> String {
             "Sorry, your query has {count} sub queries and our limit is {limit}. Please split it \
              into several queries."
         ),
+        LimitError::LookupRows { limit } => format!(
+            "Sorry, more than {limit} rows were read to find the series. Please name a metric and more \
+             tags, or give a time range (start, end), or use a series index."
+        ),
         LimitError::MovingAverage => "The moving average window has too many points".to_owned(),
     }
 }

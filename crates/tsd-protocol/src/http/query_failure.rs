@@ -95,6 +95,16 @@ impl QueryFailureCause {
         }
     }
 
+    /// The API error of a list of TSMeta.
+    pub fn ts_meta_error(&self) -> ApiError {
+        match self {
+            Self::NoSuchName { .. } | Self::Unresolved(_) => {
+                ApiError::new(404, "Unable to find one of the UIDs").with_details(self.message())
+            }
+            _ => self.cardinality_error(),
+        }
+    }
+
     /// The API error of counting series, which OpenTSDB does not have.
     pub fn cardinality_error(&self) -> ApiError {
         match self {
@@ -134,6 +144,7 @@ mod tests {
             lines.push(format!("query: {}", cause.query_error(None).render()));
             lines.push(format!("look-up: {}", cause.lookup_error().render()));
             lines.push(format!("cardinality: {}", cause.cardinality_error().render()));
+            lines.push(format!("tsmeta: {}", cause.ts_meta_error().render()));
         }
         insta::assert_snapshot!(lines.join("\n"));
     }

@@ -1,17 +1,25 @@
-//! Requests and responses of `/api/search/<type>`. Only lookups need no search plugin.
+//! Requests and responses of `/api/search/<type>`: lookups by metric and tags, and searches of meta objects
+//! and annotations.
+
+use tsd_model::{Annotation, NamedUidMeta, SeriesMeta};
+use tsd_query::SearchText;
 
 use super::{
     body_fields::{
         BodyError, CountLimit, read_all, read_flag, read_integer, read_object, read_text, take_null,
     },
     list_response::ListResponseWriter,
+    meta_object::{write_series_meta, write_uid_meta},
+    query_error::time_text,
     query_request::MAX_FILTERS,
-    query_response::write_double,
+    query_response::{write_annotation, write_double},
     tag_text::{OpenPair, parse_metric_with_open_tags},
 };
+use tsd_query::{Clock, parse_time};
+
 use crate::{
     ApiError, QueryString,
-    json::{JsonObject, JsonReader},
+    json::{JsonObject, JsonReader, write_json_string},
 };
 
 /// Default maximum number of results.
@@ -22,25 +30,72 @@ const DEFAULT_LIMIT: i64 = 25;
 pub enum SearchType {
     /// Series by metric and tags.
     Lookup,
-    /// A search that needs a plugin.
-    Plugin,
+    /// TSMeta.
+    TsMeta,
+    /// Names of the series with TSMeta.
+    TsMetaSummary,
+    /// TSUIDs of the series with TSMeta.
+    Tsuids,
+    /// UIDMeta.
+    UidMeta,
+    /// Annotations.
+    Annotation,
 }
 
 impl SearchType {
+    const ALL: [Self; 6] = [
+        Self::Lookup,
+        Self::TsMeta,
+        Self::TsMetaSummary,
+        Self::Tsuids,
+        Self::UidMeta,
+        Self::Annotation,
+    ];
+
     /// Parses the type in a path.
     pub fn from_path(component: &str) -> Result<Self, ApiError> {
-        match component.to_ascii_lowercase().as_str() {
-            "lookup" => Ok(Self::Lookup),
-            "tsmeta" | "tsmeta_summary" | "tsuids" | "uidmeta" | "annotation" => Ok(Self::Plugin),
-            "" => Err(ApiError::new(400, "Invalid search query type supplied")
-                .with_details("Type provided was null or empty")),
-            _ => Err(ApiError::new(400, "Invalid search query type supplied")
-                .with_details(format!("Unknown type: {component}"))),
+        let invalid = |details| {
+            ApiError::new(400, "Invalid search query type supplied").with_details(details)
+        };
+        if component.is_empty() {
+            return Err(invalid("Type provided was null or empty".to_owned()));
+        }
+        Self::ALL
+            .into_iter()
+            .find(|of| of.as_str().eq_ignore_ascii_case(component))
+            .ok_or_else(|| invalid(format!("Unknown type: {component}")))
+    }
+
+    /// Its name in responses.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lookup => "LOOKUP",
+            Self::TsMeta => "TSMETA",
+            Self::TsMetaSummary => "TSMETA_SUMMARY",
+            Self::Tsuids => "TSUIDS",
+            Self::UidMeta => "UIDMETA",
+            Self::Annotation => "ANNOTATION",
         }
     }
 }
 
-/// A lookup request.
+/// A result of a search of meta objects or annotations.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SearchHit {
+    /// Of [`SearchType::TsMeta`].
+    Series(Box<SeriesMeta>),
+    /// Of [`SearchType::TsMetaSummary`].
+    SeriesName(LookupResult),
+    /// Of [`SearchType::Tsuids`], in upper-case hex.
+    Tsuid(String),
+    /// Of [`SearchType::UidMeta`].
+    UidMeta(NamedUidMeta),
+    /// Of [`SearchType::Annotation`].
+    Annotation(Annotation),
+}
+
+/// A request for a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupRequest {
     /// Name of the metric; `None` and `*` are any.
@@ -49,8 +104,12 @@ pub struct LookupRequest {
     pub tags: Option<Vec<(Option<String>, Option<String>)>>,
     /// Maximum number of results; 0 is unlimited.
     pub limit: i64,
-    /// Echoed.
+    /// Number of results that are left out before the first one.
     pub start_index: i64,
+    /// Start of the time in which a series must have points, as text. OpenTSDB has none.
+    pub start: Option<String>,
+    /// Its end.
+    pub end: Option<String>,
     /// Echoed.
     pub query: Option<String>,
     /// Reads the meta table, or the data table; `None` leaves the choice to the daemon.
@@ -64,6 +123,8 @@ impl Default for LookupRequest {
             tags: None,
             limit: DEFAULT_LIMIT,
             start_index: 0,
+            start: None,
+            end: None,
             query: None,
             use_meta: None,
         }
@@ -81,28 +142,80 @@ pub struct LookupResult {
     pub tags: Vec<(String, String)>,
 }
 
-/// Returns the error of a search that needs a plugin, after checking its parameters.
-pub fn check_plugin_search(query: &QueryString, has_body: bool) -> Result<(), ApiError> {
-    if !has_body {
-        query.required("query")?;
-        for name in ["limit", "start_index"] {
-            number(query, name)?;
+impl LookupRequest {
+    /// The time in which a series must have points, in seconds since the epoch; `None` if any will do.
+    pub fn range_secs(&self, clock: &Clock) -> Result<Option<(u32, u32)>, ApiError> {
+        if self.start.is_none() && self.end.is_none() {
+            return Ok(None);
         }
+        let millis = |text: &Option<String>| {
+            parse_time(text.as_deref().unwrap_or_default(), None, clock)
+                .map_err(|error| ApiError::new(400, time_text(&error)))
+        };
+        let start = millis(&self.start)?.unwrap_or(0);
+        let end = millis(&self.end)?.unwrap_or(clock.now_ms);
+        if end < start {
+            let message = format!(
+                "End time [{end}] must be greater than or equal to the start time [{start}]"
+            );
+            return Err(ApiError::new(400, message));
+        }
+        let secs = |millis: i64| u32::try_from((millis / 1_000).max(0)).unwrap_or(u32::MAX);
+        Ok(Some((secs(start), secs(end))))
     }
-    Err(ApiError::new(400, "Searching is not enabled")
-        .with_details("Searching has not been enabled on this TSD"))
+}
+
+/// The error of a search where searches are switched off.
+pub fn search_disabled() -> ApiError {
+    ApiError::new(400, "Searching is not enabled")
+        .with_details("Searching has not been enabled on this TSD")
+}
+
+/// Parses the parameters of a search of meta objects or annotations.
+pub fn parse_search_uri(query: &QueryString) -> Result<LookupRequest, ApiError> {
+    let text = query.required("query")?.to_owned();
+    let limit = number(query, "limit")?.unwrap_or(DEFAULT_LIMIT);
+    let start_index = number(query, "start_index")?.unwrap_or(0);
+    Ok(LookupRequest { query: Some(text), limit, start_index, ..LookupRequest::default() })
+}
+
+/// Parses the body of a search of meta objects or annotations. Invalid JSON is a 500, as in OpenTSDB.
+pub fn parse_search_body(body: &str) -> Result<LookupRequest, ApiError> {
+    read_request(body)
+}
+
+/// The query of a search of meta objects or annotations.
+pub fn search_text(request: &LookupRequest) -> Result<SearchText, ApiError> {
+    let Some(text) = request.query.as_deref().filter(|text| !text.is_empty()) else {
+        return Err(ApiError::new(400, "Missing query"));
+    };
+    SearchText::parse(text).map_err(|error| {
+        ApiError::new(400, "Unable to parse query").with_details(error.to_string())
+    })
 }
 
 /// Parses the parameters of a lookup.
 pub fn parse_lookup_uri(query: &QueryString) -> Result<LookupRequest, ApiError> {
     let (metric, tags) = parse_metric_with_open_tags(query.required("m")?)
         .map_err(|error| ApiError::new(400, "Unable to parse query").with_details(error))?;
-    let limit = number(query, "limit")?.unwrap_or(DEFAULT_LIMIT);
-    validate(LookupRequest { metric, tags: Some(tags), limit, ..LookupRequest::default() })
+    let text = |name: &str| query.get(name).map(str::to_owned);
+    validate(LookupRequest {
+        metric,
+        tags: Some(tags),
+        limit: number(query, "limit")?.unwrap_or(DEFAULT_LIMIT),
+        start_index: number(query, "start_index")?.unwrap_or(0),
+        start: text("start"),
+        end: text("end"),
+        ..LookupRequest::default()
+    })
 }
 
 /// Parses the body of a lookup. Invalid JSON is a 500, as in OpenTSDB.
 pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
+    validate(read_request(body)?)
+}
+
+fn read_request(body: &str) -> Result<LookupRequest, ApiError> {
     let mut request = LookupRequest::default();
     let mut tag_limit = CountLimit::new("tags in one request", MAX_FILTERS);
     read_object(&mut JsonReader::new(body), "the query", |name, reader| {
@@ -110,6 +223,8 @@ pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
             "query" => request.query = read_text(reader, "query")?,
             "metric" => request.metric = read_text(reader, "metric")?,
             "limit" => request.limit = read_integer(reader, "limit")?,
+            "start" => request.start = read_text(reader, "start")?,
+            "end" => request.end = read_text(reader, "end")?,
             "startIndex" => request.start_index = read_integer(reader, "startIndex")?,
             "useMeta" => request.use_meta = Some(read_flag(reader, "useMeta")?),
             "tags" if take_null(reader)? => request.tags = None,
@@ -125,7 +240,7 @@ pub fn parse_lookup_body(body: &str) -> Result<LookupRequest, ApiError> {
         Ok(())
     })
     .map_err(|error| error.into_api_error(500))?;
-    validate(request)
+    Ok(request)
 }
 
 fn read_pair(reader: &mut JsonReader<'_>) -> Result<OpenPair, BodyError> {
@@ -162,9 +277,27 @@ pub fn lookup_response<I: Iterator<Item = LookupResult>>(
     total: usize,
     millis: u64,
 ) -> ListResponseWriter<I> {
+    let (head, tail) = frame(SearchType::Lookup, request, total as u64, millis);
+    ListResponseWriter::new(head, results, |out, series| write_series(out, &series), tail)
+}
+
+/// The response of a search that took `millis` milliseconds and found `total` objects.
+pub fn search_response<I: Iterator<Item = SearchHit>>(
+    of: SearchType,
+    request: &LookupRequest,
+    hits: I,
+    total: u64,
+    millis: u64,
+) -> ListResponseWriter<I> {
+    let (head, tail) = frame(of, request, total, millis);
+    ListResponseWriter::new(head, hits, |out, hit| write_hit(out, &hit), tail)
+}
+
+/// What stands before and after the results.
+fn frame(of: SearchType, request: &LookupRequest, total: u64, millis: u64) -> (Vec<u8>, Vec<u8>) {
     let mut head = Vec::new();
     let mut object = JsonObject::open(&mut head);
-    object.string("type", "LOOKUP");
+    object.string("type", of.as_str());
     if let Some(query) = &request.query {
         object.string("query", query);
     }
@@ -190,7 +323,17 @@ pub fn lookup_response<I: Iterator<Item = LookupResult>>(
         .close();
     // The members continue the object of the head.
     tail.extend(members.into_iter().skip(1));
-    ListResponseWriter::new(head, results, |out, series| write_series(out, &series), tail)
+    (head, tail)
+}
+
+fn write_hit(out: &mut Vec<u8>, hit: &SearchHit) {
+    match hit {
+        SearchHit::Series(object) => write_series_meta(out, object),
+        SearchHit::SeriesName(series) => write_series(out, series),
+        SearchHit::Tsuid(tsuid) => write_json_string(out, tsuid),
+        SearchHit::UidMeta(object) => write_uid_meta(out, object),
+        SearchHit::Annotation(annotation) => write_annotation(out, annotation),
+    }
 }
 
 fn write_series(out: &mut Vec<u8>, series: &LookupResult) {
@@ -216,19 +359,48 @@ mod tests {
     #[test]
     fn types_are_known_by_name() {
         assert_eq!(SearchType::from_path("LookUp").unwrap(), SearchType::Lookup);
-        assert_eq!(SearchType::from_path("uidmeta").unwrap(), SearchType::Plugin);
+        assert_eq!(SearchType::from_path("uidmeta").unwrap(), SearchType::UidMeta);
+        assert_eq!(SearchType::from_path("tsmeta_summary").unwrap(), SearchType::TsMetaSummary);
         for name in ["", "series"] {
             let message = SearchType::from_path(name).unwrap_err().message;
             assert_eq!(message, "Invalid search query type supplied");
         }
-        let check = |text: &str, has_body| {
-            check_plugin_search(&QueryString::parse(text).unwrap(), has_body).unwrap_err().message
-        };
-        assert_eq!(check("", false), "Missing parameter <code>query</code>");
-        assert_eq!(check("", true), "Searching is not enabled");
+    }
+
+    #[test]
+    fn searches_need_a_query() {
+        let uri = |text: &str| parse_search_uri(&QueryString::parse(text).unwrap());
+        let message = |text: &str| uri(text).unwrap_err().message;
+        assert_eq!(message(""), "Missing parameter <code>query</code>");
         assert_eq!(
-            check("query=x&start_index=y", false),
+            message("query=x&start_index=y"),
             "Unable to convert 'start_index' to a valid number"
+        );
+        let by_uri = uri("query=name:*&limit=3&start_index=6&use_meta=true").unwrap();
+        let by_body =
+            parse_search_body(r#"{"query":"name:*","limit":3,"startIndex":6,"metric":"*"}"#);
+        assert_eq!(by_body.unwrap(), by_uri);
+        assert!(search_text(&by_uri).is_ok());
+        for (body, message) in
+            [("{}", "Missing query"), (r#"{"query":":a"}"#, "Unable to parse query")]
+        {
+            let request = parse_search_body(body).unwrap();
+            assert_eq!(search_text(&request).unwrap_err().message, message);
+        }
+        assert_eq!(parse_search_body("[").unwrap_err().status, 500);
+    }
+
+    #[test]
+    fn results_of_a_search_are_of_its_type() {
+        let request =
+            parse_search_uri(&QueryString::parse("query=name:*&start_index=6").unwrap()).unwrap();
+        let hits = [SearchHit::Tsuid("000001".to_owned()), SearchHit::Tsuid("000002".to_owned())];
+        let mut out = Vec::new();
+        let mut response = search_response(SearchType::Tsuids, &request, hits.into_iter(), 9, 517);
+        assert!(!response.write(&mut out, usize::MAX));
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            r#"{"type":"TSUIDS","query":"name:*","metric":"*","limit":25,"time":517.0,"results":["000001","000002"],"startIndex":6,"totalResults":9}"#
         );
     }
 
@@ -243,7 +415,17 @@ mod tests {
         let tags = vec![pair("host", ""), pair("", "web"), pair("dc", "lga")];
         assert_eq!(by_uri.metric.as_deref(), Some("sys"));
         assert_eq!(by_uri.tags.as_ref(), Some(&tags));
-        assert_eq!((by_uri.limit, by_uri.start_index, by_uri.use_meta), (0, 0, None));
+        assert_eq!((by_uri.limit, by_uri.start_index, by_uri.use_meta), (0, 4, None));
+        let times = uri("m=sys&start=1d-ago&end=1356998400").unwrap();
+        assert_eq!(
+            (times.start.as_deref(), times.end.as_deref()),
+            (Some("1d-ago"), Some("1356998400"))
+        );
+        let times = parse_lookup_body(r#"{"start":1356998400,"end":"now"}"#).unwrap();
+        assert_eq!(
+            (times.start.as_deref(), times.end.as_deref()),
+            (Some("1356998400"), Some("now"))
+        );
         let by_body = parse_lookup_body(
             r#"{"metric":"sys","tags":[{"key":"host"},{"value":"web"},{"key":"dc","value":"lga"}],
                 "limit":5,"startIndex":4,"useMeta":false,"query":"q","x":{}}"#,
@@ -290,6 +472,24 @@ mod tests {
             String::from_utf8(out).unwrap(),
             r#"{"type":"LOOKUP","metric":"m","tags":[{"key":"host","value":null}],"limit":7,"time":12.0,"results":[{"tsuid":"000001000001000001","metric":"m","tags":{"host":"a"}}],"startIndex":0,"totalResults":1}"#
         );
+    }
+
+    #[test]
+    fn times_are_those_of_queries() {
+        let range = |text: &str| {
+            uri(&format!("m=a{text}"))
+                .unwrap()
+                .range_secs(&Clock::utc(10_000_000))
+                .map_err(|e| e.message)
+        };
+        assert_eq!(range(""), Ok(None));
+        assert_eq!(range("&start=1000"), Ok(Some((1_000, 10_000))));
+        assert_eq!(range("&start=1h-ago&end=9999999"), Ok(Some((6_400, 9_999_999))));
+        assert_eq!(range("&end=5000"), Ok(Some((0, 5_000))));
+        let reversed =
+            "End time [1000] must be greater than or equal to the start time [2000]".to_owned();
+        assert_eq!(range("&start=2&end=1"), Err(reversed));
+        assert!(range("&start=yesterday").unwrap_err().contains("yesterday"));
     }
 
     proptest! {

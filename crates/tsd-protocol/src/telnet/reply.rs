@@ -1,4 +1,5 @@
-//! Replies of commands other than writes. All are UTF-8 and end in `\n`.
+//! Replies of commands other than writes. All are UTF-8 and end in `\n`, those to credentials in
+//! `\r\n`.
 
 use super::command::TelnetCommands;
 use crate::Latin1;
@@ -23,6 +24,18 @@ pub fn help(commands: TelnetCommands) -> String {
 
 /// Reply of `dropcaches`.
 pub const CACHES_DROPPED: &str = "Caches dropped.\n";
+
+/// Reply to credentials that are right.
+pub const AUTH_SUCCESS: &str = "AUTH_SUCCESS\r\n";
+
+/// Reply to credentials that are wrong, or not any more right.
+pub const AUTH_FAIL: &str = "AUTH_FAIL\r\n";
+
+/// What follows `<command>: ` in the reply to a point whose sender may not put points.
+#[must_use]
+pub fn unauthorized_command(command: &str) -> String {
+    format!("illegal argument: Unauthorized command: {command}")
+}
 
 /// Reply of `diediedie`, sent before the daemon stops.
 pub const CLEANING_UP: &str = "Cleaning up and exiting now.\n";
@@ -51,6 +64,9 @@ mod tests {
                 help(read_only),
                 CACHES_DROPPED.into(),
                 CLEANING_UP.into(),
+                AUTH_SUCCESS.into(),
+                AUTH_FAIL.into(),
+                unauthorized_command("put"),
                 status(Health::Ok),
                 status(Health::ShuttingDown),
             ]
@@ -64,6 +80,9 @@ mod tests {
         "available commands: stats dropcaches version status exit help \n"
         "Caches dropped.\n"
         "Cleaning up and exiting now.\n"
+        "AUTH_SUCCESS\r\n"
+        "AUTH_FAIL\r\n"
+        "illegal argument: Unauthorized command: put"
         "ok\n"
         "shutting-down\n"
         "#

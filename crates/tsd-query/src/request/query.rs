@@ -34,6 +34,8 @@ pub struct Query {
     pub no_annotations: bool,
     /// The response has global annotations too.
     pub global_annotations: bool,
+    /// Return all points that were read, also those outside the query range: graphs show them.
+    pub all_points: bool,
     /// Delete the rows that are read.
     pub delete: bool,
     /// Ignore the byte limit, if the server allows it.

@@ -62,6 +62,7 @@ impl RawQuery {
             show_summary: self.show_summary,
             no_annotations: self.no_annotations,
             global_annotations: self.global_annotations,
+            all_points: false,
             delete: self.delete,
             override_byte_limit: self.override_byte_limit,
             override_data_point_limit: self.override_data_point_limit,

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use hyper::{
-    HeaderMap, Response,
+    HeaderMap, Response, StatusCode,
     header::{
         ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-        ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue,
-        X_CONTENT_TYPE_OPTIONS,
+        ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
+        HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
 };
 
@@ -18,6 +18,12 @@ use crate::timeout_io::ActiveRequest;
 
 /// Smaller bodies are not compressed: the frame overhead outweighs the gain.
 const WORTH_COMPRESSING: usize = 256;
+
+/// What a client may send to be authenticated.
+const BASIC_CHALLENGE: &str = r#"Basic realm="tsdb", charset="UTF-8""#;
+const BEARER_CHALLENGE: &str = r#"Bearer realm="tsdb""#;
+/// When a client that sent wrong credentials too often may try again, at most.
+const RETRY_SECS: &str = "4";
 
 /// Options of a response that depend on the request and not on the route.
 #[derive(Debug, Default)]
@@ -38,13 +44,15 @@ pub(crate) fn encode_response(
     let encoding = request_headers
         .get(ACCEPT_ENCODING)
         .and_then(|value| value.to_str().ok())
-        .and_then(Encoding::preferred);
+        .and_then(Encoding::preferred)
+        .filter(|_| route_response.content_type.is_none_or(ContentType::is_compressible));
     let wrap =
         options.jsonp.map(|name| (Bytes::from(format!("{name}(")), Bytes::from_static(b")")));
     let content_type = match &wrap {
         Some(_) => route_response.content_type.map(|_| ContentType::Script),
         None => route_response.content_type,
     };
+    let mut length = None;
     let (body, encoding) = match route_response.body {
         ResponseContent::Empty => (OutgoingBody::full(Bytes::new(), active_request), None),
         ResponseContent::Full(bytes) => {
@@ -70,10 +78,18 @@ pub(crate) fn encode_response(
             let compressor = encoding.map(|encoding| Box::new(Compressor::new(encoding)));
             (OutgoingBody::chunks(head, chunks, tail, compressor, active_request), encoding)
         }
+        ResponseContent::File(bytes, chunks) => {
+            length = Some(bytes);
+            (OutgoingBody::chunks(None, chunks, None, None, active_request), None)
+        }
     };
     let mut response = Response::new(body.with_on_sent(route_response.on_sent));
     *response.status_mut() = route_response.status;
     let headers = response.headers_mut();
+    headers.extend(route_response.headers);
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
     if let Some(content_type) = content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type.as_str()));
     }
@@ -87,6 +103,16 @@ pub(crate) fn encode_response(
             HeaderValue::from_static("GET, POST, PUT, DELETE"),
         );
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    }
+    match route_response.status {
+        StatusCode::UNAUTHORIZED => {
+            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BASIC_CHALLENGE));
+            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BEARER_CHALLENGE));
+        }
+        StatusCode::TOO_MANY_REQUESTS => {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECS));
+        }
+        _ => {}
     }
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if route_response.close {

@@ -10,6 +10,7 @@ use futures_util::Stream;
 use hyper::{
     StatusCode,
     body::{Body, Frame, SizeHint},
+    header::{HeaderName, HeaderValue},
 };
 
 use super::encoding::Compressor;
@@ -28,11 +29,28 @@ pub(crate) enum ContentType {
     Html,
     /// Plain text.
     Text,
+    /// Lines of points, as OpenTSDB sends them from a file.
+    PlainText,
+    /// Pictures.
+    Png,
     /// Prometheus exposition.
     Metrics,
+    /// Style sheets.
+    Css,
+    /// GIF images.
+    Gif,
+    /// Icons.
+    Icon,
+    /// SVG images.
+    Svg,
 }
 
 impl ContentType {
+    /// False for images, whose formats compress.
+    pub(crate) const fn is_compressible(self) -> bool {
+        !matches!(self, Self::Png | Self::Gif | Self::Icon)
+    }
+
     /// Returns the header value.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -41,7 +59,13 @@ impl ContentType {
             Self::LegacyJson => "application/json",
             Self::Html => "text/html; charset=UTF-8",
             Self::Text => "text/plain; charset=UTF-8",
+            Self::PlainText => "text/plain",
+            Self::Png => "image/png",
             Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+            Self::Css => "text/css; charset=UTF-8",
+            Self::Gif => "image/gif",
+            Self::Icon => "image/x-icon",
+            Self::Svg => "image/svg+xml",
         }
     }
 }
@@ -62,6 +86,8 @@ pub(crate) enum ResponseContent {
     Full(Bytes),
     /// A body in chunks.
     Chunks(Chunks),
+    /// A body in chunks of this length in all, which is not compressed.
+    File(u64, Chunks),
 }
 
 /// Callback for a completely sent body; dropped without a call if sending fails.
@@ -73,6 +99,8 @@ pub(crate) struct HttpResponse {
     pub(crate) content_type: Option<ContentType>,
     pub(crate) body: ResponseContent,
     pub(crate) close: bool,
+    /// Headers beside those that every response has.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) on_sent: Option<OnSent>,
 }
 
@@ -99,6 +127,7 @@ impl HttpResponse {
             content_type: None,
             body: ResponseContent::Empty,
             close: false,
+            headers: Vec::new(),
             on_sent: None,
         }
     }
@@ -109,6 +138,22 @@ impl HttpResponse {
             body: ResponseContent::Chunks(chunks),
             ..Self::status_only(StatusCode::OK)
         }
+    }
+
+    /// A file of this length.
+    pub(crate) fn file(content_type: ContentType, length: u64, chunks: Chunks) -> Self {
+        Self {
+            content_type: Some(content_type),
+            body: ResponseContent::File(length, chunks),
+            ..Self::status_only(StatusCode::OK)
+        }
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
     }
 
     /// Sets the callback for a completely sent body.
@@ -129,7 +174,9 @@ impl HttpResponse {
     pub(crate) fn full_body(&self) -> Bytes {
         match &self.body {
             ResponseContent::Full(bytes) => bytes.clone(),
-            ResponseContent::Empty | ResponseContent::Chunks(_) => Bytes::new(),
+            ResponseContent::Empty | ResponseContent::Chunks(_) | ResponseContent::File(..) => {
+                Bytes::new()
+            }
         }
     }
 }

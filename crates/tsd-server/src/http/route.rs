@@ -23,6 +23,8 @@ pub(crate) enum Route {
     Annotation,
     /// `/api/annotations`.
     Annotations,
+    /// `/api/tree/…`.
+    Tree,
     /// `/api/query`.
     Query,
     /// `/api/search/…`.
@@ -57,6 +59,8 @@ pub(crate) enum Route {
     LegacyVersion,
     /// `/aggregators`.
     LegacyAggregators,
+    /// `/q`.
+    Graph,
     /// `/diediedie`.
     DieDieDie,
     /// `/api/quarantine`, which OpenTSDB does not have.
@@ -65,18 +69,27 @@ pub(crate) enum Route {
     Verify,
     /// `/api/snapshot`, which OpenTSDB does not have.
     Snapshot,
+    /// `/api/serializers`.
+    Serializers,
+    /// `/logs`.
+    Logs,
+    /// `/s/…`.
+    StaticFile,
+    /// `/favicon.ico`.
+    Favicon,
     /// Anything else.
     Unknown,
 }
 
 impl Route {
     /// Every route with its label, in the order of the discriminants.
-    pub(crate) const ALL: [(Self, &'static str); 27] = [
+    pub(crate) const ALL: [(Self, &'static str); 33] = [
         (Self::Put, "api/put"),
         (Self::Rollup, "api/rollup"),
         (Self::Histogram, "api/histogram"),
         (Self::Annotation, "api/annotation"),
         (Self::Annotations, "api/annotations"),
+        (Self::Tree, "api/tree"),
         (Self::Query, "api/query"),
         (Self::Search, "api/search"),
         (Self::Suggest, "api/suggest"),
@@ -94,10 +107,15 @@ impl Route {
         (Self::LegacyStats, "stats"),
         (Self::LegacyVersion, "version"),
         (Self::LegacyAggregators, "aggregators"),
+        (Self::Graph, "q"),
         (Self::DieDieDie, "diediedie"),
         (Self::Quarantine, "api/quarantine"),
         (Self::Verify, "api/verify"),
         (Self::Snapshot, "api/snapshot"),
+        (Self::Serializers, "api/serializers"),
+        (Self::Logs, "logs"),
+        (Self::StaticFile, "s"),
+        (Self::Favicon, "favicon.ico"),
         (Self::Unknown, "unknown"),
     ];
 
@@ -110,9 +128,12 @@ impl Route {
     fn is_served(self, config: &ServerConfig) -> bool {
         let (reads, writes) = (config.mode.reads(), config.mode.writes());
         match self {
-            Self::Put | Self::Rollup | Self::Histogram | Self::Annotation | Self::Annotations => {
-                config.api_enabled && writes
-            }
+            Self::Put
+            | Self::Rollup
+            | Self::Histogram
+            | Self::Annotation
+            | Self::Annotations
+            | Self::Tree => config.api_enabled && writes,
             Self::Query | Self::Search | Self::Suggest => config.api_enabled && reads,
             Self::Uid
             | Self::Stats
@@ -123,9 +144,14 @@ impl Route {
             | Self::DropCaches
             | Self::Quarantine
             | Self::Verify
-            | Self::Snapshot => config.api_enabled,
-            Self::Home | Self::LegacySuggest => config.ui_enabled && reads,
-            Self::LegacyStats | Self::LegacyVersion | Self::LegacyAggregators => config.ui_enabled,
+            | Self::Snapshot
+            | Self::Serializers => config.api_enabled,
+            Self::Home | Self::LegacySuggest | Self::StaticFile | Self::Favicon | Self::Graph => {
+                config.ui_enabled && reads
+            }
+            Self::LegacyStats | Self::LegacyVersion | Self::LegacyAggregators | Self::Logs => {
+                config.ui_enabled
+            }
             Self::DieDieDie => config.ui_enabled && !config.no_diediedie,
             Self::Metrics => config.metrics.is_some(),
             // Probes of an orchestrator, whatever clients may use.
@@ -218,7 +244,9 @@ mod tests {
         check("/api/nothing", Route::Unknown, 1, "");
         check("/", Route::Home, 0, "");
         check("/Version", Route::LegacyVersion, 0, "");
-        check("/q", Route::Unknown, 0, "");
+        check("/S/a.js", Route::StaticFile, 0, "a.js");
+        check("/favicon.ico", Route::Favicon, 0, "");
+        check("/q", Route::Graph, 0, "");
         check("/home", Route::Unknown, 0, "");
     }
 
@@ -234,10 +262,20 @@ mod tests {
         let route = |path, config: &ServerConfig| RequestPath::parse(path, config).unwrap().route;
         let read_only = ServerConfig { mode: ServerMode::ReadOnly, ..ServerConfig::default() };
         assert_eq!(route("/api/put", &read_only), Route::Unknown);
+        assert_eq!(route("/api/tree", &read_only), Route::Unknown);
         assert_eq!(route("/api/query", &read_only), Route::Query);
         let write_only = ServerConfig { mode: ServerMode::WriteOnly, ..ServerConfig::default() };
         assert_eq!(route("/api/put", &write_only), Route::Put);
-        for path in ["/api/query", "/api/search", "/api/suggest", "/suggest", "/"] {
+        for path in [
+            "/api/query",
+            "/api/search",
+            "/api/suggest",
+            "/suggest",
+            "/q",
+            "/",
+            "/s/a",
+            "/favicon.ico",
+        ] {
             assert_eq!(route(path, &write_only), Route::Unknown, "{path}");
         }
         let no_api = ServerConfig { api_enabled: false, ..ServerConfig::default() };

@@ -3,15 +3,21 @@
 mod admin;
 mod annotation;
 mod cardinality;
+mod graph;
 mod home;
+mod logs;
+mod page;
 mod process_stats;
 mod put;
 pub(crate) mod quarantine;
 mod query;
 mod query_list;
 mod search;
+mod serializers;
 pub(crate) mod snapshot;
+pub(crate) mod static_files;
 mod suggest;
+mod tree;
 mod uid;
 pub(crate) mod verify;
 
@@ -27,6 +33,7 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::Histogram => put::histogram(request).await,
         Route::Annotation => annotation::annotation(&request).await,
         Route::Annotations => annotation::annotations(&request).await,
+        Route::Tree => tree::tree(&request).await,
         Route::Query => query::query(request).await,
         Route::Search => search::search(&request).await,
         Route::Suggest => suggest::suggest(&request, true).await,
@@ -42,12 +49,16 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::Aggregators => admin::aggregators(&request),
         Route::LegacyAggregators => Ok(admin::aggregator_names()),
         Route::DropCaches => admin::drop_caches(&request),
-        Route::Home => Ok(home::home(request.state)),
+        Route::Home => page::home(&request),
         Route::Metrics => home::metrics(&request),
+        Route::Graph => graph::graph(&request).await,
         Route::DieDieDie => home::diediedie(&request),
         Route::Quarantine => quarantine::quarantine(&request).await,
         Route::Verify => verify::verify(&request).await,
         Route::Snapshot => snapshot::snapshot(&request).await,
+        Route::Serializers => serializers::serializers(&request),
+        Route::Logs => logs::logs(&request),
+        Route::StaticFile | Route::Favicon => static_files::static_file(&request).await,
         Route::Unknown => Err(ApiError::endpoint_not_found().into()),
     }
 }

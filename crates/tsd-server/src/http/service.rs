@@ -11,6 +11,7 @@ use hyper::{
 use tsd_protocol::{ApiError, QueryString};
 
 use super::{
+    access::{Access, ConnectionIdentity},
     body::{RequestBody, read_body},
     cross_site::is_cross_site,
     encode_response::{ResponseOptions, encode_response},
@@ -20,7 +21,7 @@ use super::{
     route::{RequestPath, Route},
     routes,
 };
-use crate::{server_state::ServerState, timeout_io::ActiveRequest};
+use crate::{auth::Identity, server_state::ServerState, timeout_io::ActiveRequest};
 
 /// OpenTSDB treats larger bodies as chunked.
 const WHOLE_BODY_BYTES: u64 = 8_192;
@@ -38,6 +39,8 @@ pub(crate) struct HttpRequest<'r> {
     pub(crate) headers: &'r HeaderMap,
     pub(crate) body: RequestBody,
     pub(crate) peer: SocketAddr,
+    /// The authenticated user; `None` without authentication, and on open routes.
+    pub(crate) identity: Option<Identity>,
 }
 
 impl HttpRequest<'_> {
@@ -66,12 +69,12 @@ impl HttpRequest<'_> {
         Ok(())
     }
 
-    /// As [`Self::check_change`]; the peer must also be one that may administer the daemon.
+    /// As [`Self::check_change`]; the user or the peer must also be one that may administer the daemon.
     pub(crate) fn check_admin(&self, operation: &'static str) -> Result<(), ApiError> {
         self.check_change()?;
         let refused = &self.state.metrics.forbidden_http;
         self.state
-            .check_admin(self.peer.ip(), operation, refused)
+            .check_admin(self.peer.ip(), self.identity.as_ref(), operation, refused)
             .map_err(|error| ApiError::new(403, "Forbidden").with_details(error.to_string()))
     }
 
@@ -107,6 +110,7 @@ pub(crate) async fn handle_request(
     state: &ServerState,
     request: Request<Incoming>,
     peer: SocketAddr,
+    connection: &ConnectionIdentity,
     active_request: ActiveRequest,
 ) -> Response<OutgoingBody> {
     let began = Instant::now();
@@ -117,7 +121,7 @@ pub(crate) async fn handle_request(
         error_format: ErrorFormat::Legacy(tsd_protocol::LegacyFormat::Html),
         options: ResponseOptions::default(),
     };
-    let response = match route_request(state, &parts, body, peer, &mut context).await {
+    let response = match route_request(state, &parts, body, peer, connection, &mut context).await {
         Ok(response) => response,
         Err(error) => error.render(context.error_format),
     };
@@ -130,6 +134,7 @@ async fn route_request(
     parts: &Parts,
     body: Incoming,
     peer: SocketAddr,
+    connection: &ConnectionIdentity,
     context: &mut ResponseContext,
 ) -> Result<HttpResponse, HttpError> {
     let config = &state.config;
@@ -189,6 +194,9 @@ async fn route_request(
     if let Some(response) = check_origin(state, parts, context)? {
         return Ok(response);
     }
+    let (route, headers) = (path.route, &parts.headers);
+    let access = Access { state, headers, peer: peer.ip(), route, path: uri_path };
+    let identity = access.check(connection).await?;
     let body = read_body(&parts.headers, body, &config.limits, &state.body_memory).await?;
     if !body.bytes().is_empty() {
         state.metrics.http_body_bytes.record(body.bytes().len() as f64);
@@ -209,6 +217,7 @@ async fn route_request(
         headers: &parts.headers,
         body,
         peer,
+        identity,
     };
     routes::dispatch(request).await
 }

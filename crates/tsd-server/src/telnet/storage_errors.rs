@@ -67,6 +67,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut executor = Executor {
             state: &lines.state,
             peer: lines.peer,
+            identity: lines.access.identity(),
             commands: lines.commands,
             write_buffer: &mut lines.write_buffer,
         };

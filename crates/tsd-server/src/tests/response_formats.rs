@@ -161,8 +161,7 @@ async fn the_home_page_and_diediedie_are_pages() {
     let tsd = Tsd::start().await;
     let home = tsd.get("/").await;
     assert_eq!(home.header("content-type"), Some("text/html; charset=UTF-8"));
-    assert!(home.text().contains("/api/query"));
-    assert!(!home.text().contains("/metrics"));
+    assert!(home.text().contains("/s/page/main.js"));
     let last = tsd.get("/diediedie").await;
     assert!(last.text().contains("Cleaning up and exiting now."));
     tsd.server.stop_requested().await;

@@ -47,11 +47,13 @@ pub(super) fn engine(config: &Config, schema: TableSchema) -> Result<EngineConfi
                 .int("tsd.storage.get_date_tiered_compaction_start"),
         },
         query: queries::queries(config),
+        realtime_series_meta: config.bool("tsd.core.meta.enable_realtime_ts"),
         meta_tracking: MetaTracking::from_settings(
             config.bool("tsd.core.meta.enable_tsuid_tracking"),
             config.bool("tsd.core.meta.enable_realtime_ts"),
             config.bool("tsd.core.meta.enable_tsuid_incrementing"),
         ),
+        tree_processing: config.bool("tsd.core.tree.enable_processing"),
         rollups: extra_data::rollups(config)?,
         histograms: extra_data::histograms(config)?,
         ..defaults

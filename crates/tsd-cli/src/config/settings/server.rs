@@ -1,6 +1,6 @@
 //! Settings of the server.
 
-use std::{num::NonZeroUsize, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use tsd_server::{AdminPeers, Cors, Limits, ServerConfig, ServerMode};
 
@@ -28,17 +28,25 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
         telnet_return_errors: config.bool("tsd.rpc.telnet.return_errors"),
         telnet_holds_points: config.text("tsd.rpc.telnet.on_storage_error") != Some("close"),
         show_stack_trace: config.bool("tsd.http.show_stack_trace"),
+        search_enabled: config.bool("tsd.search.enable"),
         chunked_requests: config.bool("tsd.http.request.enable_chunked"),
         header_tag: (!header_tag.is_empty()).then_some(header_tag),
         allow_delete: config.bool("tsd.http.query.allow_delete"),
         admin_peers: admin_peers(config)?,
+        authentication: None,
         cors: cors(config)?,
+        static_root: config
+            .text("tsd.http.staticroot")
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from),
+        log: None,
         time_zone: zone_name(config)?,
         host_name: host_name(),
         stats_canonical: config.bool("tsd.stats.canonical"),
         stats_with_port: config.bool("tsd.core.stats_with_port"),
         limits: limits(config),
         properties: config.effective(),
+        property_sources: config.sources(),
         build: crate::version::build_facts(),
         metrics: None,
     })

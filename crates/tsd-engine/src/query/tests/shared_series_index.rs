@@ -269,8 +269,11 @@ async fn a_look_up_in_a_complete_index_has_the_series_of_all_daemons() {
     first.await_index().await;
     write(&first.indexed, "a").await;
     write(&second.indexed, "b").await;
-    let lookup =
-        crate::Lookup { metric: Some("m".to_owned()), use_meta: false, ..crate::Lookup::default() };
+    let lookup = crate::Lookup {
+        metric: Some("m".to_owned()),
+        use_meta: Some(false),
+        ..crate::Lookup::default()
+    };
     let (found, _guard) = first.indexed.lookup(lookup, QueryControl::default()).await.unwrap();
     let hosts: Vec<_> = found.series.iter().map(|series| series.tags[0].1.as_str()).collect();
     assert_eq!(hosts, ["a", "b"]);

@@ -79,7 +79,7 @@ pub(super) async fn stats(request: &HttpRequest<'_>) -> Result<HttpResponse, Htt
 
 /// `/stats`.
 pub(super) async fn legacy_stats(request: &HttpRequest<'_>) -> HttpResponse {
-    let stats = Stats::collect(request.state).await;
+    let stats = Stats::collect_with_threads(request.state).await;
     if request.query.has("json") {
         let lines: Vec<String> = stats.lines().collect();
         return HttpResponse::new(
@@ -148,6 +148,9 @@ pub(super) fn config(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErro
     request.allow(&[Method::GET, Method::POST])?;
     if request.path.sub_path.eq_ignore_ascii_case("filters") {
         return Ok(filters());
+    }
+    if request.path.sub_path.eq_ignore_ascii_case("sources") {
+        return Ok(json_response(&json!(request.state.config.property_sources)));
     }
     let properties: Map<String, Value> = request
         .state

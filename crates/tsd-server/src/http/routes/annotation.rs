@@ -8,7 +8,10 @@ use tsd_protocol::{
     parse_annotation_uri, parse_annotations_body, render_annotation, render_annotations,
 };
 
-use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
+use crate::{
+    auth::Permission,
+    http::{error::HttpError, response::HttpResponse, service::HttpRequest},
+};
 
 /// Times above this are in milliseconds.
 const MAX_SECS: i64 = 0xFFFF_FFFF;
@@ -67,6 +70,7 @@ async fn get(
     request: &HttpRequest<'_>,
     annotation: &Annotation,
 ) -> Result<HttpResponse, HttpError> {
+    request.check_permission(Permission::HttpQuery)?;
     let tsuid = tsuid(request, &annotation.tsuid)?;
     let found = request.state.engine.annotations().get(tsuid.as_ref(), annotation.start_time).await;
     match found.map_err(to_api_error)? {
@@ -81,6 +85,7 @@ async fn edit(
     replace: bool,
 ) -> Result<HttpResponse, HttpError> {
     request.check_change()?;
+    request.check_permission(Permission::HttpPut)?;
     let tsuid = tsuid(request, &annotation.tsuid)?;
     let outcome =
         request.state.engine.annotations().edit(edit_of(annotation, tsuid), replace).await;
@@ -113,6 +118,7 @@ async fn delete(
 /// Edits sequentially, so that edits of the same annotation apply in the order of the body.
 async fn edit_bulk(request: &HttpRequest<'_>, replace: bool) -> Result<HttpResponse, HttpError> {
     request.check_change()?;
+    request.check_permission(Permission::HttpPut)?;
     let mut stored = Vec::new();
     for annotation in parse_annotations_body(request.body.required_text()?)? {
         let tsuid = tsuid(request, &annotation.tsuid)?;

@@ -1,47 +1,13 @@
-//! The home page, `/diediedie` and `/metrics`.
-
-use std::fmt::Write;
+//! `/diediedie` and `/metrics`.
 
 use hyper::StatusCode;
 use tracing::info;
 
-use crate::{
-    http::{
-        error::HttpError,
-        response::{ContentType, HttpResponse},
-        service::HttpRequest,
-    },
-    server_state::ServerState,
+use crate::http::{
+    error::HttpError,
+    response::{ContentType, HttpResponse},
+    service::HttpRequest,
 };
-
-/// Links of the home page.
-const LINKS: [(&str, &str); 5] = [
-    ("/api/version", "version"),
-    ("/api/aggregators", "aggregators"),
-    ("/api/config", "configuration"),
-    ("/api/stats", "statistics"),
-    ("/metrics", "metrics for Prometheus"),
-];
-
-/// The home page.
-pub(super) fn home(state: &ServerState) -> HttpResponse {
-    let mut links = String::new();
-    for (path, text) in LINKS {
-        if path != "/metrics" || state.config.metrics.is_some() {
-            let _ = write!(links, "<li><a href=\"{path}\">{text}</a> <code>{path}</code></li>");
-        }
-    }
-    let body = format!(
-        "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>Saltern</title></head><body>\
-         <h1>Saltern {}</h1>\
-         <p>A time series daemon that speaks OpenTSDB's protocols. It has no graphs of its own: point \
-         Grafana or any other OpenTSDB client at this address.</p>\
-         <p>Points come in by <code>put</code> lines on this port or by <code>POST /api/put</code>; \
-         they are read by <code>/api/query</code>.</p><ul>{links}</ul></body></html>",
-        state.config.build.version
-    );
-    HttpResponse::new(StatusCode::OK, ContentType::Html, body)
-}
 
 /// Requests a daemon stop after this response.
 pub(super) fn diediedie(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
@@ -60,6 +26,9 @@ pub(super) fn metrics(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpErr
         return Err(tsd_protocol::ApiError::page_not_found().into());
     };
     request.state.engine.set_gauges();
+    if let Some(log) = &request.state.config.log {
+        log.recent.set_counters();
+    }
     let mut page = handle.render();
     crate::process::render(&mut page);
     Ok(HttpResponse::new(StatusCode::OK, ContentType::Metrics, page))

@@ -29,13 +29,6 @@ pub(super) fn jvm(state: &ServerState) -> Value {
     let build = &state.config.build;
     json!({
         "memory": {
-            // Memory that is not backed by files, and its size with what was swapped out.
-            "heapMemoryUsage": {
-                "init": 0,
-                "used": bytes("RssAnon:"),
-                "committed": bytes("RssAnon:") + bytes("VmSwap:"),
-                "max": -1,
-            },
             "nonHeapMemoryUsage": {
                 "init": 0,
                 "used": bytes("RssFile:"),
@@ -43,18 +36,31 @@ pub(super) fn jvm(state: &ServerState) -> Value {
                 "max": -1,
             },
             "objectsPendingFinalization": 0,
+            // Memory that is not backed by files, and its size with what was swapped out.
+            "heapMemoryUsage": {
+                "init": 0,
+                "used": bytes("RssAnon:"),
+                "committed": bytes("RssAnon:") + bytes("VmSwap:"),
+                "max": heap_max(state),
+            },
         },
         "os": { "systemLoadAverage": load },
         "runtime": {
             "vmName": env!("CARGO_PKG_NAME"),
             "vmVersion": build.version,
-            "vmVendor": "",
             "startTime": now_ms.saturating_sub(uptime_ms),
+            "vmVendor": "Saltern",
             "uptime": uptime_ms,
         },
         "pools": {},
         "gc": {},
     })
+}
+
+/// The memory limit of the process; -1 without one, as Java has it.
+fn heap_max(state: &ServerState) -> i64 {
+    let memory = state.memory();
+    if memory.is_unlimited() { -1 } else { i64::try_from(memory.limit()).unwrap_or(i64::MAX) }
 }
 
 /// How long a process has been running, from its `stat` line and the uptime of the machine.
@@ -92,12 +98,12 @@ fn thread(stat: &str) -> Option<(u64, Value)> {
     let nice: i64 = fields.get(16)?.parse().ok()?;
     let thread = json!({
         "threadID": id,
+        "stack": [],
         "name": name,
         "state": java_state(fields.first()?),
         "interrupted": false,
         // Java's range is 1 to 10 and its normal priority 5, Linux's 19 to -20 and 0.
         "priority": (5 - nice / 4).clamp(1, 10),
-        "stack": [],
     });
     Some((id, thread))
 }
@@ -117,19 +123,19 @@ fn java_state(state: &str) -> &'static str {
 pub(super) fn region_clients(clients: &[RegionClientStats]) -> Value {
     let clients = clients.iter().map(|client| {
         json!({
-            "endpoint": client.endpoint,
-            "dead": client.connections == 0,
-            "rpcid": client.calls,
-            "rpcsSent": client.calls,
-            "rpcsInFlight": client.calls_in_flight,
-            "inflightBreached": client.admission_waits,
-            "pendingRPCs": 0,
-            "pendingBatchedRPCs": 0,
             "pendingBreached": 0,
             "writesBlocked": 0,
-            "rpcsTimedout": 0,
-            "rpcResponsesTimedout": 0,
+            "inflightBreached": client.admission_waits,
+            "dead": client.connections == 0,
+            "rpcsInFlight": client.calls_in_flight,
+            "rpcsSent": client.calls,
             "rpcResponsesUnknown": 0,
+            "pendingBatchedRPCs": 0,
+            "endpoint": client.endpoint,
+            "rpcResponsesTimedout": 0,
+            "rpcid": client.calls,
+            "rpcsTimedout": 0,
+            "pendingRPCs": 0,
         })
     });
     clients.collect()

@@ -16,6 +16,7 @@ use tsd_protocol::{
 };
 
 use crate::{
+    auth::Identity,
     http::{
         error::HttpError,
         parsed_body::PointMemory,
@@ -78,8 +79,9 @@ pub(super) async fn put(request: HttpRequest<'_>) -> Result<HttpResponse, HttpEr
     let mut batch = PutBatch::default();
     let read = batch.read(put.body, put.common.as_ref(), &mut memory);
     read.map_err(|error| body_error(error, &memory))?;
-    let (state, outcome) = (request.state, PutOutcome::new(&batch));
-    let mut pending = PendingPut::new(state, outcome, batch.points().len(), memory)?;
+    let (state, identity) = (request.state, request.identity.as_ref());
+    let outcome = PutOutcome::new(&batch);
+    let mut pending = PendingPut::new(state, identity, outcome, batch.points().len(), memory)?;
     put_points(&mut pending, &request.state.rules, &batch)?;
     Ok(pending.finish(&put).await?)
 }
@@ -91,8 +93,9 @@ pub(super) async fn rollup(request: HttpRequest<'_>) -> Result<HttpResponse, Htt
     let mut batch = RollupBatch::default();
     let read = batch.read(put.body, put.common.as_ref(), &mut memory);
     read.map_err(|error| body_error(error, &memory))?;
-    let (state, outcome) = (request.state, PutOutcome::of_rollups(&batch));
-    let mut pending = PendingPut::new(state, outcome, batch.points().len(), memory)?;
+    let (state, identity) = (request.state, request.identity.as_ref());
+    let outcome = PutOutcome::of_rollups(&batch);
+    let mut pending = PendingPut::new(state, identity, outcome, batch.points().len(), memory)?;
     let mut tag_buffer = Vec::new();
     for point in batch.points() {
         let unresolved = pending.session.unresolved();
@@ -128,7 +131,13 @@ pub(super) async fn histogram(request: HttpRequest<'_>) -> Result<HttpResponse, 
     let read = batch.read(put.body, put.common.as_ref(), &mut memory);
     read.map_err(|error| body_error(error, &memory))?;
     let outcome = PutOutcome::of_histograms(&batch);
-    let mut pending = PendingPut::new(request.state, outcome, batch.points().len(), memory)?;
+    let mut pending = PendingPut::new(
+        request.state,
+        request.identity.as_ref(),
+        outcome,
+        batch.points().len(),
+        memory,
+    )?;
     for point in batch.points() {
         let unresolved = pending.session.unresolved();
         let result = put_histogram(&mut pending.session, codecs, &request.state.rules, &point);
@@ -242,6 +251,7 @@ struct PendingPut<'a> {
 impl<'a> PendingPut<'a> {
     fn new(
         state: &'a ServerState,
+        identity: Option<&Identity>,
         outcome: PutOutcome,
         points: usize,
         mut memory: PointMemory,
@@ -250,6 +260,9 @@ impl<'a> PendingPut<'a> {
             return Err(memory.refusal());
         }
         let mut session = state.engine.ingest_session(NameText::Latin1);
+        if let Some(identity) = identity {
+            session.restrict_creation(identity.creatable_names());
+        }
         if points <= MAX_SINGLE_BATCH_POINTS {
             session.use_single_shard(points);
         }

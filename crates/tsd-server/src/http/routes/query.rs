@@ -172,7 +172,7 @@ fn control(request: &HttpRequest<'_>, query: Arc<str>) -> QueryControl {
     });
     let client = QueryClient {
         remote: request.peer.to_string(),
-        user: None,
+        user: request.identity.as_ref().map(|identity| identity.name().to_owned()),
         headers: headers.collect(),
         query,
     };

@@ -1,5 +1,8 @@
-//! `/api/uid/assign` assigns UIDs to names, `/api/uid/rename` renames UIDs.
+//! `/api/uid/assign` assigns UIDs to names, `/api/uid/rename` renames UIDs, `/api/uid/list` lists them,
+//! `/api/uid/uidmeta` and `/api/uid/tsmeta` are about meta objects.
 
+mod list;
+mod meta;
 mod rename;
 
 use std::collections::BTreeMap;
@@ -10,10 +13,13 @@ use tsd_engine::{UidError, UidKind};
 use tsd_model::to_hex;
 use tsd_protocol::ApiError;
 
-use crate::http::{
-    error::HttpError,
-    response::{ContentType, HttpResponse},
-    service::HttpRequest,
+use crate::{
+    auth::Identity,
+    http::{
+        error::HttpError,
+        response::{ContentType, HttpResponse},
+        service::HttpRequest,
+    },
 };
 
 /// UID kinds by their names in this API.
@@ -32,7 +38,9 @@ pub(super) async fn uid(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpE
     match request.path.sub_path.to_ascii_lowercase().as_str() {
         "assign" => assign(request).await,
         "rename" => rename::rename(request).await,
-        "uidmeta" | "tsmeta" => Err(ApiError::endpoint_not_found().into()),
+        "list" => list::list(request).await,
+        "uidmeta" => meta::uid_meta(request).await,
+        "tsmeta" => meta::ts_meta(request).await,
         _ => Err(ApiError::new(501, "Other UID endpoints have not been implemented yet").into()),
     }
 }
@@ -40,7 +48,6 @@ pub(super) async fn uid(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpE
 async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST])?;
     check_writes(request)?;
-    request.check_admin("uid assign")?;
     let names_by_kind = if request.method == Method::POST {
         read_body(request.body.required_text()?)?
     } else {
@@ -55,6 +62,7 @@ async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     if names_by_kind.is_empty() {
         return Err(ApiError::new(400, "Missing values to assign UIDs").into());
     }
+    check_assign(request, &names_by_kind)?;
     let mut maps: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     let mut failed = false;
     for (label, names) in names_by_kind {
@@ -76,6 +84,26 @@ async fn assign(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     Ok(HttpResponse::new(status, ContentType::Json, render(maps)))
 }
 
+/// Fails unless the sender may administer the daemon, or create names of each kind.
+fn check_assign(request: &HttpRequest<'_>, names: &NamesByKind) -> Result<(), ApiError> {
+    let may_create = |identity: &Identity| {
+        let creatable = identity.creatable_names();
+        names.iter().all(|(label, _)| {
+            KINDS.iter().any(|(known, kind)| known == label && creatable.allows(*kind))
+        })
+    };
+    let is_by_role = request
+        .state
+        .config
+        .authentication
+        .as_ref()
+        .is_some_and(|config| config.authenticator.decides_administration());
+    if is_by_role && request.identity.as_ref().is_some_and(may_create) {
+        return request.check_change();
+    }
+    request.check_admin("uid assign")
+}
+
 /// Fails on a read-only daemon.
 fn check_writes(request: &HttpRequest<'_>) -> Result<(), ApiError> {
     if request.state.config.mode.writes() {
@@ -83,6 +111,15 @@ fn check_writes(request: &HttpRequest<'_>) -> Result<(), ApiError> {
     }
     Err(ApiError::new(404, "Operation not allowed")
         .with_details("This operation is not allowed in ro mode."))
+}
+
+/// Fails on a write-only daemon.
+fn check_reads(request: &HttpRequest<'_>) -> Result<(), ApiError> {
+    if request.state.config.mode.reads() {
+        return Ok(());
+    }
+    Err(ApiError::new(404, "Operation not allowed")
+        .with_details("This operation is not allowed in wo mode."))
 }
 
 /// Converts an error to a text about a name, or to an error of the whole request.

@@ -11,12 +11,19 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use hyper::{
+    StatusCode,
+    header::{HeaderName, HeaderValue},
+};
 use tsd_engine::{QueryGuard, QueryThreads};
 
 use crate::http::response::{ContentType, HttpResponse, OnSent, ResponseAborted};
 
 /// Chunk size in bytes. A smaller response is sent whole, with `Content-Length`.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// Header of a result that may miss points (`tsd.query.partial_results`).
+const PARTIAL_RESULT: HeaderName = HeaderName::from_static("x-partial-result");
 
 /// Measures the time spent writing a response.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +64,18 @@ pub(in crate::http::routes) fn chunked(
     timer: SerializationTimer,
     guard: QueryGuard,
 ) -> HttpResponse {
+    chunked_as(ContentType::Json, write, timer, guard)
+}
+
+/// As [`chunked`], of another type.
+pub(in crate::http::routes) fn chunked_as(
+    content_type: ContentType,
+    write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
+    timer: SerializationTimer,
+    guard: QueryGuard,
+) -> HttpResponse {
     let threads = guard.threads().clone();
+    let missed = missed_files(&guard);
     // Shared by the chunk stream and the completion callback; dropped with the last of them.
     let guard = Arc::new(Mutex::new(Some(guard)));
     let on_sent_guard = Arc::clone(&guard);
@@ -70,7 +88,8 @@ pub(in crate::http::routes) fn chunked(
     let mut writer = ChunkWriter { write: Box::new(write), timer, more: true };
     let first = writer.write_chunk(0);
     if !writer.more {
-        return HttpResponse::json(first).with_on_sent(on_sent);
+        let response = HttpResponse::new(StatusCode::OK, content_type, first);
+        return with_missed(response, missed).with_on_sent(on_sent);
     }
     let rest = stream::try_unfold(writer, move |writer| {
         let is_cancelled = guard
@@ -81,7 +100,24 @@ pub(in crate::http::routes) fn chunked(
         next_chunk(writer, is_cancelled, threads.clone())
     });
     let chunks = stream::iter([Ok(first)]).chain(rest);
-    HttpResponse::chunks(ContentType::Json, Box::pin(chunks)).with_on_sent(on_sent)
+    let response = HttpResponse::chunks(content_type, Box::pin(chunks));
+    with_missed(response, missed).with_on_sent(on_sent)
+}
+
+/// The names of the quarantined files of which the result may miss points, for a header; `None` if it is complete.
+fn missed_files(guard: &QueryGuard) -> Option<HeaderValue> {
+    let files = guard.losses();
+    if files.is_empty() {
+        return None;
+    }
+    HeaderValue::try_from(files.join(", ")).ok()
+}
+
+fn with_missed(response: HttpResponse, missed: Option<HeaderValue>) -> HttpResponse {
+    match missed {
+        Some(files) => response.with_header(PARTIAL_RESULT, files),
+        None => response,
+    }
 }
 
 /// Appends up to a number of bytes to the buffer; returns true if there is more.

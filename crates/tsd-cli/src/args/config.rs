@@ -1,0 +1,44 @@
+//! Arguments of `tsdb config`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Arguments of `tsdb config`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// The sub-command.
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+/// Sub-commands of `tsdb config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Tell what becomes of each key of a file
+    Check(ConfigCheckArgs),
+    /// List every key with its default and its meaning
+    List(ConfigListArgs),
+}
+
+/// Arguments of `tsdb config check`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigCheckArgs {
+    /// Unknown keys are errors, too
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The configuration file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+/// Arguments of `tsdb config list`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigListArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

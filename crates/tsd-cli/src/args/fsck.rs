@@ -1,0 +1,105 @@
+//! Arguments of `tsdb fsck`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use tsd_engine::FsckOptions;
+
+use super::overrides::{DamageArgs, Overrides};
+use crate::config::{Config, ConfigError};
+
+/// Arguments of `tsdb fsck`.
+#[expect(clippy::struct_excessive_bools, reason = "independent options, as in OpenTSDB")]
+#[derive(Debug, Args)]
+pub(crate) struct FsckArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    #[command(flatten)]
+    damage: DamageArgs,
+    /// Check the whole table
+    #[arg(long)]
+    pub(crate) full_scan: bool,
+    /// Write repairs; the options below need it
+    #[arg(long)]
+    fix: bool,
+    /// All repairs: those below, without --last-write-wins
+    #[arg(long)]
+    fix_all: bool,
+    /// Write all points of a row as one column
+    #[arg(long)]
+    compact: bool,
+    /// Of the points of an instant, remove all but the one that was written first
+    #[arg(long)]
+    resolve_duplicates: bool,
+    /// Keep the one that was written last [tsd.storage.fix_duplicates]
+    #[arg(long)]
+    last_write_wins: bool,
+    /// Delete rows with a UID that has no name
+    #[arg(long)]
+    delete_orphans: bool,
+    /// Delete columns that no version of OpenTSDB writes
+    #[arg(long)]
+    delete_unknown_columns: bool,
+    /// Delete points whose value cannot be read
+    #[arg(long)]
+    delete_bad_values: bool,
+    /// Delete rows with an invalid key
+    #[arg(long)]
+    delete_bad_rows: bool,
+    /// Delete compacted columns that cannot be split
+    #[arg(long)]
+    delete_bad_compacts: bool,
+    /// Accepted for OpenTSDB's scripts: every repair is waited for
+    #[arg(long)]
+    sync: bool,
+    /// Parts of the table that are read at once; twice the processors by default
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: Option<u16>,
+    /// Most rows a second
+    #[arg(long, value_name = "ROWS", value_parser = rows_per_second)]
+    pub(crate) rate: Option<f64>,
+    /// File that keeps how far the check came, until it is complete
+    #[arg(long, value_name = "FILE")]
+    pub(crate) checkpoint: Option<PathBuf>,
+    /// Print the counters as JSON, and findings to standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// START [END] FUNC METRIC [TAGK=TAGV ...]: the rows to check
+    #[arg(value_name = "WORD", allow_negative_numbers = true)]
+    pub(crate) words: Vec<String>,
+}
+
+fn rows_per_second(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rows) if rows > 0.0 && f64::is_finite(rows) => Ok(rows),
+        _ => Err("a number above 0 is expected".to_owned()),
+    }
+}
+
+impl FsckArgs {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() {
+            config.set_flag("tsdb fsck without --log-level", "tsd.log.level", "warn");
+        }
+        self.damage.apply(&mut config);
+        Ok(config)
+    }
+
+    /// What is repaired.
+    pub(crate) const fn options(&self) -> FsckOptions {
+        let all = self.fix_all;
+        FsckOptions {
+            fix: self.fix || all,
+            compact: self.compact || all,
+            resolve_duplicates: self.resolve_duplicates || all,
+            last_write_wins: self.last_write_wins,
+            delete_orphans: self.delete_orphans || all,
+            delete_unknown_columns: self.delete_unknown_columns || all,
+            delete_bad_values: self.delete_bad_values || all,
+            delete_bad_rows: self.delete_bad_rows || all,
+            delete_bad_compacts: self.delete_bad_compacts || all,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Flags that every sub-command has. Each is translated to its configuration key here, so flags have no
+//! effect that keys lack.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::config::{Config, ConfigError};
+
+/// Flags of every sub-command.
+#[derive(Debug, Args)]
+pub(crate) struct Overrides {
+    /// Configuration file; it must exist
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Directory of the embedded store, or of the log in front of HBase [tsd.storage.data_directory]
+    #[arg(long, value_name = "DIRECTORY")]
+    data: Option<PathBuf>,
+    /// error, warn, info, debug, trace or off, or directives such as `info,tsd_engine=debug`
+    /// [tsd.log.level]
+    #[arg(long, value_name = "LEVEL")]
+    pub(super) log_level: Option<String>,
+    /// text or json [tsd.log.format]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// Data table [tsd.storage.hbase.data_table]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    table: Option<String>,
+    /// UID table [tsd.storage.hbase.uid_table]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    uidtable: Option<String>,
+    /// ZooKeeper quorum of HBase, host[:port],...; selects HBase as the store
+    /// [tsd.storage.hbase.zk_quorum]
+    #[arg(long, value_name = "HOSTS")]
+    zkquorum: Option<String>,
+    /// Root znode of HBase [tsd.storage.hbase.zk_basedir]
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    zkbasedir: Option<String>,
+}
+
+/// Returns a function that sets a key if its flag is given.
+pub(super) fn setter(config: &mut Config) -> impl FnMut(&'static str, &str, &Option<String>) {
+    |flag, key, value| {
+        if let Some(value) = value {
+            config.set_flag(flag, key, value.as_str());
+        }
+    }
+}
+
+impl Overrides {
+    pub(super) fn load(&self) -> Result<Config, ConfigError> {
+        let mut config = Config::load(self.config.as_deref())?;
+        config.add_environment(
+            std::env::vars_os()
+                .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))),
+        );
+        let data = self.data.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let mut set = setter(&mut config);
+        set("--data", "tsd.storage.data_directory", &data);
+        set("--log-level", "tsd.log.level", &self.log_level);
+        set("--log-format", "tsd.log.format", &self.log_format);
+        set("--table", "tsd.storage.hbase.data_table", &self.table);
+        set("--uidtable", "tsd.storage.hbase.uid_table", &self.uidtable);
+        set("--zkquorum", "tsd.storage.hbase.zk_quorum", &self.zkquorum);
+        set("--zkbasedir", "tsd.storage.hbase.zk_basedir", &self.zkbasedir);
+        drop(set);
+        Ok(config)
+    }
+}
+
+/// Permission to open a damaged log.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct DamageArgs {
+    /// Start although the write-ahead log is damaged, and lose the records that the error lists
+    #[arg(long)]
+    pub(crate) accept_damage: bool,
+}
+
+impl DamageArgs {
+    pub(super) fn apply(self, config: &mut Config) {
+        if self.accept_damage {
+            config.set_flag("--accept-damage", "tsd.storage.accept_damage", "true");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Arguments of `tsdb query`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::overrides::{DamageArgs, Overrides};
+use crate::config::{Config, ConfigError};
+
+/// Arguments of `tsdb query`.
+#[derive(Debug, Args)]
+pub(crate) struct QueryArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    #[command(flatten)]
+    damage: DamageArgs,
+    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
+    #[arg(long, visible_alias = "host", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Log progress
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+    /// Draw a graph instead of lines: BASE.png, - is the terminal; any other BASE gets files for gnuplot
+    #[arg(long, value_name = "BASE")]
+    pub(crate) graph: Option<PathBuf>,
+    /// With --graph -: draw a picture, for terminals that show sixels
+    #[arg(long, requires = "graph")]
+    pub(crate) sixel: bool,
+    /// Print JSON, as /api/query does with msResolution
+    #[arg(long, conflicts_with = "graph")]
+    pub(crate) json: bool,
+    /// START [END] QUERY...
+    #[arg(value_name = "WORD", required = true, num_args = 1.., allow_negative_numbers = true)]
+    pub(crate) words: Vec<String>,
+}
+
+impl QueryArgs {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() && !self.verbose {
+            config.set_flag("tsdb query without --verbose", "tsd.log.level", "warn");
+        }
+        self.damage.apply(&mut config);
+        Ok(config)
+    }
+}

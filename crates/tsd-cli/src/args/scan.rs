@@ -1,0 +1,39 @@
+//! Arguments of `tsdb scan`.
+
+use clap::Args;
+
+use super::overrides::{DamageArgs, Overrides};
+use crate::config::{Config, ConfigError};
+
+/// Arguments of `tsdb scan`.
+#[derive(Debug, Args)]
+pub(crate) struct ScanArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    #[command(flatten)]
+    damage: DamageArgs,
+    /// Print lines for `tsdb import`: points only
+    #[arg(long)]
+    pub(crate) import: bool,
+    /// Delete every row that was printed, whole; prints lines for `tsdb import`
+    #[arg(long)]
+    pub(crate) delete: bool,
+    /// Log progress
+    #[arg(long, short)]
+    verbose: bool,
+    /// START [END] FUNC METRIC [TAGK=TAGV ...]
+    #[arg(value_name = "WORD", required = true, num_args = 1.., allow_negative_numbers = true)]
+    pub(crate) words: Vec<String>,
+}
+
+impl ScanArgs {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() && !self.verbose {
+            config.set_flag("tsdb scan without --verbose", "tsd.log.level", "warn");
+        }
+        self.damage.apply(&mut config);
+        Ok(config)
+    }
+}

@@ -1,0 +1,42 @@
+//! Arguments of `tsdb search`.
+
+use clap::Args;
+
+use super::overrides::Overrides;
+use crate::config::{Config, ConfigError};
+
+/// Arguments of `tsdb search`.
+#[derive(Debug, Args)]
+pub(crate) struct SearchArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
+    #[arg(long, visible_alias = "host", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Read the data table; without it, the meta table where series are recorded in it
+    #[arg(long)]
+    pub(crate) use_data_table: bool,
+    /// Most series; 0 for no limit
+    #[arg(long, value_name = "COUNT", default_value_t = 25)]
+    pub(crate) limit: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Log progress
+    #[arg(long, short)]
+    verbose: bool,
+    /// lookup [METRIC] [TAGK=TAGV | TAGK= | =TAGV ...]
+    #[arg(value_name = "WORD", required = true, num_args = 1..)]
+    pub(crate) words: Vec<String>,
+}
+
+impl SearchArgs {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() && !self.verbose {
+            config.set_flag("tsdb search without --verbose", "tsd.log.level", "warn");
+        }
+        Ok(config)
+    }
+}

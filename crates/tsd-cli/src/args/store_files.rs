@@ -1,0 +1,165 @@
+//! Arguments of the tools for the files of the embedded store: quarantine, verify, snapshot, restore.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::overrides::Overrides;
+use crate::config::{Config, ConfigError};
+
+/// Arguments of `tsdb quarantine`.
+#[derive(Debug, Args)]
+pub(crate) struct QuarantineArgs {
+    /// The sub-command.
+    #[command(subcommand)]
+    pub(crate) command: QuarantineCommand,
+}
+
+/// Sub-commands of `tsdb quarantine`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuarantineCommand {
+    /// List the files: what was lost, why, since when
+    List(QuarantineListArgs),
+    /// Accept the loss of files and remove them
+    Accept(QuarantineAcceptArgs),
+}
+
+/// Arguments of `tsdb quarantine list`.
+#[derive(Debug, Args)]
+pub(crate) struct QuarantineListArgs {
+    #[command(flatten)]
+    pub(crate) place: QuarantinePlace,
+}
+
+/// Arguments of `tsdb quarantine accept`.
+#[derive(Debug, Args)]
+pub(crate) struct QuarantineAcceptArgs {
+    #[command(flatten)]
+    pub(crate) place: QuarantinePlace,
+    /// All files in quarantine
+    #[arg(long, conflicts_with = "names")]
+    pub(crate) all: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// Names of files, as listed
+    #[arg(value_name = "NAME", required_unless_present = "all")]
+    pub(crate) names: Vec<String>,
+}
+
+/// Where the files are, and how they are printed.
+#[derive(Debug, Args)]
+pub(crate) struct QuarantinePlace {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
+    #[arg(long, visible_alias = "host", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Print JSON, as /api/quarantine does
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl QuarantinePlace {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() {
+            config.set_flag("tsdb quarantine without --log-level", "tsd.log.level", "error");
+        }
+        Ok(config)
+    }
+}
+
+/// Arguments of `tsdb verify`.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
+    #[arg(long, visible_alias = "host", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Print JSON, as /api/verify does
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// List what would repair the damage; with --yes, do it
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Repair without a question; what cannot be read is given up
+    #[arg(long, short, requires = "repair")]
+    pub(crate) yes: bool,
+}
+
+impl VerifyArgs {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() {
+            config.set_flag("tsdb verify without --log-level", "tsd.log.level", "error");
+        }
+        Ok(config)
+    }
+}
+
+/// Arguments of `tsdb snapshot`.
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
+    #[arg(long, visible_alias = "host", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// A former snapshot, of which files that did not change are linked
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub(crate) base: Option<PathBuf>,
+    /// Copy files although they could be linked
+    #[arg(long)]
+    pub(crate) copy: bool,
+    /// Take the snapshot although the store has damaged files in quarantine
+    #[arg(long)]
+    pub(crate) allow_damage: bool,
+    /// Print JSON, as /api/snapshot does
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory of the snapshot; missing or empty
+    #[arg(value_name = "TARGET")]
+    pub(crate) target: PathBuf,
+}
+
+impl SnapshotArgs {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() {
+            config.set_flag("tsdb snapshot without --log-level", "tsd.log.level", "error");
+        }
+        Ok(config)
+    }
+}
+
+/// Arguments of `tsdb restore`.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Link files of the snapshot instead of copying them
+    #[arg(long)]
+    pub(crate) link: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory of the snapshot
+    #[arg(value_name = "SNAPSHOT")]
+    pub(crate) snapshot: PathBuf,
+}
+
+impl RestoreArgs {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() {
+            config.set_flag("tsdb restore without --log-level", "tsd.log.level", "error");
+        }
+        Ok(config)
+    }
+}

@@ -1,0 +1,59 @@
+//! Arguments of `tsdb uid` and `tsdb mkmetric`.
+
+use clap::Args;
+
+use super::overrides::Overrides;
+use crate::config::{Config, ConfigError};
+
+/// Arguments of `tsdb uid`.
+#[derive(Debug, Args)]
+pub(crate) struct UidArgs {
+    #[command(flatten)]
+    pub(crate) place: UidPlace,
+    /// Bytes of a UID that is given as a number; the default is the width of its kind
+    #[arg(long = "idwidth", value_name = "BYTES", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub(crate) id_width: Option<u8>,
+    /// grep: letters match those of the other case, too
+    #[arg(long, short)]
+    pub(crate) ignore_case: bool,
+    /// A sub-command with its arguments, a name, or a UID
+    #[arg(value_name = "WORD", required = true, num_args = 1..)]
+    pub(crate) words: Vec<String>,
+}
+
+/// Arguments of `tsdb mkmetric`.
+#[derive(Debug, Args)]
+pub(crate) struct MkmetricArgs {
+    #[command(flatten)]
+    pub(crate) place: UidPlace,
+    /// Names of metrics
+    #[arg(value_name = "NAME", required = true, num_args = 1..)]
+    pub(crate) names: Vec<String>,
+}
+
+/// Where the names are, and how they are printed.
+#[derive(Debug, Args)]
+pub(crate) struct UidPlace {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
+    #[arg(long, visible_alias = "host", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Log progress
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl UidPlace {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
+        let mut config = self.overrides.load()?;
+        if self.overrides.log_level.is_none() && !self.verbose {
+            config.set_flag("tsdb uid without --verbose", "tsd.log.level", "warn");
+        }
+        Ok(config)
+    }
+}

@@ -1,0 +1,31 @@
+//! Arguments of `tsdb user`.
+
+use clap::{Args, Subcommand};
+
+/// Arguments of `tsdb user`.
+#[derive(Debug, Args)]
+pub(crate) struct UserArgs {
+    /// The sub-command.
+    #[command(subcommand)]
+    pub(crate) command: UserCommand,
+}
+
+/// Sub-commands of `tsdb user`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum UserCommand {
+    /// Hash a password, from the terminal or standard input
+    Hash(UserLineArgs),
+    /// Make a token and its hash
+    Token(UserLineArgs),
+}
+
+/// What a line of the file of users has.
+#[derive(Debug, Args)]
+pub(crate) struct UserLineArgs {
+    /// Name of the user; without one only the hash is printed
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Roles and permissions, separated by commas; GUEST by default
+    #[arg(value_name = "ROLES")]
+    pub(crate) roles: Option<String>,
+}

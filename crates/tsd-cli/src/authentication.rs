@@ -1,0 +1,49 @@
+//! Starts the authentication of a daemon: opens and follows the file of users.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
+use tsd_engine::ProcessMemory;
+use tsd_server::{AllowAll, AuthenticationConfig, Authenticator, UserFileAuthenticator, Users};
+
+use crate::{
+    config::{AuthenticationMethod, AuthenticationSettings, Config, USERS_FILE},
+    followed_file::FollowedFile,
+};
+
+/// The authenticator, and the task that follows its file.
+pub(crate) struct StartedAuthentication {
+    pub(crate) config: AuthenticationConfig,
+    pub(crate) follower: Option<AbortOnDropHandle<()>>,
+}
+
+/// Opens the file of users, and follows it.
+pub(crate) fn start(
+    config: &Config,
+    settings: &AuthenticationSettings,
+    memory: ProcessMemory,
+    read_again: &Arc<Notify>,
+) -> anyhow::Result<StartedAuthentication> {
+    let mut follower = None;
+    let authenticator: Arc<dyn Authenticator> = match &settings.method {
+        AuthenticationMethod::AllowAll => Arc::new(AllowAll),
+        AuthenticationMethod::UsersFile(path) => {
+            let opened = FollowedFile::open(path, "users", Users::parse);
+            let (file, users) =
+                opened.map_err(|error| config.bad_value(USERS_FILE, error.to_string()))?;
+            if users.is_empty() {
+                tracing::warn!(file = %path.display(), "the file has no user: nobody can log in");
+            }
+            let authenticator = Arc::new(UserFileAuthenticator::new(users, memory)?);
+            let (target, read_again) = (Arc::clone(&authenticator), Arc::clone(read_again));
+            follower = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+                file.follow(read_again, Users::parse, |users| target.replace(users)).await;
+            })));
+            authenticator
+        }
+    };
+    let AuthenticationSettings { open_paths, per_connection, .. } = settings.clone();
+    let config = AuthenticationConfig { authenticator, open_paths, per_connection };
+    Ok(StartedAuthentication { config, follower })
+}

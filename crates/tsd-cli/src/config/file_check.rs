@@ -1,0 +1,305 @@
+//! What becomes of each line of a configuration file (`tsdb config check`), without starting anything.
+
+use std::{collections::BTreeMap, path::Path};
+
+use super::{
+    Config, ConfigError, Key, KeyEffect, Property, Settings, ValueKind, is_true, keys, meanings,
+    parse_properties,
+};
+
+/// Most wrong keys that are found beside those whose value is invalid by itself.
+const MAX_ROUNDS: usize = 1_000;
+
+/// The check of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileCheck {
+    /// Each assignment, in the order of the file.
+    pub(crate) entries: Vec<CheckedEntry>,
+    /// What is wrong with the file as a whole.
+    pub(crate) problems: Vec<String>,
+}
+
+/// An assignment of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckedEntry {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    pub(crate) line: usize,
+    pub(crate) verdict: KeyVerdict,
+}
+
+/// What becomes of an assignment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeyVerdict {
+    /// It has an effect.
+    Honoured {
+        /// The value that is used.
+        effective: String,
+        /// Something to know.
+        note: Option<String>,
+    },
+    /// It has none.
+    Ignored {
+        /// The reason.
+        why: String,
+    },
+    /// There is no such key, so it has no effect.
+    Unknown {
+        /// A key of a similar name.
+        nearest: Option<&'static str>,
+    },
+    /// A daemon does not start with it.
+    Wrong {
+        /// The reason.
+        why: String,
+    },
+}
+
+impl KeyVerdict {
+    /// One word for it.
+    pub(crate) const fn word(&self) -> &'static str {
+        match self {
+            Self::Honoured { .. } => "honoured",
+            Self::Ignored { .. } => "ignored",
+            Self::Unknown { .. } => "unknown",
+            Self::Wrong { .. } => "wrong",
+        }
+    }
+}
+
+impl FileCheck {
+    /// Number of assignments with a verdict.
+    pub(crate) fn count(&self, word: &str) -> usize {
+        self.entries.iter().filter(|entry| entry.verdict.word() == word).count()
+    }
+}
+
+/// Checks the assignments of a file.
+pub(crate) fn check_file(path: &Path, text: &[u8]) -> Result<FileCheck, ConfigError> {
+    let properties = parse_properties(text)
+        .map_err(|source| ConfigError::Malformed { path: path.to_owned(), source })?;
+    let mut config = Config::new();
+    config.add_file(path, text)?;
+    let (wrong, problems, settings) = wrong_keys(&config);
+    let last_lines: BTreeMap<&str, usize> =
+        properties.iter().map(|property| (property.key.as_str(), property.line)).collect();
+    let entries = properties
+        .iter()
+        .map(|Property { key, value, line }| {
+            let last = last_lines.get(key.as_str()).copied().unwrap_or(*line);
+            let verdict = if last == *line {
+                verdict(&config, key, &wrong, settings.as_ref())
+            } else {
+                KeyVerdict::Ignored { why: format!("line {last} sets it again") }
+            };
+            CheckedEntry { key: key.clone(), value: shown(key, value), line: *line, verdict }
+        })
+        .collect();
+    Ok(FileCheck { entries, problems })
+}
+
+/// A value as it is shown; passwords are not.
+fn shown(key: &str, value: &str) -> String {
+    if key.to_ascii_lowercase().contains("pass") { "********".to_owned() } else { value.to_owned() }
+}
+
+type WrongKeys = BTreeMap<String, String>;
+
+/// The keys that a daemon does not start with and why, other problems, and the settings without them.
+fn wrong_keys(config: &Config) -> (WrongKeys, Vec<String>, Option<Settings>) {
+    let mut rest = config.clone();
+    let mut wrong = WrongKeys::new();
+    for (name, given) in &config.values {
+        if let Some(key) = keys::find(name)
+            && let Err(expected) = key.kind.check(&given.value)
+        {
+            rest.values.remove(name);
+            wrong.insert(name.clone(), expected);
+        }
+    }
+    // The first error of each round is of values that contradict each other, or of plug-ins.
+    for _ in 0..MAX_ROUNDS {
+        match Settings::from_config(&rest) {
+            Ok(settings) => return (wrong, Vec::new(), Some(settings)),
+            Err(ConfigError::BadValue { key, expected, .. })
+                if rest.values.remove(&key).is_some() =>
+            {
+                wrong.insert(key, expected);
+            }
+            Err(error) => return (wrong, vec![error.to_string()], None),
+        }
+    }
+    (wrong, Vec::new(), None)
+}
+
+fn verdict(
+    config: &Config,
+    name: &str,
+    wrong: &WrongKeys,
+    settings: Option<&Settings>,
+) -> KeyVerdict {
+    if let Some(why) = wrong.get(name) {
+        return KeyVerdict::Wrong { why: why.clone() };
+    }
+    if name.starts_with("hbase.") && !config.is_on_hbase() {
+        let why = "HBase is not the store, so nothing reads it".to_owned();
+        return KeyVerdict::Ignored { why };
+    }
+    let Some(key) = keys::find(name) else {
+        return KeyVerdict::Unknown { nearest: nearest(name) };
+    };
+    if key.effect == KeyEffect::None {
+        return KeyVerdict::Ignored { why: meanings::why_without_effect(name).to_owned() };
+    }
+    let value = config.text(name).unwrap_or_default();
+    let (effective, note) = match key.kind {
+        ValueKind::Bool => (is_true(value).to_string(), None),
+        ValueKind::Exactly(word) => exactly(value, word),
+        _ => (value.to_owned(), None),
+    };
+    // Sizes that the memory limit has changed.
+    let shown = settings.and_then(|settings| settings.server.properties.get(name));
+    let is_changed = |shown: &&String| shown.trim() != value;
+    match shown.filter(is_changed) {
+        Some(limited) => KeyVerdict::Honoured {
+            note: Some(format!("{value} is more than tsd.memory.limit leaves")),
+            effective: limited.clone(),
+        },
+        None => KeyVerdict::Honoured { effective, note },
+    }
+}
+
+/// The effect of a value that is compared with a word, and that it has the opposite one of what it looks like.
+fn exactly(value: &str, word: &str) -> (String, Option<String>) {
+    let is_word = value == word;
+    let effective = if is_word == (word == "true") { "true" } else { "false" };
+    let is_surprising = !is_word && is_true(value) == (word == "true");
+    let note =
+        is_surprising.then(|| format!("only the exact text {word:?} is {word}, as in OpenTSDB"));
+    (effective.to_owned(), note)
+}
+
+/// The known key whose name differs least, if it is similar.
+fn nearest(name: &str) -> Option<&'static str> {
+    let most = (name.len() / 4).clamp(2, 6);
+    keys::KEYS
+        .iter()
+        .map(|key: &Key| (distance(name.as_bytes(), key.name.as_bytes()), key.name))
+        .min()
+        .filter(|(changes, _)| *changes <= most)
+        .map(|(_, name)| name)
+}
+
+/// Number of bytes to insert, remove or replace to make one text of the other; two that are swapped count as one.
+fn distance(from: &[u8], to: &[u8]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    let mut last_byte = None;
+    for (at, byte) in from.iter().enumerate() {
+        let mut next = vec![at + 1];
+        for (column, other) in to.iter().enumerate() {
+            let cost =
+                |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
+            let replaced = cost(&row, column).saturating_add(usize::from(byte != other));
+            let removed = cost(&row, column + 1).saturating_add(1);
+            let inserted = cost(&next, column).saturating_add(1);
+            let mut best = replaced.min(removed).min(inserted);
+            let other_before = column.checked_sub(1).and_then(|column| to.get(column));
+            if last_byte == Some(other) && other_before == Some(byte) {
+                best = best.min(cost(&before, column - 1).saturating_add(1));
+            }
+            next.push(best);
+        }
+        last_byte = Some(byte);
+        before = std::mem::replace(&mut row, next);
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn check(text: &str) -> FileCheck {
+        check_file(Path::new("opentsdb.conf"), text.as_bytes()).unwrap()
+    }
+
+    /// Words, keys and details, a line each.
+    fn lines(text: &str) -> Vec<String> {
+        let line = |entry: &CheckedEntry| {
+            let detail = match &entry.verdict {
+                KeyVerdict::Honoured { effective, note } => {
+                    format!(
+                        "{effective}{}",
+                        note.as_deref().map_or(String::new(), |n| format!(" ({n})"))
+                    )
+                }
+                KeyVerdict::Ignored { why } | KeyVerdict::Wrong { why } => why.clone(),
+                KeyVerdict::Unknown { nearest } => nearest.unwrap_or("-").to_owned(),
+            };
+            format!("{} {} {}: {detail}", entry.line, entry.verdict.word(), entry.key)
+        };
+        check(text).entries.iter().map(line).collect()
+    }
+
+    #[test]
+    fn every_assignment_has_a_verdict() {
+        let text = "tsd.network.port = 1\n\
+                    tsd.network.port = 4243\n\
+                    tsd.http.cachedir = /usr/share/opentsdb\n\
+                    tsd.network.prot = 2\n\
+                    my.own.key = 3\n\
+                    tsd.core.auto_create_metrics = Yes\n\
+                    tsd.core.enable_api = TRUE\n\
+                    tsd.storage.salt.width = 9\n\
+                    tsd.startup.enable = true\n\
+                    hbase.rpc.timeout = 5\n";
+        assert_eq!(
+            lines(text),
+            [
+                "1 ignored tsd.network.port: line 2 sets it again",
+                "2 honoured tsd.network.port: 4243",
+                "3 ignored tsd.http.cachedir: no files of graphs are kept",
+                "4 unknown tsd.network.prot: tsd.network.port",
+                "5 unknown my.own.key: -",
+                "6 honoured tsd.core.auto_create_metrics: true",
+                "7 honoured tsd.core.enable_api: false (only the exact text \"true\" is true, as in \
+                 OpenTSDB)",
+                "8 wrong tsd.storage.salt.width: expected a whole number from 0 to 8",
+                "9 wrong tsd.startup.enable: no start-up plug-in is built in (a supervisor starts what is needed \
+                 before the daemon, and /api/health/ready says that it serves); expected false",
+                "10 ignored hbase.rpc.timeout: HBase is not the store, so nothing reads it",
+            ]
+        );
+    }
+
+    #[test]
+    fn values_that_contradict_each_other_are_found() {
+        let checked = check(
+            "tsd.storage.engine = hbase\ntsd.storage.ack = log\ntsd.storage.use_otsdb_timestamp = true\n\
+             tsd.log.level = loud\n",
+        );
+        assert_eq!((checked.count("wrong"), checked.count("honoured")), (2, 2));
+        assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+    }
+
+    #[test]
+    fn a_file_of_defaults_is_honoured() {
+        let checked = check("tsd.network.port=4242\ntsd.mode=rw\n");
+        assert_eq!(checked.count("honoured"), 2);
+        assert!(check("").entries.is_empty());
+        assert!(check_file(Path::new("f"), b"a=\\u12").is_err());
+    }
+
+    #[test]
+    fn similar_names_are_near() {
+        assert_eq!(distance(b"port", b"prot"), 1);
+        assert_eq!(distance(b"port", b"ports"), 1);
+        assert_eq!(distance(b"", b"abc"), 3);
+        assert_eq!(nearest("tsd.core.auto_create_metric"), Some("tsd.core.auto_create_metrics"));
+        assert_eq!(nearest("tsd.storage.fix_duplicate"), Some("tsd.storage.fix_duplicates"));
+        assert_eq!(nearest("something.else.entirely"), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! Settings of authentication. The file of users is opened when a daemon starts: a tool may not be
+//! allowed to read it.
+
+use std::path::PathBuf;
+
+use tsd_server::OpenPaths;
+
+use super::text;
+use crate::config::{Config, ConfigError, plugins};
+
+/// Key of the file of users.
+pub(crate) const USERS_FILE: &str = "tsd.core.authentication.users_file";
+
+/// How clients are authenticated.
+#[derive(Clone, Debug)]
+pub struct AuthenticationSettings {
+    /// By what.
+    pub method: AuthenticationMethod,
+    /// What HTTP serves without credentials.
+    pub open_paths: OpenPaths,
+    /// True if an HTTP request inherits the identity of the one before it on its connection.
+    pub per_connection: bool,
+}
+
+/// What authenticates clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuthenticationMethod {
+    /// Everybody is authenticated.
+    AllowAll,
+    /// The users of this file are.
+    UsersFile(PathBuf),
+}
+
+/// Settings of authentication; `None` if it is off.
+pub(super) fn authentication(
+    config: &Config,
+) -> Result<Option<AuthenticationSettings>, ConfigError> {
+    const OPEN_PATHS: &str = "tsd.core.authentication.open_paths";
+    let Some(name) = plugins::selected(config, "tsd.core.authentication.plugin") else {
+        return Ok(None);
+    };
+    let file = text(config, USERS_FILE);
+    let method = match name {
+        "allow_all" => AuthenticationMethod::AllowAll,
+        _ if file.is_empty() => {
+            return Err(config.bad_value(USERS_FILE, "expected the path of a file".to_owned()));
+        }
+        _ => AuthenticationMethod::UsersFile(file.into()),
+    };
+    let open_paths = OpenPaths::try_new(&text(config, OPEN_PATHS))
+        .map_err(|error| config.bad_value(OPEN_PATHS, error.to_string()))?;
+    let scope = config.text("tsd.core.authentication.http_scope");
+    Ok(Some(AuthenticationSettings {
+        method,
+        open_paths,
+        per_connection: scope == Some("connection"),
+    }))
+}

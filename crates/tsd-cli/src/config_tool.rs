@@ -1,0 +1,216 @@
+//! `tsdb config`: checks a configuration file, and lists the keys. It starts nothing.
+
+use std::{fmt::Write as _, process::ExitCode};
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    args::{ConfigArgs, ConfigCheckArgs, ConfigCommand},
+    config::{
+        CheckedEntry, ConfigError, FileCheck, Key, KeyEffect, KeyVerdict, ValueKind, check_file,
+        key_meaning, keys, why_without_effect,
+    },
+    print_lines,
+};
+
+/// Exit status if the file cannot be read.
+const UNREADABLE: u8 = 2;
+
+/// Runs the command. The exit status of a check is 1 if something is wrong.
+pub(crate) fn main(args: &ConfigArgs) -> ExitCode {
+    match &args.command {
+        ConfigCommand::Check(args) => check(args),
+        ConfigCommand::List(args) => {
+            print_lines(&if args.json { keys_as_json() } else { keys_as_text() });
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn check(args: &ConfigCheckArgs) -> ExitCode {
+    let checked = std::fs::read(&args.file)
+        .map_err(|source| ConfigError::Unreadable { path: args.file.clone(), source })
+        .and_then(|text| check_file(&args.file, &text));
+    match checked {
+        Ok(checked) => {
+            print_lines(&if args.json { as_json(args, &checked) } else { as_text(&checked) });
+            ExitCode::from(u8::from(errors(args, &checked) > 0))
+        }
+        Err(error) => {
+            let status = match error {
+                ConfigError::Unreadable { .. } => UNREADABLE,
+                _ => 1,
+            };
+            eprintln!("tsdb: {:#}", anyhow::Error::new(error));
+            ExitCode::from(status)
+        }
+    }
+}
+
+fn errors(args: &ConfigCheckArgs, checked: &FileCheck) -> usize {
+    let unknown = if args.strict { checked.count("unknown") } else { 0 };
+    checked.count("wrong") + checked.problems.len() + unknown
+}
+
+/// `line N: KEY = VALUE: verdict`, and a line with the totals.
+fn as_text(checked: &FileCheck) -> String {
+    let mut out = String::new();
+    for CheckedEntry { key, value, line, verdict } in &checked.entries {
+        let word = verdict.word();
+        let _ = write!(out, "line {line}: {key} = {value}: {word}");
+        let _ = match verdict {
+            KeyVerdict::Honoured { effective, note } => {
+                let as_value =
+                    if effective == value { String::new() } else { format!(" as {effective:?}") };
+                let note = note.as_deref().map_or_else(String::new, |note| format!(" ({note})"));
+                writeln!(out, "{as_value}{note}")
+            }
+            KeyVerdict::Ignored { why } | KeyVerdict::Wrong { why } => writeln!(out, ": {why}"),
+            KeyVerdict::Unknown { nearest: Some(nearest) } => {
+                writeln!(out, "; the nearest key is {nearest}")
+            }
+            KeyVerdict::Unknown { nearest: None } => writeln!(out, "; no key has a similar name"),
+        };
+    }
+    for problem in &checked.problems {
+        let _ = writeln!(out, "wrong: {problem}");
+    }
+    let counts = ["honoured", "ignored", "unknown", "wrong"]
+        .map(|word| format!("{} {word}", checked.count(word)));
+    let _ = writeln!(out, "{} keys: {}", checked.entries.len(), counts.join(", "));
+    out
+}
+
+fn as_json(args: &ConfigCheckArgs, checked: &FileCheck) -> String {
+    let entry = |CheckedEntry { key, value, line, verdict }: &CheckedEntry| {
+        let mut fields = Map::from_iter([
+            ("line".to_owned(), json!(line)),
+            ("key".to_owned(), json!(key)),
+            ("value".to_owned(), json!(value)),
+            ("verdict".to_owned(), json!(verdict.word())),
+        ]);
+        let mut add = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+        match verdict {
+            KeyVerdict::Honoured { effective, note } => {
+                add("effective", json!(effective));
+                if let Some(note) = note {
+                    add("note", json!(note));
+                }
+            }
+            KeyVerdict::Ignored { why } | KeyVerdict::Wrong { why } => {
+                add("reason", json!(why));
+            }
+            KeyVerdict::Unknown { nearest } => {
+                add("nearest", json!(nearest));
+            }
+        }
+        Value::from(fields)
+    };
+    let value = json!({
+        "file": args.file.display().to_string(),
+        "keys": checked.entries.iter().map(entry).collect::<Vec<_>>(),
+        "problems": checked.problems,
+        "errors": errors(args, checked),
+    });
+    format!("{value:#}\n")
+}
+
+/// `KEY = DEFAULT`, what values it has, and its meaning.
+fn keys_as_text() -> String {
+    let mut out = String::new();
+    for key in keys::KEYS {
+        let default = key.default.unwrap_or_default();
+        let _ = writeln!(out, "{} = {default}", key.name);
+        let meaning = key_meaning(key.name).unwrap_or_default();
+        let _ = match key.effect {
+            KeyEffect::Applied => writeln!(out, "    {meaning} [{}]", kind_text(key)),
+            KeyEffect::None => {
+                writeln!(out, "    {meaning}; ignored: {}", why_without_effect(key.name))
+            }
+        };
+    }
+    out
+}
+
+fn keys_as_json() -> String {
+    let keys: Vec<Value> = keys::KEYS
+        .iter()
+        .map(|key| {
+            let is_applied = key.effect == KeyEffect::Applied;
+            json!({
+                "key": key.name,
+                "default": key.default,
+                "type": kind_text(key),
+                "meaning": key_meaning(key.name),
+                "applied": is_applied,
+                "reason": (!is_applied).then(|| why_without_effect(key.name)),
+                "environment": key.environment_variable(),
+            })
+        })
+        .collect();
+    format!("{:#}\n", json!(keys))
+}
+
+fn kind_text(key: &Key) -> String {
+    match key.kind {
+        ValueKind::Bool => "true or false".to_owned(),
+        ValueKind::Exactly(word) => format!("the exact text {word}, or another"),
+        ValueKind::Int { min, max } => format!("{min} to {max}"),
+        ValueKind::Seconds { min, max } => format!("seconds, {min} to {max}"),
+        ValueKind::Text => "text".to_owned(),
+        ValueKind::OneOf(words) => words.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    fn checked() -> FileCheck {
+        let text = b"tsd.network.port = 4243\ntsd.core.auto_create_metrics = Yes\n\
+                     tsd.http.cachedir = /tmp\ntsd.network.prot = 1\ntsd.mode = x\n";
+        check_file(Path::new("f"), text).unwrap()
+    }
+
+    #[test]
+    fn verdicts_are_lines_and_totals() {
+        assert_eq!(
+            as_text(&checked()),
+            "line 1: tsd.network.port = 4243: honoured\n\
+             line 2: tsd.core.auto_create_metrics = Yes: honoured as \"true\"\n\
+             line 3: tsd.http.cachedir = /tmp: ignored: no files of graphs are kept\n\
+             line 4: tsd.network.prot = 1: unknown; the nearest key is tsd.network.port\n\
+             line 5: tsd.mode = x: wrong: expected one of rw, ro, wo\n\
+             5 keys: 2 honoured, 1 ignored, 1 unknown, 1 wrong\n"
+        );
+    }
+
+    #[test]
+    fn unknown_keys_are_errors_if_strict() {
+        let json = |strict| -> Value {
+            let args = ConfigCheckArgs { strict, json: true, file: PathBuf::from("f") };
+            serde_json::from_str(&as_json(&args, &checked())).unwrap()
+        };
+        let value = json(false);
+        assert_eq!(value["errors"], 1);
+        assert_eq!(value["keys"][1]["effective"], "true");
+        assert_eq!(value["keys"][3]["nearest"], "tsd.network.port");
+        assert_eq!(value["keys"][4]["verdict"], "wrong");
+        assert_eq!(json(true)["errors"], 2);
+    }
+
+    #[test]
+    fn every_key_is_listed() {
+        let text = keys_as_text();
+        let json: Value = serde_json::from_str(&keys_as_json()).unwrap();
+        assert_eq!(json.as_array().unwrap().len(), keys::KEYS.len());
+        assert_eq!(text.lines().count(), 2 * keys::KEYS.len());
+        assert!(
+            text.contains("tsd.mode = rw\n    rw; ro: queries only; wo: puts only [rw, ro, wo]\n")
+        );
+    }
+}

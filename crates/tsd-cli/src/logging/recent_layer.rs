@@ -1,0 +1,92 @@
+//! Keeps the last log events in memory.
+
+use std::{
+    fmt::{self, Write},
+    sync::Arc,
+    thread,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use tracing::{
+    Event, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{Layer, layer::Context};
+use tsd_server::{LogEvent, RecentLogs};
+
+/// Adds every event to [`RecentLogs`].
+#[derive(Debug)]
+pub(super) struct RecentLayer {
+    recent: Arc<RecentLogs>,
+}
+
+impl RecentLayer {
+    pub(super) const fn new(recent: Arc<RecentLogs>) -> Self {
+        Self { recent }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for RecentLayer {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut text = EventText::default();
+        event.record(&mut text);
+        let metadata = event.metadata();
+        let thread = thread::current();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.recent.add(LogEvent {
+            epoch_secs: now.map_or(0, |since| since.as_secs()),
+            level: *metadata.level(),
+            thread: thread.name().unwrap_or("unnamed").to_owned(),
+            logger: metadata.target().to_owned(),
+            text: text.into_text(),
+        });
+    }
+}
+
+/// Message and fields of an event: `message name=value …`, as in the lines on standard error.
+#[derive(Default)]
+struct EventText {
+    message: String,
+    fields: String,
+}
+
+impl EventText {
+    fn into_text(self) -> String {
+        let Self { message, fields } = self;
+        if message.is_empty() {
+            return fields.trim_start().to_owned();
+        }
+        message + &fields
+    }
+}
+
+impl Visit for EventText {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to memory cannot fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    #[test]
+    fn events_are_kept_with_message_and_fields() {
+        let recent = Arc::<RecentLogs>::default();
+        let layer = RecentLayer::new(Arc::clone(&recent));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            tracing::warn!(peer = %"::1", points = 2, "some points were refused");
+            tracing::info!(only = "fields");
+        });
+        let shown = format!("{recent:?}");
+        assert!(shown.contains(r#""some points were refused peer=::1 points=2""#), "{shown}");
+        assert!(shown.contains(r#""only=\"fields\"""#), "{shown}");
+        assert!(shown.contains("tsd_cli::logging::recent_layer::tests"), "{shown}");
+    }
+}

@@ -1,0 +1,49 @@
+//! Reads a password: from the terminal without showing it, or else the first line of standard input.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+/// Most bytes that are read.
+const MAX_BYTES: u64 = 4_096;
+
+/// Turns the echo of the terminal on again when it is dropped.
+struct EchoOff(Termios);
+
+impl EchoOff {
+    fn new() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for EchoOff {
+    fn drop(&mut self) {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
+        // The line end was not shown.
+        eprintln!();
+    }
+}
+
+/// True if a person can be asked.
+pub(crate) fn is_interactive() -> bool {
+    io::stdin().is_terminal()
+}
+
+/// Reads a line. The question is asked on a terminal only.
+pub(crate) fn read(question: &str) -> io::Result<String> {
+    let _echo = if is_interactive() {
+        eprint!("{question}");
+        io::stderr().flush()?;
+        Some(EchoOff::new()?)
+    } else {
+        None
+    };
+    let mut line = String::new();
+    io::Read::take(io::stdin().lock(), MAX_BYTES).read_line(&mut line)?;
+    let text = line.strip_suffix('\n').unwrap_or(&line);
+    Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
+}

@@ -1,0 +1,73 @@
+//! `tsdb query --json`: the series of a result as `/api/query` has them, with milliseconds.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value as Json, json};
+use tsd_model::Value;
+
+use super::Series;
+
+/// Writes an array with an object for each series, one series a line.
+pub(super) fn write(out: &mut impl Write, series: impl Iterator<Item = Series>) -> io::Result<()> {
+    let mut separator = "[";
+    for series in series {
+        write!(out, "{separator}{}", object(&series))?;
+        separator = ",\n ";
+    }
+    writeln!(out, "{}]", if separator == "[" { "[" } else { "" })
+}
+
+fn object(series: &Series) -> Json {
+    let Series { metric, tags, points } = series;
+    let tags: Map<String, Json> =
+        tags.iter().map(|(tagk, tagv)| (tagk.clone(), json!(tagv))).collect();
+    let points: Map<String, Json> =
+        points.iter().map(|(time_ms, value)| (time_ms.to_string(), number(*value))).collect();
+    json!({ "metric": metric, "tags": tags, "dps": points })
+}
+
+/// A value; what JSON has no number for is a text, as Java writes it.
+fn number(value: Value) -> Json {
+    match value {
+        Value::Integer(integer) => json!(integer),
+        Value::Float(float) if float.is_finite() => json!(float),
+        Value::Float(float) => json!(tsd_model::java_double(float)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn written(series: Vec<Series>) -> String {
+        let mut out = Vec::new();
+        write(&mut out, series.into_iter()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn series_are_objects_with_their_points_in_order() {
+        let series = |metric: &str| Series {
+            metric: metric.to_owned(),
+            tags: vec![("host".to_owned(), "a\"".to_owned())],
+            points: vec![
+                (1_000, Value::Integer(1)),
+                (1_500, Value::Float(0.5)),
+                (2_000, Value::Float(f64::NAN)),
+            ],
+        };
+        let object = |metric: &str| {
+            format!(
+                r#"{{"metric":"{metric}","tags":{{"host":"a\""}},"dps":{{"1000":1,"1500":0.5,"2000":"NaN"}}}}"#
+            )
+        };
+        assert_eq!(written(vec![series("m")]), format!("[{}]\n", object("m")));
+        assert_eq!(
+            written(vec![series("m"), series("n")]),
+            format!("[{},\n {}]\n", object("m"), object("n"))
+        );
+        assert_eq!(written(Vec::new()), "[]\n");
+    }
+}

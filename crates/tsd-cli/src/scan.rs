@@ -1,0 +1,128 @@
+//! `tsdb scan`: prints rows as they are stored, and deletes them.
+//!
+//! It reads the store itself. A daemon's HTTP API has no rows, so beside a daemon that has the embedded
+//! store open there is only an error that says what to do.
+
+use std::{
+    io::{self, BufWriter, Stdout, Write as _},
+    process::ExitCode,
+};
+
+use tsd_engine::{DumpError, DumpOptions, DumpReport, DumpSink};
+use tsd_model::Timestamp;
+
+use crate::{
+    args::ScanArgs,
+    data_directory::DataDirectoryError,
+    exit_status, prepare,
+    query::{self, ParsedArgs},
+    store::Purpose,
+    with_engine,
+};
+
+/// Runs the command. The exit status is 1 if something of the rows could not be printed.
+pub(crate) fn main(args: &ScanArgs) -> ExitCode {
+    match run(args) {
+        Ok(report) => {
+            if args.delete {
+                eprintln!("tsdb: {} rows deleted", report.deleted_rows);
+            }
+            if report.unreadable > 0 {
+                let kept = if args.delete { "; their rows were not deleted" } else { "" };
+                eprintln!("tsdb: {} rows or columns are not readable{kept}", report.unreadable);
+            }
+            ExitCode::from(u8::from(report.unreadable > 0))
+        }
+        Err(error) => {
+            eprintln!("tsdb: {error:#}");
+            ExitCode::from(exit_status(&error))
+        }
+    }
+}
+
+fn run(args: &ScanArgs) -> anyhow::Result<DumpReport> {
+    let parsed = query::parse(&args.words)?;
+    let (config, settings) = prepare(args.config()?)?;
+    let query = rows_of(&parsed, &query::clock(&settings.zone_name))?;
+    let options = DumpOptions { import_format: args.import || args.delete, delete: args.delete };
+    let mut report = DumpReport::default();
+    let scanned = with_engine(&config, &settings, Purpose::Query, async |open| {
+        let mut lines = Lines { out: BufWriter::new(io::stdout()) };
+        match open.engine.dump_rows(&query, options, &mut lines).await {
+            Ok(dumped) => report = dumped,
+            // The reader of the pipe, such as `head`, has enough.
+            Err(DumpError::Write(error))
+                if error.kind() == io::ErrorKind::BrokenPipe && !options.delete =>
+            {
+                let _ = lines.out.into_parts();
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    });
+    scanned.map_err(|error| explain_daemon(error, args.delete))?;
+    Ok(report)
+}
+
+/// The query whose rows are scanned. Without an end it is that of the table, not the present.
+fn rows_of(parsed: &ParsedArgs, clock: &tsd_query::Clock) -> anyhow::Result<tsd_query::Query> {
+    let mut query = parsed.query.clone().validate(clock)?;
+    if parsed.query.end.is_none() {
+        query.end_ms = Timestamp::MAX_SECS * 1_000;
+    }
+    query.zone = clock.zone.clone();
+    Ok(query)
+}
+
+/// Adds what can be done if a daemon has the store open.
+fn explain_daemon(error: anyhow::Error, delete: bool) -> anyhow::Error {
+    if !matches!(error.downcast_ref(), Some(DataDirectoryError::InUse { .. })) {
+        return error;
+    }
+    let way = if delete {
+        "rows are deleted only while no daemon has the store open; the daemon itself deletes by query, \
+         where tsd.http.query.allow_delete is set"
+    } else {
+        "rows as stored are read from the files, not from a daemon: scan a copy of the store \
+         (`tsdb snapshot`, then `tsdb restore`), or stop the daemon"
+    };
+    error.context(way)
+}
+
+/// Lines on standard output.
+struct Lines {
+    out: BufWriter<Stdout>,
+}
+
+impl DumpSink for Lines {
+    fn write(&mut self, lines: &str) -> io::Result<()> {
+        self.out.write_all(lines.as_bytes())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    fn unreadable(&mut self, what: &str) {
+        eprintln!("tsdb: not readable: {what}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn without_an_end_all_later_rows_are_scanned() {
+        let query = |text: &str| {
+            let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            let parsed = query::parse(&words).unwrap();
+            rows_of(&parsed, &tsd_query::Clock::utc(1_600_000_000_000)).unwrap()
+        };
+        assert_eq!(query("1356998400 sum m").end_ms, i64::from(u32::MAX) * 1_000);
+        assert_eq!(query("1356998400 1356998500 sum m").end_ms, 1_356_998_500_000);
+        assert_eq!(query("1356998400 now sum m").end_ms, 1_600_000_000_000);
+    }
+}

@@ -1,0 +1,239 @@
+//! `tsdb search lookup`: lists series by metric and tags, in the format of OpenTSDB 2.1.
+//!
+//! Later versions of OpenTSDB find the series and print none.
+
+use std::{fmt::Write as _, process::ExitCode};
+
+use anyhow::{Context, ensure};
+use serde_json::{Map, Value, json};
+use tsd_engine::{EngineHandle, Lookup, LookupSeries, QueryControl};
+use tsd_model::{from_hex, sort_as_sized_hash_map, to_hex};
+
+use crate::{
+    args::SearchArgs, daemon_client::DaemonClient, daemon_in_the_way, exit_status, prepare,
+    print_lines, runtime, store::Purpose, with_engine,
+};
+
+/// Exit status of an invalid command line.
+const USAGE: u8 = 2;
+
+/// Words that are no search.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum SearchArgsError {
+    #[error("Unknown sub command: {0}; expected lookup [METRIC] [TAGK=TAGV | TAGK= | =TAGV ...]")]
+    SubCommand(String),
+    #[error("Not enough arguments; expected lookup [METRIC] [TAGK=TAGV | TAGK= | =TAGV ...]")]
+    TooFew,
+    #[error("invalid tag: {0}")]
+    Tag(String),
+}
+
+/// Runs the command.
+pub(crate) fn main(args: &SearchArgs) -> ExitCode {
+    let lookup = match parse(&args.words) {
+        Ok(lookup) => Lookup { limit: args.limit, ..lookup },
+        Err(error) => {
+            eprintln!("tsdb: {error}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    match run(args, &lookup) {
+        Ok(series) => {
+            print_lines(&if args.json { as_json(&series) } else { as_lines(&series) });
+            if lookup.limit > 0 && series.len() >= lookup.limit {
+                eprintln!(
+                    "tsdb: there may be more than {} series; --limit 0 lists all",
+                    lookup.limit
+                );
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("tsdb: {error:#}");
+            ExitCode::from(exit_status(&error))
+        }
+    }
+}
+
+/// Parses `lookup [METRIC] [TAGK=TAGV | TAGK= | =TAGV ...]`.
+fn parse(words: &[String]) -> Result<Lookup, SearchArgsError> {
+    let (command, rest) = words.split_first().ok_or(SearchArgsError::TooFew)?;
+    if command != "lookup" {
+        return Err(SearchArgsError::SubCommand(command.clone()));
+    }
+    let (metric, tags) = match rest.split_first() {
+        None => return Err(SearchArgsError::TooFew),
+        Some((metric, tags)) if !metric.contains('=') => (Some(metric.clone()), tags),
+        Some(_) => (None, rest),
+    };
+    let tag = |word: &String| {
+        let bad = || SearchArgsError::Tag(word.clone());
+        let (tagk, tagv) = word.split_once('=').ok_or_else(bad)?;
+        if tagv.contains('=') || (tagk.is_empty() && tagv.is_empty()) {
+            return Err(bad());
+        }
+        let side = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Ok((side(tagk), side(tagv)))
+    };
+    let tags = tags.iter().map(tag).collect::<Result<_, _>>()?;
+    Ok(Lookup { metric, tags, ..Lookup::default() })
+}
+
+fn run(args: &SearchArgs, lookup: &Lookup) -> anyhow::Result<Vec<LookupSeries>> {
+    let (config, settings) = prepare(args.config()?)?;
+    let by_daemon = |mut client: DaemonClient| {
+        runtime()?.block_on(from_daemon(&mut client, lookup, args.use_data_table))
+    };
+    if let Some(url) = &args.url {
+        return by_daemon(DaemonClient::new(url)?);
+    }
+    let mut series = Vec::new();
+    let found = with_engine(&config, &settings, Purpose::Query, async |open| {
+        // As a daemon decides: a meta table in which no series are recorded has none. The engine of a tool
+        // records none itself.
+        let is_tracked = open.engine.config().tracks_series() || settings.engine.tracks_series();
+        let use_meta = if args.use_data_table { Some(false) } else { is_tracked.then_some(true) };
+        series = from_engine(&open.engine, Lookup { use_meta, ..lookup.clone() }).await?;
+        Ok(())
+    });
+    match found {
+        Ok(()) => Ok(series),
+        Err(error) => by_daemon(daemon_in_the_way(error, "searching")?),
+    }
+}
+
+async fn from_engine(engine: &EngineHandle, lookup: Lookup) -> anyhow::Result<Vec<LookupSeries>> {
+    let (result, _guard) = engine.lookup(lookup, QueryControl::default()).await?;
+    Ok(result.series)
+}
+
+async fn from_daemon(
+    daemon: &mut DaemonClient,
+    lookup: &Lookup,
+    use_data_table: bool,
+) -> anyhow::Result<Vec<LookupSeries>> {
+    let body = body(lookup, use_data_table).to_string();
+    let response = daemon.post("/api/search/lookup", body).await?;
+    ensure!(response.status == 200, "{}: {}", daemon.authority(), response.error_text());
+    let body: Value = serde_json::from_slice(&response.body).context("the response is no JSON")?;
+    let results = body.get("results").and_then(Value::as_array);
+    results
+        .and_then(|results| results.iter().map(series).collect())
+        .context("the response is no result of a search")
+}
+
+/// The body of `/api/search/lookup`. The daemon decides where series are, unless it is the data table.
+fn body(lookup: &Lookup, use_data_table: bool) -> Value {
+    let tags: Vec<Value> =
+        lookup.tags.iter().map(|(tagk, tagv)| json!({ "key": tagk, "value": tagv })).collect();
+    let mut body = Map::from_iter([
+        ("limit".to_owned(), json!(lookup.limit)),
+        ("tags".to_owned(), json!(tags)),
+    ]);
+    if let Some(metric) = &lookup.metric {
+        body.insert("metric".to_owned(), json!(metric));
+    }
+    if use_data_table {
+        body.insert("useMeta".to_owned(), json!(false));
+    }
+    body.into()
+}
+
+/// An element of the response.
+fn series(element: &Value) -> Option<LookupSeries> {
+    let tags = element.get("tags")?.as_object()?;
+    Some(LookupSeries {
+        tsuid: from_hex(element.get("tsuid")?.as_str()?.as_bytes())?.into(),
+        metric: element.get("metric")?.as_str()?.to_owned(),
+        tags: tags
+            .iter()
+            .map(|(tagk, tagv)| Some((tagk.clone(), tagv.as_str()?.to_owned())))
+            .collect::<Option<_>>()?,
+    })
+}
+
+/// `TSUID METRIC TAGK=TAGV ... `, the tags in the order of Java's map, a blank after each.
+fn as_lines(series: &[LookupSeries]) -> String {
+    let mut lines = String::new();
+    for LookupSeries { tsuid, metric, tags } in series {
+        let mut tags = tags.clone();
+        sort_as_sized_hash_map(&mut tags, |(tagk, _)| tagk);
+        let _ = write!(lines, "{} {metric} ", to_hex(tsuid));
+        for (tagk, tagv) in &tags {
+            let _ = write!(lines, "{tagk}={tagv} ");
+        }
+        lines.push('\n');
+    }
+    lines
+}
+
+fn as_json(series: &[LookupSeries]) -> String {
+    let element = |LookupSeries { tsuid, metric, tags }: &LookupSeries| {
+        let tags: Map<String, Value> =
+            tags.iter().map(|(tagk, tagv)| (tagk.clone(), json!(tagv))).collect();
+        json!({ "tsuid": to_hex(tsuid), "metric": metric, "tags": tags })
+    };
+    let series: Vec<Value> = series.iter().map(element).collect();
+    format!("{:#}\n", json!(series))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn parse_text(text: &str) -> Result<Lookup, SearchArgsError> {
+        parse(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    fn pair(tagk: &str, tagv: &str) -> (Option<String>, Option<String>) {
+        let side = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        (side(tagk), side(tagv))
+    }
+
+    #[test]
+    fn metric_and_sides_of_tags_are_optional() {
+        let lookup = parse_text("lookup m host=a dc= =b").unwrap();
+        assert_eq!(lookup.metric.as_deref(), Some("m"));
+        assert_eq!(lookup.tags, [pair("host", "a"), pair("dc", ""), pair("", "b")]);
+        let lookup = parse_text("lookup host=*").unwrap();
+        assert_eq!((lookup.metric, lookup.tags), (None, vec![pair("host", "*")]));
+    }
+
+    #[test]
+    fn words_that_are_no_search_are_errors() {
+        assert_eq!(parse_text("lookup"), Err(SearchArgsError::TooFew));
+        assert_eq!(parse_text("find m"), Err(SearchArgsError::SubCommand("find".to_owned())));
+        for tag in ["host", "=", "a=b=c"] {
+            let expected = Err(SearchArgsError::Tag(tag.to_owned()));
+            assert_eq!(parse_text(&format!("lookup m {tag}")), expected);
+        }
+    }
+
+    #[test]
+    fn lines_are_those_of_opentsdb() {
+        let tags = [("host", "a"), ("dc", "b")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let found = LookupSeries {
+            tsuid: vec![0, 0, 1, 0, 0, 0xFE].into(),
+            metric: "m".to_owned(),
+            tags: tags.to_vec(),
+        };
+        let without = LookupSeries { tags: Vec::new(), ..found.clone() };
+        assert_eq!(as_lines(&[found, without]), "0000010000FE m host=a dc=b \n0000010000FE m \n");
+    }
+
+    #[test]
+    fn request_and_response_of_a_daemon_are_those_of_the_api() {
+        let lookup = Lookup { limit: 3, ..parse_text("lookup m host= =b").unwrap() };
+        let expected = json!({
+            "metric": "m", "limit": 3, "useMeta": false,
+            "tags": [{"key": "host", "value": null}, {"key": null, "value": "b"}],
+        });
+        assert_eq!(body(&lookup, true), expected);
+        let element = json!({"tsuid": "0001", "metric": "m", "tags": {"host": "a"}});
+        let found = series(&element).unwrap();
+        assert_eq!((found.tsuid.to_vec(), found.tags.len()), (vec![0, 1], 1));
+        assert!(series(&json!({"tsuid": "0001"})).is_none());
+    }
+}

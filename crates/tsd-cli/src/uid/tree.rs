@@ -1,0 +1,64 @@
+//! `tsdb uid treesync` and `treepurge`: trees from stored TSMeta, and trees without content.
+
+use std::thread;
+
+use tsd_engine::{EngineHandle, TreeError, TreeId};
+
+use super::{FAILED, output::UidOutput};
+
+/// Threads of a run for each processor, as in OpenTSDB.
+const THREADS_PER_CORE: usize = 2;
+
+/// Places every series that has a TSMeta in the enabled trees.
+pub(super) async fn sync(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 {
+    if !engine.config().tree_processing {
+        eprintln!("tsdb: Tree processing is disabled (tsd.core.tree.enable_processing)");
+        return 0;
+    }
+    let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let random = engine.config().uids.random_metrics;
+    match engine.trees().sync(cores * THREADS_PER_CORE, random).await {
+        Ok(report) => {
+            if report.enabled_trees == 0 {
+                eprintln!("tsdb: No enabled trees were found");
+            }
+            out.counted(
+                "treesync",
+                &[
+                    ("series", report.series),
+                    ("new leaves", report.leaves),
+                    ("collisions", report.collisions),
+                    ("not matched", report.not_matched),
+                    ("failed", report.failed),
+                ],
+            );
+            0
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+/// Deletes the content of a tree, and the tree itself with `definition`.
+pub(super) async fn purge(
+    engine: &EngineHandle,
+    tree: &str,
+    definition: bool,
+    out: &mut UidOutput<'_>,
+) -> u8 {
+    let Some(id) = tree.parse().ok().and_then(TreeId::from_number) else {
+        eprintln!("tsdb: no number of a tree: '{tree}'");
+        return FAILED;
+    };
+    match engine.trees().delete(id, definition).await {
+        Ok(rows) => {
+            out.counted("treepurge", &[("rows", rows)]);
+            0
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &TreeError) -> u8 {
+    eprintln!("tsdb: {error:#}");
+    FAILED
+}

@@ -1,0 +1,450 @@
+//! TSMeta and UIDMeta objects: JSON cells of the meta table and of the UID table.
+//!
+//! An edit reads the cell, merges, and writes it back by compare-and-set against the bytes it read. On a
+//! conflict it retries, so concurrent edits are all applied. Nothing is cached, and names are read with
+//! the objects, so an object never has a name that its UID no longer has.
+//!
+//! Lists of objects are in `meta_search`.
+
+use std::fmt;
+
+use bytes::Bytes;
+use tsd_model::{
+    Cell, Family, JsonError, NamedUidMeta, Row, SeriesMeta, TS_COUNTER_QUALIFIER,
+    TS_META_QUALIFIER, TableSchema, TsMeta, TsMetaEdit, Tsuid, Uid, UidKind, UidMeta, UidMetaEdit,
+    decode_counter, decode_latin1, encode_counter,
+};
+use tsd_storage::{Column, Delete, Get, Storage, StorageError, Table};
+
+use crate::uid::{UidAdmin, UidError};
+
+/// Attempts of an edit before it fails with a conflict.
+const MAX_ATTEMPTS: usize = 16;
+
+/// Result of an edit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MetaEditOutcome<T> {
+    /// The object as stored now.
+    Stored(T),
+    /// The edit sets no field, so nothing was written.
+    Unchanged,
+}
+
+/// Why a meta object was not read or written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MetaError {
+    /// A UID of another width than those of its kind.
+    #[error("a UID of {found} bytes for '{kind}', whose UIDs have {expected}")]
+    WrongWidth {
+        /// Kind of the UID.
+        kind: UidKind,
+        /// Bytes given.
+        found: usize,
+        /// Bytes expected.
+        expected: usize,
+    },
+    /// The UID has no name.
+    #[error("no such unique ID for '{kind}': {uid:?}")]
+    NoSuchUid {
+        /// Kind of the UID.
+        kind: UidKind,
+        /// Its bytes.
+        uid: Vec<u8>,
+    },
+    /// The series has no stored object.
+    #[error("the series has no stored TSMeta")]
+    NotStored,
+    /// Every attempt conflicted with another writer.
+    #[error("conflicting edits of the meta object")]
+    Contended,
+    /// The cell is no valid object.
+    #[error("a stored meta object is invalid")]
+    Unreadable(#[from] JsonError),
+    /// A task of the work panicked.
+    #[error("the work failed: {0}")]
+    Panicked(String),
+    /// A name was not resolved.
+    #[error(transparent)]
+    Uid(#[from] UidError),
+    /// The storage failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// The UIDMeta of the metric of a series, and those of its tags: key, value, key, value.
+pub(crate) type SeriesNames = (NamedUidMeta, Vec<NamedUidMeta>);
+
+/// The meta objects of a storage. Cheap to clone.
+#[derive(Clone)]
+pub struct MetaObjects {
+    pub(crate) uids: UidAdmin,
+    /// The meta table.
+    pub(crate) table: Table,
+}
+
+impl MetaObjects {
+    /// The UIDMeta of a UID; one with defaults if none is stored.
+    pub async fn uid_meta(&self, kind: UidKind, uid: &[u8]) -> Result<NamedUidMeta, MetaError> {
+        let uid = self.uid(kind, uid)?;
+        Ok(self.read_uid_meta(kind, uid).await?.0)
+    }
+
+    /// Sets fields of the UIDMeta of a UID, or replaces it.
+    pub async fn edit_uid_meta(
+        &self,
+        kind: UidKind,
+        uid: &[u8],
+        edit: &UidMetaEdit,
+        replace: bool,
+    ) -> Result<MetaEditOutcome<NamedUidMeta>, MetaError> {
+        if edit.is_empty() {
+            return Ok(MetaEditOutcome::Unchanged);
+        }
+        let uid = self.uid(kind, uid)?;
+        for _ in 0..MAX_ATTEMPTS {
+            let (NamedUidMeta { name, meta, .. }, expected) = self.read_uid_meta(kind, uid).await?;
+            let stored = expected.is_some().then_some(meta);
+            let meta = edit.merged(kind, stored, replace);
+            let value = Bytes::from(meta.to_json());
+            let column = uid_meta_column(kind, uid);
+            let storage = self.storage();
+            if storage.compare_and_set(&self.uids.table.table, column, expected, value).await? {
+                return Ok(MetaEditOutcome::Stored(NamedUidMeta { uid, name, meta }));
+            }
+        }
+        Err(MetaError::Contended)
+    }
+
+    /// Deletes the UIDMeta of a UID, if there is one.
+    pub async fn delete_uid_meta(&self, kind: UidKind, uid: &[u8]) -> Result<(), MetaError> {
+        let Ok(uid) = self.uid(kind, uid) else {
+            // There is none in a row of another width.
+            return Ok(());
+        };
+        let Column { row, family, qualifier } = uid_meta_column(kind, uid);
+        let delete = Delete::Columns { row, columns: vec![(family, qualifier)] };
+        Ok(self.storage().delete(&self.uids.table.table, delete).await?)
+    }
+
+    /// The TSMeta of a series with the UIDMeta of its names; `None` if none is stored.
+    pub async fn series_meta(&self, tsuid: &[u8]) -> Result<Option<SeriesMeta>, MetaError> {
+        let Ok(tsuid) = Tsuid::try_new(self.schema(), tsuid) else { return Ok(None) };
+        let Some((stored, _)) = self.read_ts_meta(&tsuid).await? else { return Ok(None) };
+        let names = self.names_of_series(&tsuid).await?;
+        Ok(Some(stored.with_names(names)))
+    }
+
+    /// Sets fields of the TSMeta of a series that has one, or replaces it.
+    pub async fn edit_series_meta(
+        &self,
+        tsuid: &Tsuid,
+        edit: &TsMetaEdit,
+        replace: bool,
+    ) -> Result<MetaEditOutcome<SeriesMeta>, MetaError> {
+        if edit.is_empty() {
+            return Ok(MetaEditOutcome::Unchanged);
+        }
+        let names = self.names_of_series(tsuid).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let (mut stored, expected) =
+                self.read_ts_meta(tsuid).await?.ok_or(MetaError::NotStored)?;
+            stored.meta = edit.merged(stored.meta, replace);
+            if self.swap_ts_meta(tsuid, Some(expected), &stored.meta).await? {
+                return Ok(MetaEditOutcome::Stored(stored.with_names(names)));
+            }
+        }
+        Err(MetaError::Contended)
+    }
+
+    /// As [`Self::edit_series_meta`], but creates the TSMeta if there is none, with a counter of 0 unless
+    /// the series has one.
+    pub async fn create_series_meta(
+        &self,
+        tsuid: &Tsuid,
+        edit: &TsMetaEdit,
+        replace: bool,
+    ) -> Result<MetaEditOutcome<SeriesMeta>, MetaError> {
+        if !self.has_series_meta(tsuid).await? {
+            // Fails before anything is written if a UID has no name.
+            self.names_of_series(tsuid).await?;
+            let counter = Column {
+                row: Bytes::copy_from_slice(tsuid.as_bytes()),
+                family: Family::Name,
+                qualifier: Bytes::from_static(TS_COUNTER_QUALIFIER.as_bytes()),
+            };
+            let zero = Bytes::copy_from_slice(&encode_counter(0));
+            // False if the series has a counter.
+            let _ = self.storage().compare_and_set(&self.table, counter, None, zero).await?;
+            let meta = edit.merged(TsMeta::new(&tsuid.to_string(), 0), replace);
+            if self.swap_ts_meta(tsuid, None, &meta).await? {
+                let stored = self.series_meta(tsuid.as_bytes()).await?;
+                return stored.map(MetaEditOutcome::Stored).ok_or(MetaError::Contended);
+            }
+            // Another writer has created it.
+        }
+        self.edit_series_meta(tsuid, edit, replace).await
+    }
+
+    /// Gives a stored TSMeta the creation time of its oldest points, if that is earlier, and its TSUID if it has
+    /// none. The names of the series are not read.
+    pub(crate) async fn correct_series_meta(
+        &self,
+        tsuid: &Tsuid,
+        created: i64,
+    ) -> Result<(), MetaError> {
+        let edit = TsMetaEdit { created: Some(created), ..TsMetaEdit::default() };
+        for _ in 0..MAX_ATTEMPTS {
+            // Deleted meanwhile: there is nothing to correct.
+            let Some((stored, expected)) = self.read_ts_meta(tsuid).await? else { return Ok(()) };
+            let meta = edit.merged(stored.meta, false);
+            if self.swap_ts_meta(tsuid, Some(expected), &meta).await? {
+                return Ok(());
+            }
+        }
+        Err(MetaError::Contended)
+    }
+
+    /// True if the series has a stored TSMeta.
+    pub async fn has_series_meta(&self, tsuid: &Tsuid) -> Result<bool, MetaError> {
+        let get = Get::column(
+            Bytes::copy_from_slice(tsuid.as_bytes()),
+            Family::Name,
+            Bytes::from_static(TS_META_QUALIFIER.as_bytes()),
+        );
+        Ok(self.storage().get(&self.table, get).await?.is_some())
+    }
+
+    /// Deletes the TSMeta of a series, if there is one. Its counter stays.
+    pub async fn delete_series_meta(&self, tsuid: &[u8]) -> Result<(), MetaError> {
+        let columns = vec![(Family::Name, Bytes::from_static(TS_META_QUALIFIER.as_bytes()))];
+        let delete = Delete::Columns { row: Bytes::copy_from_slice(tsuid), columns };
+        Ok(self.storage().delete(&self.table, delete).await?)
+    }
+
+    /// The TSUID of a series by its names. Fails if one of them has no UID.
+    pub async fn tsuid_of(
+        &self,
+        metric: &str,
+        tags: &[(String, String)],
+    ) -> Result<Vec<u8>, MetaError> {
+        let mut pairs = Vec::with_capacity(tags.len());
+        for (tagk, tagv) in tags {
+            let tagk = self.uids.uid_of(UidKind::Tagk, tagk).await?;
+            pairs.push((tagk, self.uids.uid_of(UidKind::Tagv, tagv).await?));
+        }
+        pairs.sort_unstable();
+        let mut tsuid = self.uids.uid_of(UidKind::Metric, metric).await?.as_bytes().to_vec();
+        for (tagk, tagv) in pairs {
+            tsuid.extend_from_slice(tagk.as_bytes());
+            tsuid.extend_from_slice(tagv.as_bytes());
+        }
+        Ok(tsuid)
+    }
+
+    /// The UIDMeta of UIDs, in their order. Fails if one of them has no name.
+    pub(crate) async fn uid_metas(
+        &self,
+        uids: &[(UidKind, Uid)],
+    ) -> Result<Vec<NamedUidMeta>, MetaError> {
+        let rows = self.uid_rows(uids).await?;
+        let rows = uids.iter().zip(&rows);
+        rows.map(|((kind, uid), row)| Ok(named_uid_meta(*kind, *uid, row.as_ref())?.0)).collect()
+    }
+
+    /// As [`Self::uid_metas`]; `None` for UIDs without a name, and for those whose object is invalid.
+    pub(crate) async fn known_uid_metas(
+        &self,
+        uids: &[(UidKind, Uid)],
+    ) -> Result<Vec<Option<NamedUidMeta>>, StorageError> {
+        let rows = self.uid_rows(uids).await?;
+        let known = uids.iter().zip(&rows).map(|((kind, uid), row)| {
+            match named_uid_meta(*kind, *uid, row.as_ref()) {
+                Ok((object, _)) => Some(object),
+                Err(MetaError::NoSuchUid { .. }) => None,
+                Err(error) => {
+                    tracing::warn!(%error, %kind, %uid, "ignored an invalid stored UIDMeta");
+                    None
+                }
+            }
+        });
+        Ok(known.collect())
+    }
+
+    async fn uid_rows(&self, uids: &[(UidKind, Uid)]) -> Result<Vec<Option<Row>>, StorageError> {
+        let gets = uids.iter().map(|(kind, uid)| uid_meta_get(*kind, *uid)).collect();
+        self.storage().multi_get(&self.uids.table.table, gets).await
+    }
+
+    pub(crate) fn schema(&self) -> &TableSchema {
+        &self.uids.table.schema
+    }
+
+    pub(crate) fn storage(&self) -> &dyn Storage {
+        &*self.uids.table.storage
+    }
+
+    fn uid(&self, kind: UidKind, bytes: &[u8]) -> Result<Uid, MetaError> {
+        let expected = kind.width(self.schema());
+        Uid::with_width(bytes, expected).map_err(|_| MetaError::WrongWidth {
+            kind,
+            found: bytes.len(),
+            expected,
+        })
+    }
+
+    async fn read_uid_meta(
+        &self,
+        kind: UidKind,
+        uid: Uid,
+    ) -> Result<(NamedUidMeta, Option<Bytes>), MetaError> {
+        let get = uid_meta_get(kind, uid);
+        let row = self.storage().get(&self.uids.table.table, get).await?;
+        named_uid_meta(kind, uid, row.as_ref())
+    }
+
+    /// The UIDMeta of the metric of a series, and those of its tags.
+    async fn names_of_series(&self, tsuid: &Tsuid) -> Result<SeriesNames, MetaError> {
+        let uids = uids_of_series(*self.schema(), tsuid.as_bytes());
+        let mut names = self.uid_metas(&uids).await?.into_iter();
+        // Every series has a metric.
+        let metric = names.next().ok_or(MetaError::NotStored)?;
+        Ok((metric, names.collect()))
+    }
+
+    async fn read_ts_meta(
+        &self,
+        tsuid: &Tsuid,
+    ) -> Result<Option<(StoredSeriesMeta, Bytes)>, MetaError> {
+        let get = Get {
+            row: Bytes::copy_from_slice(tsuid.as_bytes()),
+            family: Some(Family::Name),
+            qualifiers: [TS_COUNTER_QUALIFIER, TS_META_QUALIFIER]
+                .map(|qualifier| Bytes::from_static(qualifier.as_bytes()))
+                .into(),
+        };
+        let Some(row) = self.storage().get(&self.table, get).await? else { return Ok(None) };
+        let Some(cell) = cell_of(&row, TS_META_QUALIFIER) else { return Ok(None) };
+        let bytes = cell.value.clone();
+        Ok(StoredSeriesMeta::read(*self.schema(), &row)?.map(|stored| (stored, bytes)))
+    }
+
+    async fn swap_ts_meta(
+        &self,
+        tsuid: &Tsuid,
+        expected: Option<Bytes>,
+        meta: &TsMeta,
+    ) -> Result<bool, StorageError> {
+        let column = Column {
+            row: Bytes::copy_from_slice(tsuid.as_bytes()),
+            family: Family::Name,
+            qualifier: Bytes::from_static(TS_META_QUALIFIER.as_bytes()),
+        };
+        let value = Bytes::from(meta.to_json());
+        self.storage().compare_and_set(&self.table, column, expected, value).await
+    }
+}
+
+impl fmt::Debug for MetaObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetaObjects").field("table", &self.table).finish_non_exhaustive()
+    }
+}
+
+/// A row of the meta table with a TSMeta.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredSeriesMeta {
+    pub(crate) tsuid: Tsuid,
+    pub(crate) meta: TsMeta,
+    pub(crate) last_received: i64,
+    pub(crate) data_points: i64,
+}
+
+impl StoredSeriesMeta {
+    /// Decodes a row; `None` if it has no TSMeta, or is that of no series.
+    pub(crate) fn read(schema: TableSchema, row: &Row) -> Result<Option<Self>, JsonError> {
+        let Ok(tsuid) = Tsuid::try_new(&schema, &row.key) else { return Ok(None) };
+        let Some(cell) = cell_of(row, TS_META_QUALIFIER) else { return Ok(None) };
+        let mut meta = TsMeta::from_json(&cell.value)?;
+        if meta.tsuid.is_empty() {
+            meta.tsuid = tsuid.to_string();
+        }
+        let counter = cell_of(row, TS_COUNTER_QUALIFIER);
+        Ok(Some(Self {
+            tsuid,
+            meta,
+            last_received: counter.map_or(0, |cell| cell.timestamp_ms / 1_000),
+            data_points: counter.and_then(|cell| decode_counter(&cell.value)).unwrap_or(0),
+        }))
+    }
+
+    /// Adds the UIDMeta of the metric and of the tags.
+    pub(crate) fn with_names(self, (metric, tags): SeriesNames) -> SeriesMeta {
+        let Self { meta, last_received, data_points, .. } = self;
+        SeriesMeta { meta, metric, tags, last_received, data_points }
+    }
+}
+
+/// The UIDs of a series: its metric, then key and value of each tag.
+pub(crate) fn uids_of_series(schema: TableSchema, tsuid: &[u8]) -> Vec<(UidKind, Uid)> {
+    let (metric, tags) =
+        tsuid.split_at_checked(schema.metric_width()).unwrap_or((tsuid, Default::default()));
+    let pairs = tags.chunks_exact(schema.tag_pair_width()).flat_map(|pair| {
+        let (tagk, tagv) = pair.split_at(schema.tagk_width());
+        [(UidKind::Tagk, tagk), (UidKind::Tagv, tagv)]
+    });
+    [(UidKind::Metric, metric)]
+        .into_iter()
+        .chain(pairs)
+        // A schema has widths of one to eight bytes.
+        .filter_map(|(kind, bytes)| Some((kind, Uid::try_new(bytes).ok()?)))
+        .collect()
+}
+
+/// The cell of a column of the family `name`.
+pub(crate) fn cell_of<'r>(row: &'r Row, qualifier: &str) -> Option<&'r Cell> {
+    row.cells
+        .iter()
+        .find(|cell| cell.family == Family::Name && cell.qualifier == qualifier.as_bytes())
+}
+
+pub(crate) fn uid_meta_column(kind: UidKind, uid: Uid) -> Column {
+    Column {
+        row: Bytes::copy_from_slice(uid.as_bytes()),
+        family: Family::Name,
+        qualifier: Bytes::from_static(kind.meta_qualifier().as_bytes()),
+    }
+}
+
+/// Reads the name of a UID and its UIDMeta.
+pub(crate) fn uid_meta_get(kind: UidKind, uid: Uid) -> Get {
+    Get {
+        row: Bytes::copy_from_slice(uid.as_bytes()),
+        family: Some(Family::Name),
+        qualifiers: [kind.as_str(), kind.meta_qualifier()]
+            .map(|qualifier| Bytes::from_static(qualifier.as_bytes()))
+            .into(),
+    }
+}
+
+/// Decodes the row of a UID: the object, and the bytes of its cell if it is stored.
+pub(crate) fn named_uid_meta(
+    kind: UidKind,
+    uid: Uid,
+    row: Option<&Row>,
+) -> Result<(NamedUidMeta, Option<Bytes>), MetaError> {
+    let no_such_uid = || MetaError::NoSuchUid { kind, uid: uid.as_bytes().to_vec() };
+    let row = row.ok_or_else(no_such_uid)?;
+    let name = cell_of(row, kind.as_str()).ok_or_else(no_such_uid)?;
+    let name = decode_latin1(&name.value);
+    let stored = cell_of(row, kind.meta_qualifier()).map(|cell| cell.value.clone());
+    let meta = match &stored {
+        // The column says which kind it is.
+        Some(bytes) => UidMeta { kind, ..UidMeta::from_json(kind, bytes)? },
+        None => UidMeta::new(kind, 0),
+    };
+    Ok((NamedUidMeta { uid, name, meta }, stored))
+}
+
+#[cfg(test)]
+mod tests;

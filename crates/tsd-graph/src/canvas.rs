@@ -1,0 +1,199 @@
+//! A picture in memory, with the few shapes that a graph is made of.
+
+mod area;
+mod font;
+mod marker;
+
+use tiny_skia::{
+    ColorU8, FillRule, LineCap, LineJoin, Paint, PathBuilder, Pixmap, PixmapPaint, Rect, Stroke,
+    StrokeDash, Transform,
+};
+
+pub(crate) use self::{
+    area::Area,
+    font::{CAP_HEIGHT, LINE_HEIGHT, shown_text, text_width, visible},
+    marker::{Marker, MarkerShape},
+};
+use crate::{
+    options::{Color, PlotSize},
+    strip::Position,
+};
+
+/// Bytes of a pixel.
+const PIXEL_BYTES: usize = 4;
+
+/// Which point of a text is at its position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextAnchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// How a line is drawn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineStroke {
+    pub(crate) color: Color,
+    pub(crate) width: f32,
+    pub(crate) is_dashed: bool,
+}
+
+impl LineStroke {
+    pub(crate) const fn thin(color: Color) -> Self {
+        Self { color, width: 1.0, is_dashed: false }
+    }
+}
+
+/// A picture.
+#[derive(Clone, Debug)]
+pub(crate) struct Canvas {
+    pixmap: Pixmap,
+}
+
+impl Canvas {
+    /// Bytes of a picture of that size.
+    pub(crate) const fn memory_bytes(size: PlotSize) -> usize {
+        size.width as usize * size.height as usize * PIXEL_BYTES
+    }
+
+    /// A picture of one color; `None` is transparent.
+    pub(crate) fn new(size: PlotSize, background: Option<Color>) -> Option<Self> {
+        let mut pixmap = Pixmap::new(size.width, size.height)?;
+        if let Some(color) = background {
+            pixmap.fill(skia_color(color, 1.0));
+        }
+        Some(Self { pixmap })
+    }
+
+    pub(crate) fn pixmap(&self) -> &Pixmap {
+        &self.pixmap
+    }
+
+    /// Fills an area; `opacity` is 0 to 1.
+    pub(crate) fn fill(&mut self, area: Area, color: Color, opacity: f32) {
+        if let Some(rect) = Rect::from_ltrb(area.left, area.top, area.right, area.bottom) {
+            let mut paint = paint(color);
+            paint.set_color(skia_color(color, opacity));
+            self.pixmap.fill_rect(rect, &paint, Transform::identity(), None);
+        }
+    }
+
+    /// Fills the pixels of a column from `top` to `bottom`, both inclusive.
+    pub(crate) fn column(&mut self, column: u32, (top, bottom): (u32, u32), color: Color) {
+        let width = self.pixmap.width();
+        if column >= width || bottom < top {
+            return;
+        }
+        let pixel = ColorU8::from_rgba(color.red, color.green, color.blue, u8::MAX).premultiply();
+        let first = top as usize * width as usize + column as usize;
+        let pixels = self.pixmap.pixels_mut().iter_mut().skip(first).step_by(width as usize);
+        for slot in pixels.take((bottom - top) as usize + 1) {
+            *slot = pixel;
+        }
+    }
+
+    /// Draws the border of an area, a pixel wide.
+    pub(crate) fn frame(&mut self, area: Area, color: Color) {
+        let area = area.to_pixel_centers();
+        let (left_top, right_top) = ((area.left, area.top), (area.right, area.top));
+        let (left_bottom, right_bottom) = ((area.left, area.bottom), (area.right, area.bottom));
+        let corners = [left_top, right_top, right_bottom, left_bottom, left_top];
+        self.stroke(&corners, LineStroke::thin(color), LineCap::Square);
+    }
+
+    /// Draws a straight line.
+    pub(crate) fn line(&mut self, from: Position, to: Position, stroke: LineStroke) {
+        self.stroke(&[from, to], stroke, LineCap::Butt);
+    }
+
+    /// Draws what of a line is inside an area.
+    pub(crate) fn strip(&mut self, positions: &[Position], area: Area, stroke: LineStroke) {
+        let mut run: Vec<Position> = Vec::with_capacity(positions.len());
+        for pair in positions.windows(2) {
+            let [from, to] = pair else { continue };
+            let Some((from, to)) = area.clip(*from, *to) else { continue };
+            if run.last() != Some(&from) {
+                self.stroke(&run, stroke, LineCap::Round);
+                run.clear();
+                run.push(from);
+            }
+            run.push(to);
+        }
+        self.stroke(&run, stroke, LineCap::Round);
+    }
+
+    fn stroke(&mut self, positions: &[Position], stroke: LineStroke, cap: LineCap) {
+        let [first, rest @ ..] = positions else { return };
+        if rest.is_empty() {
+            return;
+        }
+        let mut path = PathBuilder::with_capacity(positions.len(), positions.len());
+        path.move_to(first.0, first.1);
+        for (x, y) in rest {
+            path.line_to(*x, *y);
+        }
+        let Some(path) = path.finish() else { return };
+        let dash = if stroke.is_dashed { StrokeDash::new(vec![2.0, 3.0], 0.0) } else { None };
+        let skia = Stroke {
+            width: stroke.width,
+            line_cap: cap,
+            // At this width a corner is a pixel, whatever its shape; this one is the cheapest.
+            line_join: LineJoin::Bevel,
+            dash,
+            ..Stroke::default()
+        };
+        self.pixmap.stroke_path(&path, &paint(stroke.color), &skia, Transform::identity(), None);
+    }
+
+    /// Draws a marker whose middle is at a position.
+    pub(crate) fn marker(&mut self, marker: &Marker, (x, y): Position) {
+        let (x, y) = (x.round() as i32 - marker::HALF_SIZE, y.round() as i32 - marker::HALF_SIZE);
+        let picture = marker.picture();
+        self.pixmap.draw_pixmap(
+            x,
+            y,
+            picture.as_ref(),
+            &PixmapPaint::default(),
+            Transform::identity(),
+            None,
+        );
+    }
+
+    /// Draws a text whose base line is at a position.
+    pub(crate) fn text(&mut self, text: &str, at: Position, anchor: TextAnchor, color: Color) {
+        let shift = match anchor {
+            TextAnchor::Start => 0.0,
+            TextAnchor::Middle => text_width(text) / 2.0,
+            TextAnchor::End => text_width(text),
+        };
+        // On whole pixels the horizontal parts of letters are sharp.
+        let (x, y) = ((at.0 - shift).round(), at.1.round());
+        self.glyphs(text, Transform::from_translate(x, y), color);
+    }
+
+    /// Draws a text that runs upwards; the middle of its base line is at a position.
+    pub(crate) fn vertical_text(&mut self, text: &str, at: Position, color: Color) {
+        let y = (at.1 + text_width(text) / 2.0).round();
+        let transform = Transform::from_row(0.0, -1.0, 1.0, 0.0, at.0.round(), y);
+        self.glyphs(text, transform, color);
+    }
+
+    fn glyphs(&mut self, text: &str, transform: Transform, color: Color) {
+        if let Some(path) = font::text_path(text) {
+            let paint = paint(color);
+            self.pixmap.fill_path(&path, &paint, FillRule::Winding, transform, None);
+        }
+    }
+}
+
+fn skia_color(color: Color, opacity: f32) -> tiny_skia::Color {
+    let alpha = (opacity.clamp(0.0, 1.0) * 255.0).round() as u8;
+    tiny_skia::Color::from_rgba8(color.red, color.green, color.blue, alpha)
+}
+
+fn paint(color: Color) -> Paint<'static> {
+    let mut paint = Paint::default();
+    paint.set_color_rgba8(color.red, color.green, color.blue, 255);
+    paint.anti_alias = true;
+    paint
+}

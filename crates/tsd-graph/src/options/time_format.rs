@@ -1,0 +1,57 @@
+//! Format of times, as of strftime.
+
+use jiff::{Zoned, fmt::strtime};
+
+use super::PlotOptionProblem;
+
+/// Most bytes of a format.
+const MAX_BYTES: usize = 64;
+
+/// A format of times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimeFormat(String);
+
+impl TimeFormat {
+    /// Parses a format: conversions of strftime between letters, digits and separators.
+    pub(super) fn parse(text: &str) -> Result<Self, PlotOptionProblem> {
+        if text.is_empty() {
+            return Err(PlotOptionProblem::TimeFormat);
+        }
+        if text.len() > MAX_BYTES {
+            return Err(PlotOptionProblem::TooLong(MAX_BYTES));
+        }
+        let is_plain = |c: &char| c.is_alphanumeric() || " %-_./:,+".contains(*c);
+        if let Some(c) = text.chars().find(|c| !is_plain(c)) {
+            return Err(PlotOptionProblem::Character(c));
+        }
+        if has_long_width(text) {
+            return Err(PlotOptionProblem::TimeFormat);
+        }
+        let example = Zoned::default();
+        strtime::format(text, &example).map_err(|_| PlotOptionProblem::TimeFormat)?;
+        Ok(Self(text.to_owned()))
+    }
+
+    pub(crate) fn fixed(text: &'static str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// Renders a time.
+    pub(crate) fn render(&self, time: &Zoned) -> String {
+        strtime::format(&self.0, time).unwrap_or_default()
+    }
+}
+
+/// True if a conversion has a width of more than two digits, which is the length of a label.
+fn has_long_width(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    while bytes.any(|b| b == b'%') {
+        let digits = bytes.clone().take_while(|b| !b.is_ascii_alphabetic() && *b != b'%').count();
+        if digits > 2 {
+            return true;
+        }
+        // The character of the conversion, which may be a percent sign.
+        bytes.nth(digits);
+    }
+    false
+}

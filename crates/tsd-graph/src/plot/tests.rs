@@ -1,0 +1,214 @@
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::io::Cursor;
+
+use proptest::prelude::*;
+use tsd_model::Value;
+
+use super::{colors::series_color, *};
+use crate::options::{Color, PlotStyle, Smoothing};
+
+fn columns(values: impl IntoIterator<Item = (i64, f64)>) -> PointColumns {
+    let mut points = PointColumns::default();
+    for (time_ms, value) in values {
+        points.push(time_ms, Value::Float(value));
+    }
+    points
+}
+
+fn series(label: &str, values: impl IntoIterator<Item = (i64, f64)>) -> PlotSeries {
+    PlotSeries { label: label.to_owned(), axis: YAxis::Left, points: columns(values) }
+}
+
+fn plot(width: u32, height: u32, series: Vec<PlotSeries>) -> Plot {
+    let options = PlotOptions { size: PlotSize { width, height }, ..PlotOptions::default() };
+    Plot { range_ms: (0, 100_000), zone: TimeZone::UTC, options, series, notes: Vec::new() }
+}
+
+/// A decoded picture.
+struct Picture {
+    width: usize,
+    pixels: Vec<u8>,
+}
+
+impl Picture {
+    fn new(plot: Plot) -> Self {
+        let (width, height) = (plot.options.size.width, plot.options.size.height);
+        let file = PlotDrawing::new(plot).unwrap().into_png().unwrap();
+        let mut reader = png::Decoder::new(Cursor::new(file)).read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        assert_eq!((info.width, info.height), (width, height));
+        let pixels = match info.color_type {
+            png::ColorType::Rgb => pixels,
+            _ => pixels.chunks(4).flat_map(|pixel| pixel[..3].to_vec()).collect(),
+        };
+        Self { width: width as usize, pixels }
+    }
+
+    /// Positions of the pixels near a color.
+    fn find(&self, color: Color) -> Vec<(usize, usize)> {
+        let near = |a: u8, b: u8| a.abs_diff(b) < 30;
+        let is_near = |pixel: &[u8]| {
+            near(pixel[0], color.red) && near(pixel[1], color.green) && near(pixel[2], color.blue)
+        };
+        let found = self.pixels.chunks(3).enumerate().filter(|(_, pixel)| is_near(pixel));
+        found.map(|(at, _)| (at % self.width, at / self.width)).collect()
+    }
+}
+
+fn first_color() -> Color {
+    series_color(0, Color::WHITE)
+}
+
+fn without_key(mut plot: Plot) -> Plot {
+    plot.options.key = None;
+    plot
+}
+
+#[test]
+fn a_line_is_where_its_values_are() {
+    let line = series("m", [(0, 0.0), (100_000, 10.0)]);
+    let mut plot = without_key(plot(400, 300, vec![line]));
+    plot.options.style = PlotStyle::Lines;
+    let pixels = Picture::new(plot).find(first_color());
+    let left = pixels.iter().min().unwrap();
+    let right = pixels.iter().max().unwrap();
+    assert!(left.0 < 60 && left.1 > 250, "the first value is at the bottom left: {left:?}");
+    assert!(right.0 > 370 && right.1 < 30, "the last value is at the top right: {right:?}");
+    assert!(pixels.len() > 300, "{}", pixels.len());
+    // Half way up at half of the time.
+    let middle =
+        pixels.iter().filter(|(x, _)| (205..215).contains(x)).map(|(_, y)| *y).collect::<Vec<_>>();
+    assert!(middle.iter().all(|y| (125..165).contains(y)), "{middle:?}");
+}
+
+#[test]
+fn missing_values_are_gaps() {
+    let values = (0..100).map(|n| (n * 1_000, if (40..60).contains(&n) { f64::NAN } else { 5.0 }));
+    let mut plot = without_key(plot(400, 200, vec![series("m", values)]));
+    plot.options.style = PlotStyle::Lines;
+    let pixels = Picture::new(plot).find(first_color());
+    let within =
+        |from: usize, to: usize| pixels.iter().filter(|(x, _)| (from..to).contains(x)).count();
+    assert!(within(60, 150) > 60);
+    assert_eq!(within(195, 240), 0);
+    assert!(within(270, 370) > 60);
+}
+
+#[test]
+fn right_axes_have_a_scale_of_their_own() {
+    let left = series("small", [(0, 0.0), (100_000, 1.0)]);
+    let right = PlotSeries { axis: YAxis::Right, ..series("large", [(0, 1e6), (100_000, 0.0)]) };
+    let mut plot = without_key(plot(400, 300, vec![left, right]));
+    plot.options.style = PlotStyle::Lines;
+    let picture = Picture::new(plot);
+    let height = |color| picture.find(color).iter().map(|(_, y)| *y).min().unwrap_or(300);
+    assert!(height(first_color()) < 30);
+    assert!(height(series_color(1, Color::WHITE)) < 30);
+}
+
+#[test]
+fn millions_of_points_are_drawn() {
+    let values = (0..2_000_000_i64).map(|n| (n / 20, (n as f64 / 300_000.0).sin()));
+    let mut points = PointColumns::default();
+    for (n, (_, value)) in values.enumerate() {
+        points.push(n as i64, Value::Float(value));
+    }
+    let mut plot = plot(300, 200, vec![PlotSeries { points, ..PlotSeries::default() }]);
+    plot.range_ms = (0, 2_000_000);
+    assert!(Picture::new(plot).find(first_color()).len() > 300);
+}
+
+#[test]
+fn a_graph_without_points_says_so() {
+    let empty = Picture::new(plot(400, 300, Vec::new()));
+    let dark = empty.find(Color::BLACK);
+    assert!(dark.iter().any(|(x, y)| (180..220).contains(x) && (25..60).contains(y)), "a text");
+}
+
+#[test]
+fn work_is_done_in_steps() {
+    let lines: Vec<PlotSeries> =
+        (0..10).map(|n| series("m", (0..1_000).map(move |at| (at * 100, f64::from(n))))).collect();
+    let mut drawing = PlotDrawing::new(plot(300, 200, lines)).unwrap();
+    let mut steps = 1;
+    while drawing.advance(3_000) {
+        steps += 1;
+    }
+    assert!((18..=22).contains(&steps), "{steps}");
+    assert!(drawing.into_png().unwrap().len() > 1_000);
+}
+
+#[test]
+fn colors_of_the_picture_are_those_of_the_options() {
+    let mut plot = plot(200, 150, vec![series("m", [(0, 1.0), (50_000, 2.0)])]);
+    plot.options.background = Some(Color { red: 10, green: 20, blue: 80 });
+    plot.options.foreground = Color { red: 250, green: 250, blue: 0 };
+    let picture = Picture::new(plot);
+    let background = picture.find(Color { red: 10, green: 20, blue: 80 }).len();
+    assert!(background > 200 * 150 / 2, "{background}");
+    assert!(picture.find(Color { red: 250, green: 250, blue: 0 }).len() > 300);
+}
+
+#[test]
+fn a_key_of_hundreds_has_a_bound() {
+    let lines: Vec<PlotSeries> = (0..500)
+        .map(|n| series(&format!("metric{{host=web{n:04}}}"), [(0, f64::from(n))]))
+        .collect();
+    for key in ["out", "out center top horiz box", "left bottom", "below", "center", "out left"] {
+        let options = PlotOptions::parse(|name| (name == "key").then_some(key)).unwrap();
+        let mut plot = plot(640, 480, lines.clone());
+        plot.options.key = options.key;
+        assert!(!Picture::new(plot).find(Color::BLACK).is_empty(), "{key}");
+    }
+}
+
+fn any_value() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        proptest::num::f64::ANY,
+        -1e3..1e3_f64,
+        Just(f64::NAN),
+        Just(0.0),
+        Just(f64::MAX),
+        Just(f64::MIN_POSITIVE),
+    ]
+}
+
+fn any_smoothing() -> impl Strategy<Value = Option<Smoothing>> {
+    proptest::option::of(prop_oneof![
+        Just(Smoothing::CSplines),
+        Just(Smoothing::ACSplines),
+        Just(Smoothing::MCSplines),
+        Just(Smoothing::Bezier),
+        Just(Smoothing::Cumulative),
+        Just(Smoothing::CNormal),
+        Just(Smoothing::Bins),
+        Just(Smoothing::Unwrap),
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn any_points_are_drawn(
+        values in proptest::collection::vec(any_value(), 0..50),
+        spacing in 1..5_000_i64,
+        (width, height) in (100..300_u32, 100..300_u32),
+        label: String,
+        smoothing in any_smoothing(),
+        is_log: bool,
+        style in prop_oneof![Just(PlotStyle::LinesPoints), Just(PlotStyle::Circles), Just(PlotStyle::Dots)],
+    ) {
+        let points = values.iter().enumerate().map(|(n, value)| (n as i64 * spacing - 3_000, *value));
+        let mut plot = plot(width, height, vec![series(&label, points)]);
+        plot.options.smoothing = smoothing;
+        plot.options.y.is_log = is_log;
+        plot.options.style = style;
+        plot.notes.push(PlotNote { time_ms: 50_000, text: label });
+        let text = crate::render_terminal(&plot, crate::TerminalSize { columns: 40, rows: 12 }, false);
+        prop_assert!(text.contains('└'));
+        prop_assert!(Picture::new(plot).pixels.iter().any(|byte| *byte < 128), "a border");
+    }
+}

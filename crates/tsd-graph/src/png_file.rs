@@ -1,0 +1,110 @@
+//! PNG files: the chunks around a zlib stream of rows.
+//!
+//! The format needs a few lines, and the daemon has a DEFLATE encoder already; a crate for it would bring
+//! three more.
+
+use std::io::{self, Write};
+
+use flate2::{Compression, Crc, write::ZlibEncoder};
+use tiny_skia::Pixmap;
+
+const SIGNATURE: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
+/// Color types of the format.
+const RGB: u8 = 2;
+const RGBA: u8 = 6;
+/// Each byte of a row is stored as its difference from the byte above, which is zero in most of a graph.
+const FILTER_UP: u8 = 2;
+/// Fast, and within a tenth of the size of the slowest one on graphs.
+const LEVEL: Compression = Compression::new(5);
+
+/// Encodes a picture.
+pub(crate) fn encode_png(pixmap: &Pixmap, is_transparent: bool) -> io::Result<Vec<u8>> {
+    let (width, height) = (pixmap.width(), pixmap.height());
+    let channels = if is_transparent { 4 } else { 3 };
+    let mut out = SIGNATURE.to_vec();
+    let mut header = Vec::with_capacity(13);
+    header.extend(width.to_be_bytes());
+    header.extend(height.to_be_bytes());
+    // Eight bits a channel; the only compression and filter method; not interlaced.
+    header.extend([8, if is_transparent { RGBA } else { RGB }, 0, 0, 0]);
+    push_chunk(&mut out, *b"IHDR", &header);
+    let row_bytes = width as usize * channels;
+    let mut above = vec![0; row_bytes];
+    let mut row = Vec::with_capacity(row_bytes);
+    let mut encoder = ZlibEncoder::new(Vec::new(), LEVEL);
+    let mut filtered = Vec::with_capacity(row_bytes + 1);
+    for pixels in pixmap.pixels().chunks_exact(width as usize) {
+        row.clear();
+        for pixel in pixels {
+            let color = pixel.demultiply();
+            row.extend([color.red(), color.green(), color.blue()]);
+            if is_transparent {
+                row.push(color.alpha());
+            }
+        }
+        filtered.clear();
+        filtered.push(FILTER_UP);
+        filtered.extend(row.iter().zip(&above).map(|(byte, above)| byte.wrapping_sub(*above)));
+        encoder.write_all(&filtered)?;
+        std::mem::swap(&mut row, &mut above);
+    }
+    push_chunk(&mut out, *b"IDAT", &encoder.finish()?);
+    push_chunk(&mut out, *b"IEND", &[]);
+    Ok(out)
+}
+
+/// Appends length, name, content and checksum.
+fn push_chunk(out: &mut Vec<u8>, name: [u8; 4], content: &[u8]) {
+    let mut checksum = Crc::new();
+    checksum.update(&name);
+    checksum.update(content);
+    out.extend((content.len() as u32).to_be_bytes());
+    out.extend(name);
+    out.extend_from_slice(content);
+    out.extend(checksum.sum().to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use tiny_skia::{Color, Paint, Rect, Transform};
+
+    use super::*;
+
+    fn picture() -> Pixmap {
+        let mut pixmap = Pixmap::new(37, 11).unwrap();
+        let mut paint = Paint::default();
+        paint.set_color(Color::from_rgba8(200, 10, 30, 255));
+        let rect = Rect::from_ltrb(3.0, 2.0, 20.0, 9.0).unwrap();
+        pixmap.fill_rect(rect, &paint, Transform::identity(), None);
+        pixmap
+    }
+
+    /// The pixels that another decoder finds.
+    fn decode(bytes: &[u8]) -> (png::ColorType, Vec<u8>) {
+        let mut reader = png::Decoder::new(io::Cursor::new(bytes)).read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        assert_eq!((info.width, info.height), (37, 11));
+        (info.color_type, pixels)
+    }
+
+    #[test]
+    fn pixels_are_decoded_as_they_were() {
+        let mut opaque = picture();
+        let (color_type, pixels) = decode(&encode_png(&opaque, true).unwrap());
+        assert_eq!(color_type, png::ColorType::Rgba);
+        let expected: Vec<u8> = opaque
+            .pixels()
+            .iter()
+            .map(tiny_skia::PremultipliedColorU8::demultiply)
+            .flat_map(|color| [color.red(), color.green(), color.blue(), color.alpha()])
+            .collect();
+        assert_eq!(pixels, expected);
+        opaque.fill(Color::WHITE);
+        let (color_type, pixels) = decode(&encode_png(&opaque, false).unwrap());
+        assert_eq!(color_type, png::ColorType::Rgb);
+        assert_eq!(pixels, vec![255; 37 * 11 * 3]);
+    }
+}

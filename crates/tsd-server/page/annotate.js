@@ -1,0 +1,96 @@
+/** @file Dialogs of annotations: to write one, and to see, change or delete one. */
+
+import { callText } from "./api.js";
+import { problemBox } from "./cost.js";
+import { button, el, field, fill, select, textField } from "./dom.js";
+import { labelOf } from "./result.js";
+import { parseTime, timeExpression, timeText } from "./time.js";
+
+/** @typedef {import("./result.js").Annotation} Annotation */
+/** @typedef {import("./result.js").Series} Series */
+
+/**
+ * Asks for an annotation and stores it.
+ *
+ * @param {object} options
+ * @param {number} options.ms its time
+ * @param {string} options.zone
+ * @param {Series[]} options.series series it may belong to
+ * @param {Annotation | null} options.annotation one to be changed
+ * @param {() => void} options.onStored
+ */
+export function annotationDialog({ ms, zone, series, annotation, onStored }) {
+  const text = (/** @type {string} */ value, /** @type {import("./dom.js").Props} */ props = {}) => textField(value, () => {}, props);
+  const start = text(timeExpression(annotation?.startMs ?? Math.round(ms / 1000) * 1000, zone), { disabled: annotation !== null });
+  const end = text(annotation?.endMs ? timeExpression(annotation.endMs, zone) : "", { placeholder: "none: a point in time" });
+  const description = text(annotation?.description ?? "", { name: "description", autofocus: true });
+  const notes = el("textarea", { rows: 3 });
+  notes.value = annotation?.notes ?? "";
+  // An annotation belongs to one series; a group of several has none of its own.
+  const single = series.filter((one) => one.tsuids.length === 1);
+  /** @type {[string, string][]} */
+  const targets = [["", "all series (global)"], ...single.map((one) => /** @type {[string, string]} */ ([one.tsuids[0] ?? "", labelOf(one)]))];
+  const target = select(targets, annotation?.tsuid ?? "", () => {}, { disabled: annotation !== null });
+  const problem = el("div");
+  const dialog = el("dialog", { "aria-label": "Annotation" });
+
+  const store = async () => {
+    const startMs = annotation?.startMs ?? parseTime(start.value.trim(), zone, Date.now());
+    const endMs = end.value.trim() === "" ? 0 : parseTime(end.value.trim(), zone, Date.now());
+    if (startMs === null || endMs === null) {
+      fill(problem, problemBox(new Error("Times are written as 2026/01/31-12:00:00, 10m-ago or in seconds since 1970")));
+      return;
+    }
+    const body = {
+      startTime: annotation?.startTime ?? (startMs % 1000 ? startMs : startMs / 1000),
+      ...(endMs ? { endTime: endMs % 1000 ? endMs : endMs / 1000 } : {}),
+      description: description.value.trim(),
+      notes: notes.value,
+      ...(target.value ? { tsuid: target.value } : {}),
+    };
+    await attempt(() => callText("/api/annotation", { body }));
+  };
+  const remove = async () => {
+    const tsuid = annotation?.tsuid ? `&tsuid=${encodeURIComponent(annotation.tsuid)}` : "";
+    await attempt(() => callText(`/api/annotation?start_time=${annotation?.startTime ?? 0}${tsuid}`, { method: "DELETE" }));
+  };
+  const attempt = async (/** @type {() => Promise<unknown>} */ change) => {
+    try {
+      await change();
+      dialog.close();
+      onStored();
+    } catch (error) {
+      fill(problem, problemBox(error));
+    }
+  };
+
+  fill(
+    dialog,
+    el(
+      "div",
+      { class: "stack" },
+      el("h2", null, annotation ? `Annotation of ${timeText(annotation.startMs, zone)}` : "New annotation"),
+      el("div", { class: "grid2" }, field("Time", start), field("End", end)),
+      field("Description", description),
+      field("Notes", notes),
+      field("Of", target),
+      problem,
+      el(
+        "div",
+        { class: "row" },
+        annotation ? button("Delete", () => void remove(), { class: "danger" }) : null,
+        el("span", { class: "end row" }, button("Cancel", () => dialog.close()), button("Store", () => void store(), { class: "primary" })),
+      ),
+    ),
+  );
+  dialog.addEventListener("close", () => dialog.remove());
+  dialog.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.target instanceof HTMLInputElement) {
+      event.preventDefault();
+      void store();
+    }
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  description.focus();
+}

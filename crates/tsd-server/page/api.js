@@ -1,0 +1,155 @@
+/** @file Calls of the daemon's API. */
+
+/** Why a call failed, as the daemon tells it. */
+export class ApiFailure extends Error {
+  /**
+   * @param {number} status 0 if there was no response
+   * @param {string} message
+   * @param {string} details
+   */
+  constructor(status, message, details) {
+    super(message);
+    this.status = status;
+    this.details = details;
+  }
+}
+
+/** @typedef {{ method?: string, body?: unknown, signal?: AbortSignal, headers?: Record<string, string> }} CallOptions */
+
+/**
+ * Sends a request and returns the text of its response.
+ *
+ * @param {string} path
+ * @param {CallOptions} [options]
+ * @returns {Promise<string>}
+ */
+export async function callText(path, options = {}) {
+  const { method = options.body === undefined ? "GET" : "POST", body, signal } = options;
+  /** @type {RequestInit} */
+  const init = { method, headers: { ...options.headers }, cache: "no-store" };
+  if (signal) {
+    init.signal = signal;
+  }
+  if (body !== undefined) {
+    init.body = JSON.stringify(body);
+    init.headers = { ...options.headers, "Content-Type": "application/json" };
+  }
+  /** @type {Response} */
+  let response;
+  /** @type {string} */
+  let text;
+  try {
+    response = await fetch(path, init);
+    text = await response.text();
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") {
+      throw error;
+    }
+    throw new ApiFailure(0, "The daemon does not respond", error instanceof Error ? error.message : "");
+  }
+  // 304: an annotation was stored already as it is.
+  if (!response.ok && response.status !== 304) {
+    throw failureOf(response.status, text);
+  }
+  return text;
+}
+
+/**
+ * @param {number} status
+ * @param {string} text
+ * @returns {ApiFailure}
+ */
+function failureOf(status, text) {
+  try {
+    const { error } = /** @type {{ error?: { message?: unknown, details?: unknown, trace?: unknown } }} */ (JSON.parse(text));
+    if (error) {
+      const details = error.details ?? "";
+      return new ApiFailure(status, String(error.message ?? `Status ${status}`), String(details));
+    }
+  } catch {
+    // No JSON: the text is shown.
+  }
+  return new ApiFailure(status, `Status ${status}`, text.slice(0, 2000));
+}
+
+/**
+ * Sends a request and returns the JSON of its response; null if that is empty.
+ *
+ * @param {string} path
+ * @param {CallOptions} [options]
+ * @returns {Promise<unknown>}
+ */
+export async function call(path, options) {
+  const text = await callText(path, options);
+  return text === "" ? null : JSON.parse(text);
+}
+
+/**
+ * Names that begin with a text.
+ *
+ * @param {"metrics" | "tagk" | "tagv"} type
+ * @param {string} prefix
+ * @param {number} [max]
+ * @returns {Promise<string[]>}
+ */
+export async function suggest(type, prefix, max = 50) {
+  const names = await call(`/api/suggest?type=${type}&max=${max}&q=${encodeURIComponent(prefix)}`);
+  return Array.isArray(names) ? names.map(String) : [];
+}
+
+/** @typedef {{ complete: boolean, tags: Map<string, Set<string>> }} KnownTags */
+
+/** Series of a metric that are looked up for completion. */
+const MOST_SERIES = 2000;
+
+/** Metrics whose tags are kept. */
+const MOST_METRICS = 20;
+
+/** @type {Map<string, Promise<KnownTags>>} */
+const known = new Map();
+
+/**
+ * Tag keys of a metric with their values, from its first series.
+ *
+ * @param {string} metric
+ * @returns {Promise<KnownTags>}
+ */
+export function tagsOf(metric) {
+  const before = known.get(metric);
+  if (before) {
+    return before;
+  }
+  const found = lookUp(metric);
+  found.catch(() => known.delete(metric));
+  known.set(metric, found);
+  // The oldest one, in the order of insertion.
+  for (const oldest of known.keys()) {
+    if (known.size <= MOST_METRICS) {
+      break;
+    }
+    known.delete(oldest);
+  }
+  // New series appear.
+  setTimeout(() => known.delete(metric), 60_000);
+  return found;
+}
+
+/**
+ * @param {string} metric
+ * @returns {Promise<KnownTags>}
+ */
+async function lookUp(metric) {
+  const body = { metric, limit: MOST_SERIES, useMeta: false };
+  const found = /** @type {{ results?: { tags?: Record<string, string> }[] } | null} */ (await call("/api/search/lookup", { body }));
+  /** @type {Map<string, Set<string>>} */
+  const tags = new Map();
+  const results = found?.results ?? [];
+  for (const { tags: pairs } of results) {
+    for (const [key, value] of Object.entries(pairs ?? {})) {
+      const values = tags.get(key) ?? new Set();
+      values.add(value);
+      tags.set(key, values);
+    }
+  }
+  return { complete: results.length < MOST_SERIES, tags };
+}

@@ -1,0 +1,71 @@
+/** @file The view of the configuration: every key with its value and where that comes from. */
+
+import { ApiFailure, call } from "./api.js";
+import { check, el, fill, keepFocus } from "./dom.js";
+import { count } from "./format.js";
+import { polled } from "./poll.js";
+import { sortableTable } from "./table.js";
+
+/** @typedef {{ key: string, value: string, source: string }} Setting */
+
+/** @returns {import("./poll.js").PageView} */
+export function config() {
+  /** @type {Setting[]} */
+  let settings = [];
+  let changedOnly = false;
+  /** @type {import("./table.js").Order} */
+  let order = { column: 0, descending: false };
+  const table = el("div", { class: "scroll" });
+  const found = el("span", { class: "dim", role: "status" });
+  const search = el("input", { type: "search", placeholder: "key, value or source", "aria-label": "Search the configuration" });
+  search.addEventListener("input", () => show());
+  const show = () => {
+    const wanted = search.value.trim().toLowerCase();
+    const rows = settings.filter(
+      (setting) =>
+        `${setting.key} ${setting.value} ${setting.source}`.toLowerCase().includes(wanted) && (!changedOnly || !setting.source.startsWith("default")),
+    );
+    found.textContent = `${count(rows.length)} of ${count(settings.length)} keys`;
+    const rendered = () =>
+      sortableTable({
+        label: "Configuration",
+        rows,
+        order,
+        onOrder: (changed) => {
+          order = changed;
+          show();
+        },
+        columns: [
+          { label: "key", class: "key", cell: (row) => el("code", null, row.key), sort: (row) => row.key },
+          { label: "value", class: "name", cell: (row) => el("code", null, row.value), sort: (row) => row.value },
+          { label: "source", cell: (row) => el("span", { class: row.source.startsWith("default") ? "dim" : "" }, row.source), sort: (row) => row.source },
+        ],
+      });
+    keepFocus(table, () => fill(table, rendered()));
+  };
+  const head = el(
+    "div",
+    { class: "panel-head" },
+    search,
+    check("only what is set", false, (value) => {
+      changedOnly = value;
+      show();
+    }),
+    el("span", { class: "end" }, found),
+  );
+  return polled(el("div", { class: "panel" }, head, table), 0, async () => {
+    const values = /** @type {Record<string, string>} */ (await call("/api/config"));
+    /** @type {Record<string, string>} */
+    let sources = {};
+    try {
+      const named = await call("/api/config/sources");
+      sources = /** @type {Record<string, string>} */ (named ?? {});
+    } catch (error) {
+      if (!(error instanceof ApiFailure) || error.status !== 404) {
+        throw error;
+      }
+    }
+    settings = Object.entries(values).map(([key, value]) => ({ key, value, source: sources[key] ?? "" }));
+    show();
+  });
+}

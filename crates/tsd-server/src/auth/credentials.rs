@@ -1,0 +1,271 @@
+//! What a client sends to say who it is: an `Authorization` header, or the first line of a telnet
+//! connection.
+//!
+//! Only parses. Secrets have no `Debug` that shows them, so no log can.
+
+use std::fmt;
+
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use hyper::{HeaderMap, header::AUTHORIZATION};
+
+/// Longest name of a user, bytes.
+pub(super) const MAX_NAME_BYTES: usize = 128;
+/// Longest password or token, bytes. A password is hashed before it is known to be right.
+pub(super) const MAX_SECRET_BYTES: usize = 1_024;
+/// Longest value of the header: both in base64, and the scheme.
+const MAX_HEADER_BYTES: usize = 2_048;
+
+/// Clients omit the padding now and then.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// A password or token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Vec<u8>);
+
+impl Secret {
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Credentials of a client, not verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    /// A name and a password.
+    Basic {
+        /// The name.
+        user: String,
+        /// The password.
+        password: Secret,
+    },
+    /// A token.
+    Bearer(Secret),
+}
+
+/// The credentials cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CredentialsError;
+
+impl Credentials {
+    fn basic(user: &[u8], password: &[u8]) -> Result<Self, CredentialsError> {
+        let user = std::str::from_utf8(user).map_err(|_| CredentialsError)?;
+        if !is_name(user) || password.is_empty() || password.len() > MAX_SECRET_BYTES {
+            return Err(CredentialsError);
+        }
+        Ok(Self::Basic { user: user.to_owned(), password: Secret(password.to_vec()) })
+    }
+
+    fn bearer(token: &[u8]) -> Result<Self, CredentialsError> {
+        // The characters of RFC 6750.
+        let is_part = |b: &u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(b);
+        if token.is_empty() || token.len() > MAX_SECRET_BYTES || !token.iter().all(is_part) {
+            return Err(CredentialsError);
+        }
+        Ok(Self::Bearer(Secret(token.to_vec())))
+    }
+}
+
+/// True if a text can be the name of a user: one that fits `name:password` and a line of words.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= MAX_NAME_BYTES
+        && !text.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':')
+}
+
+/// Reads the `Authorization` header, if there is one. Several are refused: a proxy may have checked
+/// another one than is read here.
+pub(crate) fn from_headers(headers: &HeaderMap) -> Result<Option<Credentials>, CredentialsError> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => from_header(value.as_bytes()).map(Some),
+        (Some(_), Some(_)) => Err(CredentialsError),
+    }
+}
+
+fn from_header(value: &[u8]) -> Result<Credentials, CredentialsError> {
+    if value.len() > MAX_HEADER_BYTES {
+        return Err(CredentialsError);
+    }
+    let at = value.iter().position(|b| *b == b' ').ok_or(CredentialsError)?;
+    let (scheme, rest) = value.split_at_checked(at).ok_or(CredentialsError)?;
+    let rest = rest.trim_ascii();
+    if scheme.eq_ignore_ascii_case(b"bearer") {
+        return Credentials::bearer(rest);
+    }
+    if !scheme.eq_ignore_ascii_case(b"basic") {
+        return Err(CredentialsError);
+    }
+    let decoded = BASE64.decode(rest).map_err(|_| CredentialsError)?;
+    let colon = decoded.iter().position(|b| *b == b':').ok_or(CredentialsError)?;
+    let (user, password) = decoded.split_at_checked(colon).ok_or(CredentialsError)?;
+    let password = password.get(1..).unwrap_or_default();
+    // RFC 7617: neither part has control characters.
+    if password.iter().any(u8::is_ascii_control) {
+        return Err(CredentialsError);
+    }
+    Credentials::basic(user, password)
+}
+
+/// Reads a telnet line: `auth basic USER PASSWORD` or `auth bearer TOKEN`. The password is the rest of
+/// the line.
+pub(crate) fn from_telnet(line: &[u8]) -> Result<Credentials, CredentialsError> {
+    let rest = line.strip_prefix(b"auth ").ok_or(CredentialsError)?;
+    if let Some(token) = rest.strip_prefix(b"bearer ") {
+        return Credentials::bearer(token);
+    }
+    let rest = rest.strip_prefix(b"basic ").ok_or(CredentialsError)?;
+    let at = rest.iter().position(|b| *b == b' ').ok_or(CredentialsError)?;
+    let (user, password) = rest.split_at_checked(at).ok_or(CredentialsError)?;
+    Credentials::basic(user, password.get(1..).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    fn basic(user: &str, password: &str) -> Credentials {
+        Credentials::basic(user.as_bytes(), password.as_bytes()).unwrap()
+    }
+
+    fn header(text: &str) -> Result<Credentials, CredentialsError> {
+        from_header(text.as_bytes())
+    }
+
+    fn encoded(text: &str) -> String {
+        BASE64.encode(text)
+    }
+
+    #[test]
+    fn the_header_has_a_name_and_a_password_or_a_token() {
+        let pair = encoded("alice:a:b c");
+        for scheme in ["Basic", "basic", "BASIC"] {
+            assert_eq!(header(&format!("{scheme} {pair}")), Ok(basic("alice", "a:b c")));
+        }
+        assert_eq!(header(&format!("Basic   {pair}")), Ok(basic("alice", "a:b c")));
+        let unpadded = pair.trim_end_matches('=');
+        assert_eq!(header(&format!("Basic {unpadded}")), Ok(basic("alice", "a:b c")));
+        let token = Credentials::Bearer(Secret(b"a.b-c_d~e+f/g==".to_vec()));
+        assert_eq!(header("bearer a.b-c_d~e+f/g=="), Ok(token));
+        let name = encoded("\u{fc}ser:p");
+        assert_eq!(header(&format!("Basic {name}")), Ok(basic("\u{fc}ser", "p")));
+    }
+
+    #[test]
+    fn other_headers_are_refused() {
+        let long = "x".repeat(MAX_SECRET_BYTES + 1);
+        for pair in [
+            "alice",
+            ":password",
+            "alice:",
+            "al ice:p",
+            "al\u{0}ice:p",
+            "a:\u{7f}",
+            "a:b\r\nc",
+            &format!("{}:p", "n".repeat(MAX_NAME_BYTES + 1)),
+            &format!("a:{long}"),
+        ] {
+            assert!(header(&format!("Basic {}", encoded(pair))).is_err(), "{pair:?}");
+        }
+        for value in [
+            "",
+            " ",
+            "Basic",
+            "Basic ",
+            "Basic !!!",
+            "Basic YQ",
+            "Bearer",
+            "Bearer ",
+            "Bearer a b",
+            "Bearer a,b",
+            "Digest username=\"a\"",
+            "Negotiate YQ==",
+            &format!("Bearer {long}"),
+            &format!("Basic {}", "A".repeat(1 << 20)),
+        ] {
+            let shown: String = value.chars().take(40).collect();
+            assert!(header(value).is_err(), "{shown:?}");
+        }
+        // A name that is not UTF-8.
+        assert!(from_header(format!("Basic {}", BASE64.encode(b"\xff\xfe:p")).as_bytes()).is_err());
+        assert!(from_header(b"\xff\xfe \xff").is_err());
+    }
+
+    #[test]
+    fn several_headers_are_refused() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(from_headers(&headers), Ok(None));
+        let value = HeaderValue::from_str(&format!("Basic {}", encoded("a:b"))).unwrap();
+        headers.append(AUTHORIZATION, value.clone());
+        assert_eq!(from_headers(&headers), Ok(Some(basic("a", "b"))));
+        headers.append(AUTHORIZATION, value);
+        assert_eq!(from_headers(&headers), Err(CredentialsError));
+    }
+
+    #[test]
+    fn a_telnet_line_has_the_scheme_and_its_words() {
+        assert_eq!(from_telnet(b"auth basic alice p w "), Ok(basic("alice", "p w ")));
+        let token = Credentials::Bearer(Secret(b"abc".to_vec()));
+        assert_eq!(from_telnet(b"auth bearer abc"), Ok(token));
+        let long = [b"auth basic a ".as_slice(), &[b'x'; MAX_SECRET_BYTES + 1]].concat();
+        for line in [
+            &b""[..],
+            b"auth",
+            b"auth basic",
+            b"auth basic alice",
+            b"auth basic alice ",
+            b"auth basic  p",
+            b"AUTH basic a b",
+            b"auth Basic a b",
+            b"auth digest a b",
+            b"put m 1 1 a=b",
+            b"auth bearer a b",
+            b"auth basic \xff p",
+            &long,
+        ] {
+            assert!(from_telnet(line).is_err(), "{}", String::from_utf8_lossy(line));
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let shown = format!("{:?} {:?}", basic("alice", "hunter2"), header("Bearer hunter2"));
+        assert!(shown.contains("alice") && !shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_read_or_refused() {
+        // A small generator: every prefix and every changed byte of valid inputs.
+        let header = format!("Basic {}", encoded("alice:secret"));
+        let inputs = [header.into_bytes(), b"Bearer abc".to_vec(), b"auth basic a b".to_vec()];
+        for input in inputs {
+            for at in 0..=input.len() {
+                let head = input.get(..at).unwrap();
+                let _ = (from_header(head), from_telnet(head));
+                for byte in u8::MIN..=u8::MAX {
+                    let mut changed = input.clone();
+                    changed.insert(at, byte);
+                    let _ = (from_header(&changed), from_telnet(&changed));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The users of a daemon, as their file has them.
+//!
+//! A line has a name, a hash, and roles or permissions separated by commas; `#` begins a comment. The
+//! hash of a password is argon2id in the usual form (`$argon2id$v=19$...`), that of a token `sha256:` and
+//! 64 hexadecimal digits: a token has enough entropy that guessing needs no slow hash. A name has one
+//! password at most, and any number of tokens, each with permissions of its own.
+
+use std::collections::{HashMap, hash_map::Entry};
+
+use argon2::{
+    Argon2, Params,
+    password_hash::{PasswordHasher as _, PasswordVerifier as _, phc::PasswordHash},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    Identity, Permissions,
+    credentials::{MAX_SECRET_BYTES, is_name},
+};
+
+/// Most lines with a user.
+const MAX_USERS: usize = 100_000;
+/// Bounds of the costs of a hash: what one attempt may take of the daemon.
+const MAX_MEMORY_KIB: u32 = 128 << 10;
+const MAX_PASSES: u32 = 16;
+const MAX_PARALLELISM: u32 = 4;
+/// Prefix of the hash of a token.
+const TOKEN_HASH: &str = "sha256:";
+/// Random bytes of a token.
+const TOKEN_BYTES: usize = 32;
+
+/// The users.
+#[derive(Debug)]
+pub struct Users {
+    passwords: HashMap<String, PasswordUser>,
+    /// By the hash of the token. Its bytes cannot be chosen by a client, so the time of the look-up
+    /// says nothing about stored ones.
+    tokens: HashMap<[u8; 32], Identity>,
+    /// Verified for names that do not exist, so that the time of a response does not say so.
+    decoy: StoredPassword,
+}
+
+/// A user with a password.
+#[derive(Debug)]
+pub(super) struct PasswordUser {
+    pub(super) password: StoredPassword,
+    pub(super) identity: Identity,
+}
+
+/// A hash of a password.
+#[derive(Clone, Debug)]
+pub(super) struct StoredPassword {
+    hash: PasswordHash,
+    memory_bytes: usize,
+}
+
+/// A line of the file is no user. Neither shows a hash.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct UsersError {
+    line: usize,
+    what: String,
+}
+
+/// A password or token cannot be hashed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct HashError(String);
+
+impl From<getrandom::Error> for HashError {
+    fn from(error: getrandom::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl Users {
+    /// Parses the content of the file.
+    pub fn parse(text: &str) -> Result<Self, UsersError> {
+        let mut users = Self {
+            passwords: HashMap::new(),
+            tokens: HashMap::new(),
+            decoy: StoredPassword::decoy()?,
+        };
+        for (at, line) in text.lines().enumerate() {
+            let line_number = at + 1;
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            users.add(line).map_err(|what| UsersError { line: line_number, what })?;
+            if users.len() > MAX_USERS {
+                let what = format!("more than {MAX_USERS} users");
+                return Err(UsersError { line: line_number, what });
+            }
+        }
+        // A name that does not exist costs what most names cost.
+        if let Some(user) = users.passwords.values().max_by_key(|user| user.password.memory_bytes) {
+            users.decoy = user.password.clone();
+        }
+        Ok(users)
+    }
+
+    /// Number of passwords and tokens.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.passwords.len() + self.tokens.len()
+    }
+
+    /// True if nobody can be authenticated.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn add(&mut self, line: &str) -> Result<(), String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, hash, grants] = words[..] else {
+            return Err("expected NAME HASH ROLES, the roles separated by commas only".to_owned());
+        };
+        if !is_name(name) {
+            return Err(
+                "a name has at most 128 bytes, no colon and no control character".to_owned()
+            );
+        }
+        let permissions = Permissions::parse(grants).map_err(|error| error.to_string())?;
+        let credential = Sha256::digest(hash).into();
+        let identity = Identity::new(name, permissions, credential);
+        if let Some(digits) = hash.strip_prefix(TOKEN_HASH) {
+            let digest = from_hex(digits)
+                .ok_or_else(|| format!("expected 64 hexadecimal digits after {TOKEN_HASH}"))?;
+            return match self.tokens.entry(digest) {
+                Entry::Vacant(entry) => {
+                    entry.insert(identity);
+                    Ok(())
+                }
+                Entry::Occupied(_) => Err("an earlier line has the same token".to_owned()),
+            };
+        }
+        let password = StoredPassword::parse(hash)?;
+        match self.passwords.entry(name.to_owned()) {
+            Entry::Vacant(entry) => {
+                entry.insert(PasswordUser { password, identity });
+                Ok(())
+            }
+            Entry::Occupied(_) => Err(format!("{name} has a password in an earlier line")),
+        }
+    }
+
+    /// The user with a password and this name.
+    pub(super) fn with_password(&self, name: &str) -> Option<&PasswordUser> {
+        self.passwords.get(name)
+    }
+
+    /// The hash that is verified for a name without a password.
+    pub(super) const fn decoy(&self) -> &StoredPassword {
+        &self.decoy
+    }
+
+    /// The user with a token.
+    pub(super) fn with_token(&self, token: &[u8]) -> Option<&Identity> {
+        self.tokens.get(&<[u8; 32]>::from(Sha256::digest(token)))
+    }
+
+    /// An identity of earlier users as it is now, if its credential is unchanged.
+    pub(super) fn renew(&self, identity: &Identity) -> Option<&Identity> {
+        let same = |other: &&Identity| {
+            other.name == identity.name && other.credential == identity.credential
+        };
+        let by_password = self.passwords.get(identity.name()).map(|user| &user.identity);
+        by_password.filter(same).or_else(|| self.tokens.values().find(same))
+    }
+}
+
+impl StoredPassword {
+    fn parse(text: &str) -> Result<Self, String> {
+        let unreadable = || {
+            "the hash is neither argon2id ($argon2id$v=19$...) nor sha256: of a token".to_owned()
+        };
+        if !text.starts_with("$argon2id$") {
+            return Err(unreadable());
+        }
+        let hash = PasswordHash::new(text).map_err(|_| unreadable())?;
+        let params = Params::try_from(&hash).map_err(|_| unreadable())?;
+        if hash.salt.is_none() || hash.hash.is_none() {
+            return Err(unreadable());
+        }
+        if params.m_cost() > MAX_MEMORY_KIB
+            || params.t_cost() > MAX_PASSES
+            || params.p_cost() > MAX_PARALLELISM
+        {
+            return Err(format!(
+                "the hash costs too much: expected m <= {MAX_MEMORY_KIB}, t <= {MAX_PASSES} and \
+                 p <= {MAX_PARALLELISM}"
+            ));
+        }
+        let memory_bytes = params.m_cost() as usize * 1_024;
+        Ok(Self { hash, memory_bytes })
+    }
+
+    /// A hash that no password has, as far as anybody knows.
+    fn decoy() -> Result<Self, UsersError> {
+        // A valid hash with the default costs; what it is of does not matter.
+        const TEXT: &str = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdG9mYWRlY295MDA\
+                            $AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
+        Self::parse(TEXT).map_err(|what| UsersError { line: 0, what })
+    }
+
+    /// Bytes of memory that a verification takes.
+    pub(super) const fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// True if the hash is that of the password. Blocks for tens of milliseconds; the comparison takes
+    /// the same time whatever the hashes are.
+    pub(super) fn verify(&self, password: &[u8]) -> bool {
+        Argon2::default().verify_password(password, &self.hash).is_ok()
+    }
+}
+
+/// Hashes a password for the file of users.
+pub fn hash_password(password: &[u8]) -> Result<String, HashError> {
+    if password.is_empty() || password.len() > MAX_SECRET_BYTES {
+        return Err(HashError(format!("a password has 1 to {MAX_SECRET_BYTES} bytes")));
+    }
+    if password.iter().any(u8::is_ascii_control) {
+        return Err(HashError("a password has no control characters".to_owned()));
+    }
+    let hash = Argon2::default().hash_password(password);
+    hash.map(|hash| hash.to_string()).map_err(|error| HashError(error.to_string()))
+}
+
+/// Hashes a token for the file of users.
+#[must_use]
+pub fn hash_token(token: &str) -> String {
+    use std::fmt::Write as _;
+
+    let digest: [u8; 32] = Sha256::digest(token).into();
+    let mut text = TOKEN_HASH.to_owned();
+    for byte in digest {
+        // Writing to memory cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Makes a random token.
+pub fn new_token() -> Result<String, HashError> {
+    let mut bytes = [0; TOKEN_BYTES];
+    getrandom::fill(&mut bytes)?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+fn from_hex(digits: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if digits.len() != digest.len() * 2 {
+        return None;
+    }
+    for (byte, pair) in digest.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        let pair = std::str::from_utf8(pair).ok().filter(|p| !p.starts_with('+'))?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(digest)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::Permission;
+
+    /// The least cost: tests hash many passwords.
+    pub(crate) fn cheap_hash(password: &str) -> String {
+        let params = Params::new(16, 1, 1, None).unwrap();
+        Argon2::from(params).hash_password(password.as_bytes()).unwrap().to_string()
+    }
+
+    #[test]
+    fn lines_are_names_hashes_and_roles() {
+        let (token, hash) = (new_token().unwrap(), cheap_hash("secret"));
+        let text = format!(
+            "# users\n\n alice {hash} READER,TELNET_PUT \nalice {} GUEST\n",
+            hash_token(&token)
+        );
+        let users = Users::parse(&text).unwrap();
+        assert_eq!(users.len(), 2);
+        let alice = users.with_password("alice").unwrap();
+        assert!(alice.password.verify(b"secret"));
+        assert!(!alice.password.verify(b"Secret"));
+        assert!(alice.identity.may(Permission::HttpQuery));
+        assert!(alice.identity.may(Permission::TelnetPut));
+        let by_token = users.with_token(token.as_bytes()).unwrap();
+        assert_eq!(by_token.name(), "alice");
+        assert!(!by_token.may(Permission::HttpQuery), "a token has permissions of its own");
+        assert!(users.with_token(b"other").is_none());
+        assert!(users.with_password("bob").is_none());
+        assert!(Users::parse("# nobody").unwrap().is_empty());
+    }
+
+    #[test]
+    fn errors_name_the_line_and_show_no_hash() {
+        let hash = cheap_hash("p");
+        let token = hash_token("t");
+        for (text, expected) in [
+            ("alice".to_owned(), "line 1: expected NAME HASH ROLES"),
+            (format!("alice {hash}"), "line 1: expected NAME HASH ROLES"),
+            (format!("alice {hash} READER, WRITER"), "line 1: expected NAME HASH ROLES"),
+            (format!("#\nal:ice {hash} READER"), "line 2: a name has"),
+            (format!("alice {hash} READERS"), "line 1: \"READERS\" is no role"),
+            ("alice secret READER".to_owned(), "line 1: the hash is neither"),
+            ("alice $argon2id$v=19$m=16 READER".to_owned(), "line 1: the hash is neither"),
+            ("alice $argon2i$v=19$m=16,t=1,p=1$AAAA$AAAA READER".to_owned(), "the hash is neither"),
+            (format!("alice {} READER", hash.replace("t=1", "t=99")), "costs too much"),
+            (format!("alice {} READER", hash.replace("m=16", "m=4000000")), "costs too much"),
+            ("alice sha256:00 READER".to_owned(), "line 1: expected 64 hexadecimal digits"),
+            (format!("a {hash} READER\na {hash} READER"), "line 2: a has a password"),
+            (format!("a {token} READER\nb {token} READER"), "line 2: an earlier line has the same"),
+        ] {
+            let error = Users::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+            assert!(!error.contains("AAAA") && !error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_identity_is_renewed_while_its_hash_stays() {
+        let (first, second) = (cheap_hash("p"), cheap_hash("q"));
+        let before = Users::parse(&format!("alice {first} READER")).unwrap();
+        let identity = &before.with_password("alice").unwrap().identity;
+        let renewed = |text: String| Users::parse(&text).unwrap().renew(identity).cloned();
+        let now = renewed(format!("alice {first} WRITER")).unwrap();
+        assert!(now.may(Permission::HttpPut) && !now.may(Permission::HttpQuery));
+        assert_eq!(renewed(format!("alice {second} READER")), None);
+        assert_eq!(renewed(format!("bob {first} READER")), None);
+        let token = hash_token("t");
+        let by_token = Users::parse(&format!("c {token} READER")).unwrap();
+        let identity = by_token.with_token(b"t").unwrap();
+        assert!(by_token.renew(identity).is_some());
+    }
+
+    #[test]
+    fn hashes_are_salted_and_tokens_random() {
+        let hash = || hash_password(b"secret").unwrap();
+        assert_ne!(hash(), hash());
+        assert!(StoredPassword::parse(&hash()).unwrap().verify(b"secret"));
+        assert_ne!(new_token().unwrap(), new_token().unwrap());
+        assert!(hash_password(b"").is_err() && hash_password(b"a\nb").is_err());
+        assert!(hash_password(&[b'x'; MAX_SECRET_BYTES + 1]).is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! `/q`: graphs, as pictures or as what they show.
+//!
+//! The query is executed as that of `/api/query`. A picture is drawn in steps on the query threads, and its
+//! memory is reserved from the memory limit of the process until it is sent. OpenTSDB runs gnuplot and keeps
+//! its files; here nothing is written, and no program is started.
+
+mod picture;
+
+use std::time::{Duration, Instant};
+
+use hyper::{
+    Method, StatusCode,
+    header::{AGE, CACHE_CONTROL, HeaderValue, LOCATION},
+};
+use tsd_engine::{QueryFailure, QueryGuard, QueryTaskLost, RawQuery, SubQueryResult};
+use tsd_protocol::{
+    ApiError, GraphForm, GraphQuery, GraphRequest, GraphSummary, GraphTextSeries, GraphTextWriter,
+    count_graph_points, graph_redirect, parse_graph_request,
+};
+
+use super::query::{
+    control_by_uri,
+    response_stream::{self, SerializationTimer},
+};
+use crate::{
+    http::{
+        error::HttpError,
+        response::{ContentType, HttpResponse},
+        service::HttpRequest,
+    },
+    query_failure_mapping::cause_of,
+};
+
+/// Handles a request of a graph.
+pub(super) async fn graph(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    let began = Instant::now();
+    let Some(form) = GraphForm::requested(&request.query) else {
+        return Ok(redirect(request));
+    };
+    request.allow(&[Method::GET, Method::POST])?;
+    let graph_request = parse_graph_request(&request.query)?;
+    let graph = graph_request.validate(&request.state.clock())?;
+    let result = request
+        .state
+        .engine
+        .query(graph.query.clone(), control_by_uri(request))
+        .await
+        .map_err(|failure| query_failed(&failure, &graph_request.raw))?;
+    let guard = result.guard;
+    let (sub_results, plotted) = count_points(result.sub_results, &graph, &guard).await?;
+    match form {
+        GraphForm::Ascii => Ok(cacheable(text(sub_results, guard), &graph)),
+        GraphForm::Json => {
+            let summary = summary(&sub_results, plotted, began.elapsed());
+            guard.mark_sent(Duration::ZERO);
+            Ok(HttpResponse::new(StatusCode::OK, ContentType::LegacyJson, summary.render()))
+        }
+        GraphForm::Png => {
+            let GraphRequest { plot: options, .. } = graph_request;
+            let notes = result.global_annotations.unwrap_or_default();
+            let plot = picture::plot(&graph, options, sub_results, &notes);
+            let response = picture::draw(request.state, plot, guard, began).await?;
+            Ok(cacheable(response, &graph))
+        }
+    }
+}
+
+/// The error of a query without a result. An invalid query is one of the client, whatever `/api/query` has.
+fn query_failed(failure: &QueryFailure, raw: &RawQuery) -> ApiError {
+    let error = cause_of(failure).query_error(Some(raw));
+    match failure {
+        QueryFailure::Rejected(_) => error.into_client_error(),
+        _ => error,
+    }
+}
+
+/// The page of OpenTSDB's user interface, which draws the graph that the URI describes.
+fn redirect(request: &HttpRequest<'_>) -> HttpResponse {
+    let (location, page) = graph_redirect(request.uri.query().unwrap_or_default());
+    let response = HttpResponse::new(StatusCode::OK, ContentType::Html, page);
+    match HeaderValue::from_str(&location) {
+        Ok(location) => response.with_header(LOCATION, location),
+        Err(_) => response,
+    }
+}
+
+/// Adds the headers of a file that clients may keep. Nothing is kept here, so it is new.
+fn cacheable(response: HttpResponse, graph: &GraphQuery) -> HttpResponse {
+    let max_age = HeaderValue::from_str(&format!("max-age={}", graph.max_age_secs))
+        .unwrap_or(HeaderValue::from_static("max-age=0"));
+    response.with_header(AGE, HeaderValue::from_static("0")).with_header(CACHE_CONTROL, max_age)
+}
+
+/// Counts the points that are drawn; fails if some are infinite.
+async fn count_points(
+    sub_results: Vec<SubQueryResult>,
+    graph: &GraphQuery,
+    guard: &QueryGuard,
+) -> Result<(Vec<SubQueryResult>, u64), ApiError> {
+    let range = (graph.query.start_ms, graph.query.end_ms + 999);
+    let count = move || {
+        let series = sub_results.iter().flat_map(|sub| &sub.series);
+        let counts = series.map(|series| count_graph_points(&series.metric, &series.points, range));
+        let count: Result<u64, ApiError> = counts.sum();
+        (sub_results, count)
+    };
+    let (sub_results, count) = guard.threads().call(count).await.map_err(lost)?;
+    Ok((sub_results, count?))
+}
+
+fn lost(error: QueryTaskLost) -> ApiError {
+    ApiError::internal(error.to_string())
+}
+
+/// Lines of points.
+fn text(sub_results: Vec<SubQueryResult>, guard: QueryGuard) -> HttpResponse {
+    let series = sub_results.into_iter().flat_map(|sub| sub.series).map(|series| GraphTextSeries {
+        metric: series.metric,
+        tags: series.tags,
+        points: series.points,
+    });
+    let mut writer = GraphTextWriter::new(series);
+    let write = move |out: &mut Vec<u8>, chunk_bytes| writer.write(out, chunk_bytes);
+    let timer = SerializationTimer::default();
+    response_stream::chunked_as(ContentType::PlainText, write, timer, guard)
+}
+
+fn summary(sub_results: &[SubQueryResult], plotted: u64, took: Duration) -> GraphSummary {
+    let last_tags =
+        |sub: &SubQueryResult| sub.series.last().map(|series| series.aggregate_tags.clone());
+    let scanners = sub_results.iter().flat_map(|sub| &sub.stats.scanners);
+    GraphSummary {
+        plotted,
+        timing_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        aggregate_tags: sub_results.iter().map(last_tags).collect(),
+        points: scanners.map(|scanner| scanner.cells_post_filter).sum(),
+    }
+}

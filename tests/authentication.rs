@@ -1,0 +1,147 @@
+//! Users of a file, from outside: the commands that make its lines, a daemon that follows it, and tools
+//! that go through the daemon.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::Path,
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use tsd_testkit::{Daemon, exchange, http, wait_for};
+
+use crate::{TSDB, tsdb};
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+fn run(words: &[&str], variables: &[(&str, &str)], input: &str) -> Output {
+    let mut command = Command::new(TSDB);
+    command.args(words).envs(variables.iter().copied());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("run tsdb");
+    let mut stdin = child.stdin.take().expect("standard input");
+    stdin.write_all(input.as_bytes()).expect("write");
+    drop(stdin);
+    child.wait_with_output().expect("an end")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A new token, and the line of its user.
+fn token(name: &str, roles: &str) -> (String, String) {
+    let output = run(&["user", "token", name, roles], &[], "");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let token = text(&output.stderr).lines().last().expect("a token").to_owned();
+    let line = text(&output.stdout);
+    assert!(line.starts_with(&format!("{name} sha256:")) && !line.contains(&token), "{line}");
+    (token, line)
+}
+
+fn daemon(directory: &Path, users: &Path) -> Daemon {
+    tsdb(&directory.join("data"))
+        .env("TSD_CORE_AUTHENTICATION_ENABLE", "true")
+        .env("TSD_CORE_AUTHENTICATION_PLUGIN", "file")
+        .env("TSD_CORE_AUTHENTICATION_USERS_FILE", users.to_str().expect("a path"))
+        .start()
+}
+
+fn log_in(daemon: &Daemon, token: &str) -> bool {
+    let line = format!("auth bearer {token}\nexit\n");
+    match &exchange(daemon.address(), line.as_bytes())[..] {
+        b"AUTH_SUCCESS\r\n" => true,
+        rest => {
+            assert!(rest.starts_with(b"AUTH_FAIL\r\n"), "{}", text(rest));
+            false
+        }
+    }
+}
+
+#[test]
+fn a_daemon_follows_its_file_of_users() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let users = directory.path().join("users");
+    let ((first, line), (second, other)) = (token("a", "WRITER"), token("b", "READER"));
+    fs::write(&users, &line).expect("write");
+    let daemon = daemon(directory.path(), &users);
+    assert!(log_in(&daemon, &first) && !log_in(&daemon, &second));
+    assert_eq!(http(daemon.address(), "GET", "/api/version", None).status, 401);
+    assert_eq!(http(daemon.address(), "GET", "/api/health/ready", None).status, 200);
+    assert_eq!(http(daemon.address(), "GET", "/metrics", None).status, 200);
+    // A file with an error changes nothing.
+    fs::write(&users, "a b\n").expect("write");
+    daemon.signal("HUP");
+    let _ = daemon.wait_for_event("the file of users is invalid; they are unchanged", |_| true);
+    assert!(log_in(&daemon, &first));
+    fs::write(&users, &other).expect("write");
+    daemon.signal("HUP");
+    wait_for(PATIENCE, || log_in(&daemon, &second).then_some(())).expect("the new user");
+    assert!(!log_in(&daemon, &first), "the former user is gone");
+    let config = run(
+        &["query", "--url", &format!("http://{}", daemon.address()), "1h-ago", "sum", "m"],
+        &[("TSDB_TOKEN", &second)],
+        "",
+    );
+    assert!(text(&config.stderr).contains("No such name"), "{}", text(&config.stderr));
+    for secret in [&first, &second] {
+        for level in ["DEBUG", "INFO", "WARN", "ERROR"] {
+            let events = daemon.events_at_level(level);
+            let shown = events.iter().any(|event| event.to_string().contains(secret.as_str()));
+            assert!(!shown, "a token is in the log");
+        }
+    }
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn tools_name_their_user_to_the_daemon() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let users = directory.path().join("users");
+    let hash = run(&["user", "hash", "alice", "ADMINISTRATOR"], &[], "s3cret word\n");
+    let line = text(&hash.stdout);
+    assert!(line.starts_with("alice $argon2id$v=19$m=19456,t=2,p=1$"), "{line}");
+    assert!(line.ends_with(" ADMINISTRATOR\n"), "{line}");
+    fs::write(&users, &line).expect("write");
+    let daemon = daemon(directory.path(), &users);
+    let points = directory.path().join("points");
+    fs::write(&points, "m 1600000000 1 host=a\n").expect("write");
+    let url = format!("http://{}", daemon.address());
+    let import = ["import", "--url", &url, points.to_str().expect("a path")];
+    let refused = run(&import, &[], "");
+    assert!(text(&refused.stderr).contains("401 Unauthorized for /api/put"), "{refused:?}");
+    let wrong = run(&import, &[("TSDB_USER", "alice"), ("TSDB_PASSWORD", "secret")], "");
+    assert!(!wrong.status.success());
+    let right = [("TSDB_USER", "alice"), ("TSDB_PASSWORD", "s3cret word")];
+    let stored = run(&import, &right, "");
+    assert!(stored.status.success(), "{}", text(&stored.stderr));
+    let query = ["--user", "alice", "query", "--url", &url, "2020/09/13", "2020/09/14", "sum", "m"];
+    let found = run(&query, &[right[1]], "");
+    assert_eq!(text(&found.stdout), "m 1600000000000 1 {host=a}\n", "{}", text(&found.stderr));
+    let unnamed = run(&query, &[], "");
+    assert!(text(&unnamed.stderr).contains("TSDB_PASSWORD"), "{}", text(&unnamed.stderr));
+    let verify = run(&["verify", "--url", &url], &right, "");
+    assert!(verify.status.success(), "{}", text(&verify.stderr));
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn an_invalid_file_of_users_stops_the_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let users = directory.path().join("users");
+    let start = || {
+        let (status, stderr) = tsdb(&directory.path().join("data"))
+            .env("TSD_CORE_AUTHENTICATION_ENABLE", "1")
+            .env("TSD_CORE_AUTHENTICATION_PLUGIN", "file")
+            .env("TSD_CORE_AUTHENTICATION_USERS_FILE", users.to_str().expect("a path"))
+            .run_to_exit();
+        assert_eq!(status.code(), Some(1), "{stderr}");
+        stderr
+    };
+    assert!(start().contains("the file cannot be read"));
+    fs::write(&users, "alice secret READER\n").expect("write");
+    let stderr = start();
+    assert!(stderr.contains("line 1: the hash is neither"), "{stderr}");
+    assert!(!stderr.contains("alice secret"), "{stderr}");
+}

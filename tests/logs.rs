@@ -1,0 +1,57 @@
+//! `/logs` and `tsd.http.staticroot` of a daemon process.
+
+use std::fs;
+
+use tsd_testkit::http;
+
+use crate::tsdb;
+
+#[test]
+fn events_of_the_process_are_listed_and_its_level_is_set() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = tsdb(&directory.path().join("data")).start();
+    let get = |uri: &str| http(daemon.address(), "GET", uri, None).body;
+    let ready = get("/logs");
+    let line = ready.lines().find(|line| line.contains("ready to serve")).expect("the start");
+    let fields: Vec<&str> = line.split('\t').collect();
+    assert_eq!((fields.len(), fields[1], fields[3]), (5, "INFO", "tsd_cli::daemon"), "{line}");
+    assert!(fields[0].parse::<u64>().is_ok() && fields[4].contains("address="), "{line}");
+    let newest = get("/logs?level=debug&logger=tsd_cli::node");
+    assert_eq!(newest, "Set the log level to DEBUG on 1 logger.\n");
+    assert!(get("/logs").lines().next().expect("a line").contains("the log level was set"));
+    assert_eq!(get("/logs?level=off"), "Set the log level to OFF on 9 loggers.\n");
+    let before = get("/logs");
+    assert_eq!(get("/logs?level=warn&logger=tsd_cli"), "Set the log level to WARN on 1 logger.\n");
+    assert_eq!(get("/logs"), before, "nothing of this level is logged");
+    // The configuration's level is restored.
+    daemon.signal("HUP");
+    tsd_testkit::wait_for(std::time::Duration::from_secs(20), || {
+        get("/logs").contains("SIGHUP: reloaded").then_some(())
+    })
+    .expect("an event at the level of the configuration");
+    let metrics = get("/metrics");
+    assert!(metrics.contains("tsd_server_log_events_total{level=\"info\"}"), "{metrics}");
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn static_root_of_another_installation_may_be_missing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path().join("static");
+    let start = || {
+        tsdb(&directory.path().join("data"))
+            .args(&["--staticroot", root.to_str().expect("a path")])
+            .start()
+    };
+    let daemon = start();
+    assert_eq!(http(daemon.address(), "GET", "/s/a.css", None).status, 404);
+    assert_eq!(http(daemon.address(), "GET", "/favicon.ico", None).status, 200);
+    assert_eq!(daemon.events_at_level("WARN").len(), 1, "{:?}", daemon.events_at_level("WARN"));
+    assert!(daemon.terminate().success());
+    fs::create_dir(&root).expect("a directory");
+    fs::write(root.join("a.css"), "a{}").expect("a file");
+    let daemon = start();
+    assert_eq!(http(daemon.address(), "GET", "/s/a.css", None).body, "a{}");
+    assert!(daemon.events_at_level("WARN").is_empty());
+    assert!(daemon.terminate().success());
+}

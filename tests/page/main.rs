@@ -1,0 +1,186 @@
+//! Drives the web page in a real headless Chromium, against a daemon with points of its own.
+//!
+//! ```text
+//! tests/page.sh [--only NAME]
+//! ```
+//!
+//! Each check prints what was done and seen; the first that fails ends the run. Pictures of the views are written to
+//! `target/page`, with `UPDATE_DOCS=1` to `docs/images`. Without a browser the run is skipped and succeeds: `tests/page.sh`
+//! installs one where it can.
+
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
+
+mod console;
+mod data;
+mod graph_checks;
+mod picture;
+mod view_checks;
+mod webdriver;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
+
+use tsd_testkit::{Arguments, Daemon, DaemonBuilder};
+
+use crate::webdriver::Browser;
+
+/// Largest picture in the repository.
+const PICTURE_BYTES: usize = 150 << 10;
+
+/// What a check works on.
+pub(crate) struct Bench {
+    pub(crate) browser: Browser,
+    pub(crate) daemon: Daemon,
+    /// Where the browser saves files.
+    pub(crate) downloads: PathBuf,
+    pictures: PathBuf,
+}
+
+impl Bench {
+    /// Address of the page, with what is after `#`.
+    pub(crate) fn url(&self, hash: &str) -> String {
+        format!("http://{}/{}{hash}", self.daemon.address(), if hash.is_empty() { "" } else { "#" })
+    }
+
+    /// Opens a view of the page anew.
+    pub(crate) fn open(&self, hash: &str) {
+        self.browser.open_anew(&self.url(hash));
+        self.browser.wait("document.querySelector('main > *')");
+    }
+
+    /// Opens a graph and waits until it is drawn.
+    pub(crate) fn open_graph(&self, hash: &str) {
+        self.open(hash);
+        self.wait_drawn();
+    }
+
+    /// Waits until a query has ended and its points are drawn.
+    pub(crate) fn wait_drawn(&self) {
+        self.browser.wait(
+            "document.querySelector('.graph').ariaBusy === 'false' && Number(document.querySelector('.chart').dataset.points) > 0 \
+             && document.querySelector('.legend tbody tr')",
+        );
+    }
+
+    /// Keeps a picture of what is shown.
+    pub(crate) fn picture(&self, name: &str) {
+        let file = self.pictures.join(name);
+        let png = picture::with_palette(&self.browser.screenshot());
+        fs::write(&file, &png).expect("write the picture");
+        let bytes = png.len();
+        println!("page:   picture {name}, {} KB", bytes.div_ceil(1024));
+        assert!(bytes < PICTURE_BYTES, "{name} is larger than {PICTURE_BYTES} bytes");
+    }
+}
+
+type Check = fn(&Bench);
+
+/// Every check, in its order: the first ones need an empty store.
+const CHECKS: &[(&str, Check)] = &[
+    ("an empty store shows how to send points, and draws the first ones", graph_checks::empty),
+    ("a query is typed with completions and drawn", graph_checks::typed),
+    ("dragging zooms, with Shift it pans, back goes back", graph_checks::zoomed),
+    ("a link reproduces the view, also one of OpenTSDB's page", graph_checks::linked),
+    ("expressions and functions are drawn beside the query", graph_checks::expressions),
+    ("errors are shown with message and details", graph_checks::failed),
+    ("a query is cancelled", graph_checks::cancelled),
+    ("names that are markup are shown as text", graph_checks::hostile),
+    ("PNG, CSV and JSON are exported", graph_checks::exported),
+    ("an annotation is written and shown", graph_checks::annotated),
+    ("everything is done with keys alone", graph_checks::keys_only),
+    ("the cost and the plan of a query are shown", graph_checks::cost),
+    ("many points are drawn", graph_checks::many_points),
+    ("series are stacked, and a second axis is drawn", view_checks::drawn),
+    ("a phone shows everything", view_checks::phone),
+    ("colours follow the system and the switch", view_checks::colours),
+    ("overview", view_checks::overview),
+    ("queries, one of them cancelled", view_checks::queries),
+    ("storage", view_checks::storage),
+    ("cardinality", view_checks::cardinality),
+    ("configuration", view_checks::config),
+    ("log", view_checks::log),
+];
+
+fn main() -> ExitCode {
+    let mut only = None;
+    let mut arguments = Arguments::of_process();
+    while let Some(option) = arguments.next_option() {
+        match option.as_str() {
+            "--only" => only = Some(arguments.text()),
+            _ => arguments.unknown(),
+        }
+    }
+    let (Some(driver), Some(chromium)) = (find("chromedriver"), find("chromium")) else {
+        println!("page: skipped, there is no chromium with its chromedriver");
+        return ExitCode::SUCCESS;
+    };
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let bench = start(dir.path(), &driver, &chromium);
+    if only.is_some() {
+        data::put_installation(bench.daemon.address());
+    }
+    let mut passed = 0;
+    for (name, check) in CHECKS {
+        if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
+            continue;
+        }
+        let began = Instant::now();
+        println!("page: {name}");
+        check(&bench);
+        println!("page:   done in {:.1} s", began.elapsed().as_secs_f64());
+        passed += 1;
+    }
+    console::check(&bench);
+    println!("page: {passed} checks passed");
+    drop(bench.browser);
+    assert!(bench.daemon.terminate().success());
+    ExitCode::SUCCESS
+}
+
+/// A program on the path.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+fn start(dir: &Path, driver: &Path, chromium: &Path) -> Bench {
+    let config = dir.join("opentsdb.conf");
+    let special = data::SPECIAL_CHARACTERS;
+    fs::write(&config, format!("tsd.core.tag.allow_specialchars = {special}\n"))
+        .expect("write the configuration");
+    let daemon = DaemonBuilder::new(env!("CARGO_BIN_EXE_tsdb"), &dir.join("data"))
+        .args(&["--config", config.to_str().expect("a path")])
+        .start();
+    let downloads = dir.join("downloads");
+    fs::create_dir(&downloads).expect("create a directory");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pictures = match env::var_os("UPDATE_DOCS") {
+        Some(_) => root.join("docs/images"),
+        None => root.join("target/page"),
+    };
+    fs::create_dir_all(&pictures).expect("create a directory");
+    let browser = Browser::start(driver, chromium, &dir.join("profile"));
+    browser.devtools(
+        "Browser.setDownloadBehavior",
+        &serde_json::json!({ "behavior": "allow", "downloadPath": downloads }),
+    );
+    // Pictures do not depend on the colours of the machine.
+    browser.devtools(
+        "Emulation.setEmulatedMedia",
+        &serde_json::json!({ "features": [{ "name": "prefers-color-scheme", "value": "light" }] }),
+    );
+    println!("page: daemon {}, {}", daemon.address(), version(chromium));
+    Bench { browser, daemon, downloads, pictures }
+}
+
+fn version(chromium: &Path) -> String {
+    let output = std::process::Command::new(chromium).arg("--version").output();
+    output.map_or_else(
+        |_| String::new(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
+}
