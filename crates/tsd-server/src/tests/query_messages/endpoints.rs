@@ -130,7 +130,6 @@ async fn of_functions() {
 async fn of_last_points_and_look_ups() {
     let tsd = daemon(config()).await;
     let supply = "Missing metric and tags. Please supply at least one value.";
-    let disabled = Is("Searching has not been enabled on this TSD");
     let number = "Unable to convert 'limit' to a valid number";
     ask_all(
         &tsd,
@@ -182,8 +181,7 @@ async fn of_last_points_and_look_ups() {
                 Is("Unknown type: nothing"),
             ),
             get("/api/search/uidmeta", 400, "Missing parameter <code>query</code>", Nothing),
-            get("/api/search/uidmeta?query=x", 400, "Searching is not enabled", disabled),
-            post("/api/search/tsuids", "{}", 400, "Searching is not enabled", disabled),
+            post("/api/search/tsuids", "{}", 400, "Missing query", Nothing),
             get("/api/search/lookup", 400, "Missing parameter <code>m</code>", Nothing),
             get("/api/search/lookup?m=m&limit=x", 400, number, Nothing),
             get("/api/search/lookup?m=%7B%7D", 400, "Unable to parse query", Any),
