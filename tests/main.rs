@@ -32,6 +32,7 @@ mod meta;
 mod metrics;
 mod metrics_doc;
 mod page_files;
+mod plugins;
 mod refusals;
 mod retention;
 mod scan;

@@ -24,11 +24,11 @@ pub(crate) use file_check::{CheckedEntry, FileCheck, KeyVerdict, check_file};
 pub use keys::{Key, KeyEffect, ValueKind};
 pub(crate) use meanings::{meaning as key_meaning, why_without_effect};
 pub use properties::{PropertiesError, Property, parse as parse_properties};
-pub(crate) use settings::USERS_FILE;
 pub use settings::{
     Ack, AuthenticationMethod, AuthenticationSettings, EngineKind, HBaseSettings, ImportSettings,
     LogFormat, LogSettings, RetentionSettings, Settings, StorageSettings,
 };
+pub(crate) use settings::{RULES_FILE, USERS_FILE};
 
 /// Paths at which OpenTSDB searches for its file, in this order.
 pub const SEARCH_PATH: [&str; 4] = [

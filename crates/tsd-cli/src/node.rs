@@ -12,15 +12,16 @@ use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
-use tsd_engine::{Engine, EngineHandle};
+use tsd_engine::{Engine, EngineHandle, FilterRules};
 use tsd_server::{BindError, Server, install_metrics};
 use tsd_storage::Storage;
 use tsd_storage_hbase::publish_metrics;
 
 use crate::{
     authentication,
-    config::{Config, Settings},
+    config::{Config, RULES_FILE, Settings},
     data_directory::DataDirectory,
+    followed_file::FollowedFile,
     hbase_stats, logging, open_files,
     store::{self, OpenStore, Purpose},
 };
@@ -39,8 +40,10 @@ pub struct Node {
     retention_file: Option<AbortOnDropHandle<()>>,
     /// Follows the file of users.
     users_file: Option<AbortOnDropHandle<()>>,
+    /// Follows the file of rules of the time series filter.
+    filter_rules: Option<AbortOnDropHandle<()>>,
     /// Of each followed file.
-    read_files_again: [Arc<Notify>; 3],
+    read_files_again: [Arc<Notify>; 4],
 }
 
 /// A store with an engine, for tools that need no server.
@@ -48,6 +51,8 @@ pub struct Node {
 pub(crate) struct OpenEngine {
     pub(crate) engine: EngineHandle,
     store: OpenStore,
+    /// Of the time series filter, if it is on.
+    filter_rules: Option<FollowedFile>,
 }
 
 impl Node {
@@ -57,11 +62,12 @@ impl Node {
         let descriptors = open_files::plan()?;
         settings.storage.open_files = descriptors.store;
         let metrics = metrics_recorder();
-        let open = OpenEngine::open(config, &settings, Purpose::Daemon).await?;
+        let mut open = OpenEngine::open(config, &settings, Purpose::Daemon).await?;
         let mut server = settings.server.clone();
         server.metrics = metrics.cloned();
-        let read_files_again: [Arc<Notify>; 3] = Default::default();
-        let [read_limits_again, read_retention_again, read_users_again] = &read_files_again;
+        let read_files_again: [Arc<Notify>; 4] = Default::default();
+        let [read_limits_again, read_retention_again, read_users_again, read_rules_again] =
+            &read_files_again;
         let mut users_file = None;
         if let Some(authentication) = &settings.authentication {
             let memory = open.engine.config().memory.clone();
@@ -109,6 +115,13 @@ impl Node {
             let read_again = Arc::clone(read_retention_again);
             AbortOnDropHandle::new(tokio::spawn(file.follow(retention, read_again)))
         });
+        let filter_rules = open.filter_rules.take().map(|file| {
+            let (engine, read_again) = (open.engine.clone(), Arc::clone(read_rules_again));
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                let set = |rules| engine.set_write_filter(Some(Arc::new(rules)));
+                file.follow(read_again, FilterRules::parse, set).await;
+            }))
+        });
         Ok(Self {
             server,
             open,
@@ -117,6 +130,7 @@ impl Node {
             limits_file,
             retention_file,
             users_file,
+            filter_rules,
             read_files_again,
         })
     }
@@ -172,6 +186,7 @@ impl Node {
         drop(self.limits_file);
         drop(self.retention_file);
         drop(self.users_file);
+        drop(self.filter_rules);
         drop(self.client_metrics);
         // Half of the time is for the clients, the other half for the store.
         let half = self.shutdown_timeout / 2;
@@ -209,7 +224,15 @@ impl OpenEngine {
         if settings.retention.file.is_some() {
             engine.learn_metrics().await.context("cannot read the names of metrics")?;
         }
-        Ok(Self { engine, store })
+        let mut filter_rules = None;
+        if let Some(path) = &settings.filter_rules {
+            let opened = FollowedFile::open(path, "rules of the filter", FilterRules::parse);
+            let (file, rules) =
+                opened.map_err(|error| config.bad_value(RULES_FILE, error.to_string()))?;
+            engine.set_write_filter(Some(Arc::new(rules)));
+            filter_rules = Some(file);
+        }
+        Ok(Self { engine, store, filter_rules })
     }
 
     /// Stops the engine and closes the store.

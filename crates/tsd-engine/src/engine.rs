@@ -38,6 +38,7 @@ use crate::{
         AssignerSettings, AssignerStats, FilterError, LossCheck, NameFilter, PerKind, Resolver,
         SeriesLimit, UidAdmin, UidAssigner, UidCaches, UidTable,
     },
+    write_filter::WriteFilterSlot,
     write_hold::WriteHold,
     writer::{DirectWrites, WriteShard, Writer, WriterSettings},
 };
@@ -240,6 +241,7 @@ fn build(
         names: uids.rules.clone(),
         max_tags: config.ingest.max_tags,
         retention: config.retention.clone(),
+        write_filter: WriteFilterSlot::default(),
         appends: config.ingest.enable_appends,
         use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
         // Append columns are never compacted.

@@ -31,6 +31,7 @@ use crate::{
     trees::{TreeQueue, Trees},
     uid::{AssignerStats, UidAdmin, UidError},
     verification::Verification,
+    write_filter::WriteFilter,
     writer::WriteShard,
 };
 
@@ -248,6 +249,13 @@ impl EngineHandle {
     #[must_use]
     pub fn cancel_query(&self, id: QueryId) -> bool {
         self.shared.queries.registry.cancel(id)
+    }
+
+    /// Sets the filter of the points of all sessions. Applies to points that are put from now on.
+    pub fn set_write_filter(&self, filter: Option<Arc<dyn WriteFilter>>) {
+        self.shared.ingest.write_filter.set(filter);
+        // Cached series were allowed by the former filter.
+        self.shared.ingest.series.clear();
     }
 
     /// Clears the UID caches, the series cache and the cache of queries.

@@ -42,6 +42,7 @@ mod trees;
 mod uid;
 mod usable_index;
 mod verification;
+mod write_filter;
 mod write_hold;
 mod writer;
 
@@ -105,3 +106,4 @@ pub use uid::{
     CreatableNames, FilterError, MappingPage, StoredMapping, UidAdmin, UidError, UidFsckObserver,
     UidFsckOptions, UidFsckReport,
 };
+pub use write_filter::{FilterRules, FilterRulesError, FilteredSeries, WriteFilter};

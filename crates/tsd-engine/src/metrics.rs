@@ -155,6 +155,10 @@ fn describe_tree_metrics() {
 fn describe_refusal_metrics() {
     for (name, text) in [
         (
+            "tsd_filter_refused_points_total",
+            "Points that the time series filter refused, by kind (raw, aggregate).",
+        ),
+        (
             "tsd_limits_refused_series_points_total",
             "Points of new series that were refused because of tsd.limits.series_per_metric.",
         ),

@@ -49,6 +49,11 @@ pub enum PutError {
         /// Epoch seconds.
         cutoff_secs: u32,
     },
+    /// The time series filter refuses the series.
+    #[error(
+        "the time series filter does not allow this series ({0}, tsd.timeseriesfilter.rules_file)"
+    )]
+    Filtered(String),
     /// A rolled-up value for an interval that is not configured.
     #[error("rollups are not configured")]
     NoRollups,

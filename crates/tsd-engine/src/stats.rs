@@ -119,10 +119,9 @@ async fn name_stats(shared: &EngineShared) -> Vec<Stat> {
             stats.push(stat("uid.ids-available", all.saturating_sub(used), tags));
         }
     }
-    // Points that a filter of OpenTSDB's plug-ins refuses; there is none here.
-    for kind in ["raw", "aggregate"] {
-        stats.push(stat("uid.filter.rejected", 0, [("kind", kind)]));
-    }
+    let [raw, aggregate] = shared.ingest.write_filter.refused();
+    stats.push(stat("uid.filter.rejected", raw, [("kind", "raw")]));
+    stats.push(stat("uid.filter.rejected", aggregate, [("kind", "aggregate")]));
     stats
 }
 

@@ -13,6 +13,7 @@ pub(crate) fn to_telnet_error(error: &PutError) -> TelnetPutError {
         }
         PutError::Throttled => TelnetPutError::PleaseThrottle(error.to_string()),
         PutError::Expired { .. } => TelnetPutError::Expired(error.to_string()),
+        PutError::Filtered(_) => TelnetPutError::Filtered(error.to_string()),
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
             TelnetPutError::Storage(error.to_string())
         }
@@ -29,6 +30,7 @@ pub(crate) fn to_http_error(error: &PutError) -> PutPointError {
         PutError::Uid(error) => PutPointError::NoUid(error.to_string()),
         PutError::Throttled => PutPointError::Throttled,
         PutError::Expired { .. } => PutPointError::Expired(error.to_string()),
+        PutError::Filtered(_) => PutPointError::Filtered(error.to_string()),
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
             PutPointError::Storage(error.to_string())
         }

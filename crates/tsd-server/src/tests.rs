@@ -28,3 +28,4 @@ mod response_formats;
 mod rollups;
 mod telnet;
 mod telnet_hold;
+mod write_filter;

@@ -378,8 +378,11 @@ pub static KEYS: &[Key] = &[
     // Maximum bytes of writes that wait for the store, for each salt bucket; all buckets share the
     // sum, beyond which senders wait.
     int("tsd.storage.write.queue_size", "8388608", 65_536, BYTES_MAX),
-    no_plugin("tsd.timeseriesfilter.enable"),
-    without_effect("tsd.timeseriesfilter.plugin", None),
+    bool("tsd.timeseriesfilter.enable", "false"),
+    // `rules`.
+    text("tsd.timeseriesfilter.plugin", None),
+    // File of rules that allow and deny series; it is followed.
+    text("tsd.timeseriesfilter.rules_file", None),
     without_effect("tsd.uid.lru.enable", Some("false")),
     without_effect("tsd.uid.lru.id.size", Some("5000000")),
     without_effect("tsd.uid.lru.name.size", Some("5000000")),

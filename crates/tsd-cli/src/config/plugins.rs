@@ -89,7 +89,10 @@ static POINTS: [PluginPoint; 10] = [
                   that it serves",
         ..point("start-up", "tsd.startup.enable", "tsd.startup.plugin")
     },
-    point("time series filter", "tsd.timeseriesfilter.enable", "tsd.timeseriesfilter.plugin"),
+    PluginPoint {
+        built_in: &[built_in("rules")],
+        ..point("time series filter", "tsd.timeseriesfilter.enable", "tsd.timeseriesfilter.plugin")
+    },
     PluginPoint {
         built_in: &[BuiltIn {
             name: "whitelist",

@@ -8,6 +8,7 @@ mod memory;
 mod queries;
 mod retention;
 mod server;
+mod write_filter;
 
 use std::{
     net::{IpAddr, ToSocketAddrs},
@@ -21,7 +22,7 @@ use tsd_model::TableSchema;
 use tsd_server::ServerConfig;
 use tsd_storage::ByteBudget;
 
-pub(crate) use self::authentication::USERS_FILE;
+pub(crate) use self::{authentication::USERS_FILE, write_filter::RULES_FILE};
 pub use self::{
     authentication::{AuthenticationMethod, AuthenticationSettings},
     hbase::{Ack, HBaseSettings},
@@ -53,6 +54,8 @@ pub struct Settings {
     pub server: ServerConfig,
     /// Authentication of clients; `None` if it is off.
     pub authentication: Option<AuthenticationSettings>,
+    /// File of the rules of the time series filter, if it is on.
+    pub filter_rules: Option<PathBuf>,
     /// Rules of `tsdb import`.
     pub import: ImportSettings,
     /// File of query limits by metric, if one is configured.
@@ -166,6 +169,7 @@ impl Settings {
             shutdown_timeout: Duration::from_secs(config.int("tsd.shutdown.timeout")),
             log: log(config)?,
             authentication: authentication::authentication(config)?,
+            filter_rules: write_filter::filter_rules(config)?,
             retention: retention::retention(config, storage.engine)?,
             limits_file: queries::limits_file(config, &engine.query)?,
             engine,
@@ -272,6 +276,7 @@ fn import(config: &Config) -> ImportSettings {
     ImportSettings {
         allow_out_of_order: config.bool("tsd.core.bulk.allow_out_of_order_timestamps"),
         names_may_be_refused: config.bool("tsd.uidfilter.enable")
+            || config.bool("tsd.timeseriesfilter.enable")
             || !creates("tsd.core.auto_create_metrics")
             || !creates("tsd.core.auto_create_tagks")
             || !creates("tsd.core.auto_create_tagvs"),

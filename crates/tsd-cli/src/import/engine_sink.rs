@@ -98,6 +98,7 @@ pub(super) fn is_about_the_point(error: &PutError) -> bool {
         PutError::NotFinite
         | PutError::BadTimestamp(_)
         | PutError::Expired { .. }
+        | PutError::Filtered(_)
         | PutError::NoTags
         | PutError::TooManyTags { .. }
         | PutError::Name(_)

@@ -246,8 +246,9 @@ impl IngestSession {
             }
         };
         let names = check_point(&shared.names, shared.max_tags, self.text, sample.metric, tags)?;
+        // Before the names get UIDs, as the next check.
+        shared.write_filter.check(&names, &sample.content)?;
         if let (Some(retention), Some(name)) = (&shared.retention, names.get(0)) {
-            // Before the names get UIDs.
             let time_secs = body.time_secs();
             retention
                 .check_named_put(name, time_secs)

@@ -97,6 +97,9 @@ pub enum PutPointError {
     /// The point is older than the retention of its metric. OpenTSDB has no retention of its own.
     #[error("Invalid timestamp: {0}")]
     Expired(String),
+    /// The time series filter refuses the series. OpenTSDB drops the point and says that it was stored.
+    #[error("Filtered: {0}")]
+    Filtered(String),
     /// The write failed.
     #[error("Storage exception: {0}")]
     Storage(String),

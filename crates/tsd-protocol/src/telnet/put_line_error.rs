@@ -87,6 +87,9 @@ pub enum TelnetPutError {
     /// The point is older than the retention of its metric. OpenTSDB has no retention of its own.
     #[error("illegal argument: {0}")]
     Expired(String),
+    /// The time series filter refuses the series. OpenTSDB sends nothing.
+    #[error("illegal argument: {0}")]
+    Filtered(String),
     /// The write was rejected because the queues are full.
     #[error("Please throttle writes: {0}")]
     PleaseThrottle(String),
@@ -112,7 +115,7 @@ impl TelnetPutError {
     pub fn kind(&self) -> PutErrorKind {
         match self {
             Self::UnknownName { .. } => PutErrorKind::UnknownMetric,
-            Self::NoUid(_) | Self::Expired(_) => PutErrorKind::IllegalArgument,
+            Self::NoUid(_) | Self::Expired(_) | Self::Filtered(_) => PutErrorKind::IllegalArgument,
             _ => PutErrorKind::Storage,
         }
     }

@@ -109,7 +109,9 @@ impl LineProcessor {
                 let kind = kind.as_str();
                 TelnetPutError::Storage(format!("No such name for '{kind}': '{name}'"))
             }
-            PutError::Throttled | PutError::Expired { .. } => to_telnet_error(&failure.error),
+            PutError::Throttled | PutError::Expired { .. } | PutError::Filtered(_) => {
+                to_telnet_error(&failure.error)
+            }
             other => TelnetPutError::Storage(other.to_string()),
         };
         self.reply_error("histogram", &reply, failure.series.as_deref());

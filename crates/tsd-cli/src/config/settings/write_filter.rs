@@ -1,0 +1,21 @@
+//! Settings of the time series filter. Its file is opened with the engine.
+
+use std::path::PathBuf;
+
+use super::text;
+use crate::config::{Config, ConfigError, plugins};
+
+/// Key of the file of rules.
+pub(crate) const RULES_FILE: &str = "tsd.timeseriesfilter.rules_file";
+
+/// The file of rules; `None` if the filter is off.
+pub(super) fn filter_rules(config: &Config) -> Result<Option<PathBuf>, ConfigError> {
+    if plugins::selected(config, "tsd.timeseriesfilter.plugin").is_none() {
+        return Ok(None);
+    }
+    let path = text(config, RULES_FILE);
+    if path.is_empty() {
+        return Err(config.bad_value(RULES_FILE, "expected the path of a file".to_owned()));
+    }
+    Ok(Some(path.into()))
+}

@@ -1,0 +1,108 @@
+//! The time series filter: which series may be written.
+//!
+//! OpenTSDB asks its filter about every point. The decision of a filter here depends on the series alone,
+//! so it is asked once for a series that is not in the series cache: points of cached series cost
+//! nothing. A new filter therefore empties that cache.
+
+mod rules;
+
+use std::{
+    fmt::Debug,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+pub use self::rules::{FilterRules, FilterRulesError};
+use crate::{
+    ingest::{NameList, SampleContent},
+    put_error::PutError,
+};
+
+/// Decides on series.
+pub trait WriteFilter: Debug + Send + Sync {
+    /// Returns why points of the series are not stored, if they are not.
+    fn refusal(&self, series: FilteredSeries<'_>) -> Option<String>;
+}
+
+/// The names of a series, as they are stored (Latin-1).
+#[derive(Clone, Copy, Debug)]
+pub struct FilteredSeries<'a>(&'a NameList);
+
+impl<'a> FilteredSeries<'a> {
+    /// The metric.
+    #[must_use]
+    pub fn metric(&self) -> &'a [u8] {
+        self.0.get(0).unwrap_or_default()
+    }
+
+    /// The value of a tag.
+    #[must_use]
+    pub fn tag(&self, tagk: &[u8]) -> Option<&'a [u8]> {
+        let keys = (1..self.0.len()).step_by(2);
+        let at = keys.into_iter().find(|at| self.0.get(*at) == Some(tagk))?;
+        self.0.get(at + 1)
+    }
+}
+
+/// The filter in force, and what it refused.
+#[derive(Debug)]
+pub(crate) struct WriteFilterSlot {
+    filter: RwLock<Option<Arc<dyn WriteFilter>>>,
+    refused_raw: RefusedPoints,
+    refused_aggregate: RefusedPoints,
+}
+
+#[derive(Debug)]
+struct RefusedPoints {
+    points: AtomicU64,
+    exported: metrics::Counter,
+}
+
+impl RefusedPoints {
+    fn new(kind: &'static str) -> Self {
+        let exported = metrics::counter!("tsd_filter_refused_points_total", "kind" => kind);
+        Self { points: AtomicU64::new(0), exported }
+    }
+}
+
+impl Default for WriteFilterSlot {
+    fn default() -> Self {
+        Self {
+            filter: RwLock::default(),
+            refused_raw: RefusedPoints::new("raw"),
+            refused_aggregate: RefusedPoints::new("aggregate"),
+        }
+    }
+}
+
+impl WriteFilterSlot {
+    pub(crate) fn set(&self, filter: Option<Arc<dyn WriteFilter>>) {
+        *self.filter.write().unwrap_or_else(PoisonError::into_inner) = filter;
+    }
+
+    /// Fails and counts if the filter refuses the series.
+    pub(crate) fn check(
+        &self,
+        names: &NameList,
+        content: &SampleContent<'_>,
+    ) -> Result<(), PutError> {
+        let filter = self.filter.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(reason) = filter.and_then(|filter| filter.refusal(FilteredSeries(names))) else {
+            return Ok(());
+        };
+        let refused = match content {
+            SampleContent::Rollup { .. } => &self.refused_aggregate,
+            SampleContent::Point(_) | SampleContent::Histogram(_) => &self.refused_raw,
+        };
+        refused.points.fetch_add(1, Ordering::Relaxed);
+        refused.exported.increment(1);
+        Err(PutError::Filtered(reason))
+    }
+
+    /// Refused points, raw and aggregated.
+    pub(crate) fn refused(&self) -> [u64; 2] {
+        [&self.refused_raw, &self.refused_aggregate].map(|r| r.points.load(Ordering::Relaxed))
+    }
+}
