@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 
 use tsd_testkit::{Daemon, exchange, http, process::peak_resident_bytes};
 
-use crate::damage::{all_files, daemon, directory};
+use crate::damage::{all_files, daemon, directory, metric_value};
 
 /// Days from 1970 to the last whole one of 32-bit seconds.
 const DAYS: u64 = 49_710;
@@ -69,4 +69,44 @@ fn points_from_1970_to_2106_are_accepted_and_read() {
     let running = start();
     check(&running, data, "flushed");
     assert!(running.terminate().success());
+}
+
+/// Milliseconds beyond 32-bit seconds: in the last row of the table, in its last millisecond, in rows whose
+/// base time starts again at zero, and the largest timestamp that is accepted.
+const BEYOND_MS: [u64; 4] =
+    [4_294_967_296_000, 4_294_969_199_999, 4_294_969_200_000, 9_999_999_999_999];
+
+#[test]
+fn milliseconds_beyond_2106_survive_flushes_and_merges() {
+    let directory = directory();
+    let data = directory.path();
+    let check = |running: &Daemon, what: &str| {
+        let set_aside = metric_value(running.address(), "tsd_parts_quarantined_files");
+        assert_eq!(set_aside, 0, "{what}");
+        for (i, at) in BEYOND_MS[..2].iter().enumerate() {
+            let uri =
+                format!("/api/query?start={at}&end={}&m=sum:beyond%7Bhost=h{i}%7D&ms", at + 1);
+            let response = http(running.address(), "GET", &uri, None);
+            assert!(
+                response.body.contains(&format!("\"{at}\":{i}")),
+                "{what}: {uri}: {}",
+                response.body
+            );
+        }
+    };
+    for round in 0..3 {
+        let running = daemon(data).start();
+        for (i, at) in BEYOND_MS.iter().enumerate() {
+            let line = format!(
+                "put beyond {at} {i} host=h{i}\nput beyond {} 5 host=h{i}\nexit\n",
+                1_000 + round
+            );
+            assert_eq!(String::from_utf8_lossy(&exchange(running.address(), line.as_bytes())), "");
+        }
+        check(&running, "written");
+        assert!(running.terminate().success());
+        let running = daemon(data).start();
+        check(&running, "flushed");
+        assert!(running.terminate().success());
+    }
 }

@@ -30,8 +30,9 @@ use crate::{
 };
 
 const VERSION: u8 = 0x20;
-/// End of the times that a row key can have, seconds.
-const END_SECS: u64 = 1 << 32;
+/// End of the last row that a row key can have, seconds. It is beyond 32 bits: a millisecond point of
+/// the last hour may be.
+const END_SECS: u64 = (u32::MAX - u32::MAX % ROW_SECS) as u64 + ROW_SECS as u64;
 
 /// A point of a chunk, with its row and its cell timestamp.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -294,6 +295,23 @@ mod tests {
         let step = prop_oneof![4 => Just(60_u32), 2 => 1..5_000_u32, 1 => 1..10_000_000_u32];
         let cell_time = prop_oneof![1_356_998_400_000..1_356_998_500_000_i64, any::<i64>()];
         prop::collection::vec((step, any::<u8>(), values(), cell_time), 1..300)
+    }
+
+    #[test]
+    fn last_row_reaches_beyond_32_bits() {
+        let base_secs = u32::MAX - u32::MAX % ROW_SECS;
+        let offset = ROW_SECS * 1_000 - 1;
+        let qualifier = (0xF000_0000_u32 | offset << 6).to_be_bytes();
+        let point = PackablePoint::try_from_cell(&qualifier, &[7]).unwrap();
+        let points = [ChunkPoint { base_secs, point, timestamp_ms: 1 }];
+        let origin = base_secs - base_secs % 86_400;
+        let mut bytes = Vec::new();
+        ChunkEncoder::default().encode(&points, RunShape::Singles, origin, &mut bytes).unwrap();
+        let chunk = PackedChunk::open(bytes.into(), origin).unwrap();
+        let mut decoded = Vec::new();
+        chunk.points_into(&mut decoded).unwrap();
+        assert_eq!(decoded, points);
+        assert_eq!(chunk.time_range_ms(), (4_294_969_199_999, 4_294_969_199_999));
     }
 
     proptest! {

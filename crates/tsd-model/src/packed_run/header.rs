@@ -62,7 +62,7 @@ impl Header {
     }
 
     /// Parses and validates the header of a run or chunk of this version. Offsets are below
-    /// `limit_secs`, which is at most 2^32.
+    /// `limit_secs`, which is at most 2^33.
     pub(super) fn parse(
         bytes: &[u8],
         version: u8,
