@@ -76,7 +76,7 @@ pub(crate) fn start(cluster: &BenchCluster, directory: &Path, settings: &[(&str,
     let file = directory.join("tsdb.conf");
     fs::write(&file, text).expect("settings");
     let file = file.to_string_lossy();
-    DaemonBuilder::new(env!("CARGO_BIN_EXE_tsdb"), &directory.join("data"))
+    DaemonBuilder::of_bench(env!("CARGO_BIN_EXE_tsdb"), &directory.join("data"))
         .args(&["--config", &file, "--log-level", "warn,tsd_cli=info"])
         .start()
 }

@@ -83,7 +83,7 @@ fn main() {
 }
 
 fn start(directory: &Path) -> Daemon {
-    DaemonBuilder::new(env!("CARGO_BIN_EXE_tsdb"), directory)
+    DaemonBuilder::of_bench(env!("CARGO_BIN_EXE_tsdb"), directory)
         .args(&["--log-level", "warn,tsd_cli=info"])
         .env("TSD_QUERY_CACHE_SIZE", "0")
         .start()

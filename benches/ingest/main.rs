@@ -53,7 +53,7 @@ fn run(options: &Options, series: usize, protocol: PutProtocol) {
     let load = IngestLoad::new(series, options.points / series);
     let loads = load.render(protocol, connections);
     let directory = tempfile::tempdir().expect("temporary directory");
-    let daemon = DaemonBuilder::new(env!("CARGO_BIN_EXE_tsdb"), directory.path())
+    let daemon = DaemonBuilder::of_bench(env!("CARGO_BIN_EXE_tsdb"), directory.path())
         .args(&["--log-level", "warn,tsd_cli=info"])
         .start();
     let before = process::cpu_seconds(daemon.pid());

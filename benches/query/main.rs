@@ -81,7 +81,7 @@ fn main() {
 
 fn start(directory: &Path, compacts: bool) -> Daemon {
     let on_read = if compacts { "true" } else { "false" };
-    DaemonBuilder::new(env!("CARGO_BIN_EXE_tsdb"), directory)
+    DaemonBuilder::of_bench(env!("CARGO_BIN_EXE_tsdb"), directory)
         .args(&["--log-level", "warn,tsd_cli=info"])
         .env("TSD_QUERY_CACHE_SIZE", "0")
         .env("TSD_STORAGE_COMPACTION_ON_READ", on_read)

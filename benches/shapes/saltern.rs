@@ -19,7 +19,7 @@ pub(crate) struct Saltern(Daemon);
 
 impl Saltern {
     pub(crate) fn start(directory: &Path) -> Self {
-        let daemon = DaemonBuilder::new(env!("CARGO_BIN_EXE_tsdb"), directory)
+        let daemon = DaemonBuilder::of_bench(env!("CARGO_BIN_EXE_tsdb"), directory)
             .args(&["--log-level", "warn,tsd_cli=info"])
             // Each query reads its points, as with the other's cache off.
             .env("TSD_QUERY_CACHE_SIZE", "0")

@@ -63,7 +63,7 @@ impl Options {
             rate: 200_000.0,
             series: 20_000,
             memtable_bytes: None,
-            tsdb: env!("CARGO_BIN_EXE_tsdb").to_owned(),
+            tsdb: tsd_testkit::bench_binary(env!("CARGO_BIN_EXE_tsdb")),
         };
         let mut arguments = Arguments::of_process();
         while let Some(option) = arguments.next_option() {

@@ -74,7 +74,7 @@ impl Year {
     }
 
     fn start(&self, retention: Option<&str>) -> Daemon {
-        let mut daemon = DaemonBuilder::new(env!("CARGO_BIN_EXE_tsdb"), &self.data())
+        let mut daemon = DaemonBuilder::of_bench(env!("CARGO_BIN_EXE_tsdb"), &self.data())
             .args(&["--log-level", "warn,tsd_cli=info"])
             .env("TSD_STORAGE_MEMTABLE_SIZE", &self.options.memtable_bytes.to_string());
         if let Some(retention) = retention {

@@ -38,6 +38,12 @@ pub struct DaemonBuilder {
     port: String,
 }
 
+/// The program of a bench: what `TSDB_BINARY` names, else `built`.
+#[must_use]
+pub fn bench_binary(built: &str) -> String {
+    std::env::var("TSDB_BINARY").unwrap_or_else(|_| built.to_owned())
+}
+
 impl DaemonBuilder {
     /// A daemon of the program `binary` on the data directory `data`.
     ///
@@ -52,6 +58,12 @@ impl DaemonBuilder {
             loopback: true,
             port: "0".to_owned(),
         }
+    }
+
+    /// A daemon of a bench: of the program that the environment variable `TSDB_BINARY` names, to measure
+    /// another build with the same load, else of `built`.
+    pub fn of_bench(built: &str, data: &Path) -> Self {
+        Self::new(&bench_binary(built), data)
     }
 
     /// Listens on this port, not on a free one.

@@ -25,7 +25,7 @@ mod socket;
 pub mod timed_http;
 
 pub use arguments::Arguments;
-pub use daemon::{Daemon, DaemonBuilder};
+pub use daemon::{Daemon, DaemonBuilder, bench_binary};
 pub use http::{BinaryResponse, HttpResponse, http, http_binary, try_http};
 pub use metric::metric;
 pub use poll::wait_for;
