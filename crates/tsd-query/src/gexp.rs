@@ -4,6 +4,7 @@
 //! one. Here they are found by the text of the metric.
 
 mod arithmetic;
+mod function;
 mod functions;
 mod moving_average;
 mod parse;
@@ -16,7 +17,7 @@ use crate::{
     request::{RawSubQuery, parse_m_parameter},
 };
 
-use functions::Function;
+use function::Function;
 
 pub use query::GexpQuery;
 

@@ -7,10 +7,12 @@
 
 mod accumulator;
 mod aggregate;
+mod bucketing;
 mod calendar;
 mod evaluate;
 mod fill;
 mod group;
+mod hourly_buckets;
 mod named;
 mod rate;
 mod resample;
@@ -24,9 +26,9 @@ pub use aggregate::{AggregateInput, aggregate, aggregate_with};
 pub use evaluate::{OutputSeries, evaluate};
 pub use group::{GroupTags, SpanGroup, group_ordered, group_spans};
 pub use named::NamedSeries;
-pub use series::{SeriesBuilder, Span};
+pub use series::SeriesBuilder;
 pub(crate) use series_pipeline::BucketCursor;
 pub use series_pipeline::{DayBuckets, SeriesPipeline};
-pub use span_list::{OrderedSpans, SpanList};
+pub use span_list::{OrderedSpans, Span, SpanList};
 pub use summary_use::NoSummaries;
 pub(crate) use time_union::TimeUnion;

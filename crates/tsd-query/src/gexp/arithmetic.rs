@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tsd_model::{PointColumns, Value};
 
-use super::{GexpSeries, functions::Function};
+use super::{GexpSeries, function::Function};
 use crate::{
     error::{GexpError, QueryError},
     limits::ExecutionLimits,

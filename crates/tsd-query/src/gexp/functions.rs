@@ -4,6 +4,7 @@ use tsd_model::{PointColumns, Value};
 
 use super::{
     Call, CallInput, GexpSeries, SeriesOf, arithmetic,
+    function::Function,
     moving_average::{check_window, moving_average},
 };
 use crate::{
@@ -13,43 +14,6 @@ use crate::{
     pipeline::NamedSeries,
     time::Duration,
 };
-
-/// A function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Function {
-    Scale,
-    Absolute,
-    Alias,
-    FirstDiff,
-    MovingAverage,
-    HighestMax,
-    HighestCurrent,
-    Shift,
-    Sum,
-    Difference,
-    Multiply,
-    Divide,
-}
-
-impl Function {
-    pub(super) fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "scale" => Self::Scale,
-            "absolute" => Self::Absolute,
-            "alias" => Self::Alias,
-            "firstDiff" => Self::FirstDiff,
-            "movingAverage" => Self::MovingAverage,
-            "highestMax" => Self::HighestMax,
-            "highestCurrent" => Self::HighestCurrent,
-            "shift" | "timeShift" => Self::Shift,
-            "sumSeries" | "sum" => Self::Sum,
-            "diffSeries" | "difference" => Self::Difference,
-            "multiplySeries" | "multiply" => Self::Multiply,
-            "divideSeries" | "divide" => Self::Divide,
-            _ => return None,
-        })
-    }
-}
 
 /// Applies a call to its inputs.
 pub(super) fn apply(

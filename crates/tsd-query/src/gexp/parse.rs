@@ -1,6 +1,6 @@
 //! Parser of `name(param{,param})`, where a parameter is a call, a metric or a word.
 
-use super::{Call, CallInput, functions::Function};
+use super::{Call, CallInput, function::Function};
 use crate::error::GexpError;
 
 /// Maximum nesting depth of calls.

@@ -8,7 +8,7 @@ use jiff::{Span, Timestamp, Zoned, civil, tz::TimeZone};
 
 use tsd_model::{DAY_MS, SumBucket};
 
-use super::summary_use::HourlyBuckets;
+use super::hourly_buckets::HourlyBuckets;
 use crate::time::TimeUnit;
 
 /// Calendar intervals in a time zone.

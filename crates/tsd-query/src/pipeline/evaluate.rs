@@ -6,8 +6,8 @@ use tsd_model::{PointColumns, ValueKinds};
 use super::{
     aggregate::{Aggregation, infinity_error},
     group::{GroupTags, SpanGroup, group_spans},
-    series::{Span, append},
-    span_list::{PointSlices, SeriesPoints, SliceKinds},
+    series::append,
+    span_list::{PointSlices, SeriesPoints, SliceKinds, Span},
 };
 use crate::{aggregator::Aggregator, error::QueryError, plan::SubQueryPlan, request::SubQuery};
 

@@ -5,11 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use bytes::Bytes;
 use tsd_model::PointColumns;
 
-use super::{
-    series::Span,
-    span_list::{
-        OrderedSpans, PointSlices, SERIES_PER_CHECK, SeriesPoints, SharedSpans, SpanId, SpanList,
-    },
+use super::span_list::{
+    OrderedSpans, PointSlices, SERIES_PER_CHECK, SeriesPoints, SharedSpans, Span, SpanId, SpanList,
 };
 use crate::{aggregator::Aggregator, error::QueryError, plan::SubQueryPlan};
 

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tsd_model::{PackedRunError, PointColumns, SummarizedPoints, Summary, ValueKinds};
 
-use super::{accumulator::Accumulator, series_pipeline::SeriesPipeline, span_list::SpanList};
+use super::{
+    accumulator::Accumulator,
+    series_pipeline::SeriesPipeline,
+    span_list::{Span, SpanList},
+};
 use crate::{
     error::{DataError, QueryError},
     filter::retain_values,
@@ -38,13 +42,18 @@ struct OpenBucket {
     accumulator: Accumulator,
 }
 
-/// A series that is ready for aggregation.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Span {
-    /// Metric and tag UIDs, without salt.
-    pub tsuid: Bytes,
-    /// Its points after the pipeline. With rates the first entry is the virtual first rate.
-    pub points: PointColumns,
+impl SeriesPipeline {
+    /// A builder for a series, or for the earliest part of one.
+    #[must_use]
+    pub const fn start(&self) -> SeriesBuilder {
+        SeriesBuilder::new(!self.downsamples())
+    }
+
+    /// A builder for a part of a series that may continue an earlier part.
+    #[must_use]
+    pub const fn start_part(&self, is_continuation: bool) -> SeriesBuilder {
+        SeriesBuilder::new(is_continuation || !self.downsamples())
+    }
 }
 
 impl SeriesBuilder {

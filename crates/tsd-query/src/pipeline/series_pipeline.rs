@@ -4,10 +4,9 @@ use jiff::tz::TimeZone;
 use tsd_model::{DAY_MS, PointColumns, SumBucket, SummaryFold, SummaryUse, Value};
 
 use super::{
-    calendar::Calendar,
+    bucketing::Bucketing,
     fill::{FillGrid, fill},
     rate::rates,
-    series::SeriesBuilder,
     summary_use::{NoSummaries, summary_use},
 };
 use crate::{
@@ -15,7 +14,7 @@ use crate::{
     error::QueryError,
     filter::ValueFilter,
     plan::ScanWindow,
-    request::{DownsampleWindow, FillPolicy, RateOptions, SubQuery},
+    request::{FillPolicy, RateOptions, SubQuery},
 };
 
 /// Operators on each series of a sub query. Shared by all tasks that read it.
@@ -29,14 +28,6 @@ pub struct SeriesPipeline {
     rate: Option<RateOptions>,
     max_fill_points: usize,
     summaries: Result<SummaryUse, NoSummaries>,
-}
-
-/// Assignment of times to downsampling buckets.
-#[derive(Clone, Debug)]
-pub(super) enum Bucketing {
-    Fixed { interval_ms: i64, from_ms: i64 },
-    Calendar { calendar: Calendar, from_ms: i64 },
-    All,
 }
 
 /// Downsampling whose buckets are within UTC days.
@@ -56,21 +47,8 @@ impl SeriesPipeline {
     #[must_use]
     pub fn new(sub: &SubQuery, window: &ScanWindow, zone: &TimeZone) -> Self {
         let scan_start = window.scan_start_ms();
-        let bucketing = sub.downsample.as_ref().map(|spec| match spec.window {
-            DownsampleWindow::All => Bucketing::All,
-            DownsampleWindow::Fixed { interval_ms } => {
-                let below = scan_start.rem_euclid(interval_ms);
-                let from_ms =
-                    if below == 0 { scan_start } else { scan_start - below + interval_ms };
-                Bucketing::Fixed { interval_ms, from_ms }
-            }
-            DownsampleWindow::Calendar { count, unit, .. } => {
-                let calendar = Calendar::new(count, unit, zone.clone());
-                let anchor = calendar.anchor(scan_start);
-                let from_ms = if anchor < scan_start { calendar.next(anchor) } else { scan_start };
-                Bucketing::Calendar { calendar, from_ms }
-            }
-        });
+        let downsample = sub.downsample.as_ref();
+        let bucketing = downsample.map(|spec| Bucketing::new(&spec.window, scan_start, zone));
         let function = sub.downsample.as_ref().map_or(Aggregator::None, |spec| spec.function);
         let summaries = match &bucketing {
             None => Err(NoSummaries::NotDownsampled),
@@ -145,18 +123,6 @@ impl SeriesPipeline {
     #[must_use]
     pub const fn window(&self) -> &ScanWindow {
         &self.window
-    }
-
-    /// A builder for a series, or for the earliest part of one.
-    #[must_use]
-    pub const fn start(&self) -> SeriesBuilder {
-        SeriesBuilder::new(self.bucketing.is_none())
-    }
-
-    /// A builder for a part of a series that may continue an earlier part.
-    #[must_use]
-    pub const fn start_part(&self, is_continuation: bool) -> SeriesBuilder {
-        SeriesBuilder::new(is_continuation || self.bucketing.is_none())
     }
 
     /// True if the value filters accept a value.

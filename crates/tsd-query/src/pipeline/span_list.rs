@@ -12,8 +12,16 @@ use std::{
 use bytes::Bytes;
 use tsd_model::{PointColumns, ValueKinds};
 
-use super::series::Span;
 use crate::error::QueryError;
+
+/// A series that is ready for aggregation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// Metric and tag UIDs, without salt.
+    pub tsuid: Bytes,
+    /// Its points after the pipeline. With rates the first entry is the virtual first rate.
+    pub points: PointColumns,
+}
 
 /// Series that are handled between two checks of a query's limits.
 pub(super) const SERIES_PER_CHECK: usize = 1_024;

@@ -3,19 +3,10 @@
 //! The boundaries of the buckets must be full hours: then each hour is in one bucket. Time zones whose
 //! offset is not a number of hours, and most that had such an offset once, are excluded by that.
 
-use tsd_model::{DAY_MS, HOUR_MS, SumBucket, SummaryFold, SummaryUse};
+use tsd_model::{HOUR_MS, SumBucket, SummaryFold, SummaryUse};
 
-use super::series_pipeline::Bucketing;
+use super::{bucketing::Bucketing, hourly_buckets::HourlyBuckets};
 use crate::{aggregator::Aggregator, plan::ScanWindow};
-
-/// Buckets whose boundaries are full hours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HourlyBuckets {
-    /// The boundaries are starts of UTC days.
-    pub(super) has_days: bool,
-    /// The length of all buckets.
-    pub(super) length: SumBucket,
-}
 
 /// Why all points of a sub query are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +35,7 @@ pub(super) fn summary_use(
     let scan = (window.scan_start_ms(), window.scan_end_ms());
     let (from_ms, to_ms, buckets) = match bucketing {
         Bucketing::Fixed { interval_ms, from_ms } => {
-            let buckets = of_interval(*interval_ms).ok_or(NoSummaries::Interval)?;
+            let buckets = HourlyBuckets::of_interval(*interval_ms).ok_or(NoSummaries::Interval)?;
             (*from_ms, scan.1, buckets)
         }
         Bucketing::Calendar { calendar, from_ms } => {
@@ -81,15 +72,4 @@ pub(super) fn summary_use(
         return Err(NoSummaries::ShortRange);
     }
     Ok(SummaryUse { range_ms, has_days, fold, with_points: false })
-}
-
-/// Buckets of a fixed interval begin at its multiples since the epoch.
-fn of_interval(interval_ms: i64) -> Option<HourlyBuckets> {
-    let length = match interval_ms {
-        HOUR_MS => SumBucket::Hour,
-        DAY_MS => SumBucket::Day,
-        _ => SumBucket::Longer,
-    };
-    let is_hourly = interval_ms > 0 && interval_ms % HOUR_MS == 0;
-    is_hourly.then_some(HourlyBuckets { has_days: interval_ms % DAY_MS == 0, length })
 }
