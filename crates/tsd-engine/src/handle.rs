@@ -22,8 +22,9 @@ use crate::{
     meta_objects::MetaObjects,
     meta_tracking::TrackerMessage,
     query::{
-        ExplainedSubQuery, GexpResult, QueryContext, QueryControl, QueryEngine, QueryFailure,
-        QueryGuard, QueryId, QueryList, QueryResult, QueryRunner, SharedExecutions,
+        ExecutionList, ExplainedSubQuery, GexpResult, QueryContext, QueryControl, QueryFailure,
+        QueryGuard, QueryId, QueryList, QueryResult, QueryRunner, ShareableRequest,
+        SharedExecutions,
     },
     retention::learn_metrics,
     snapshot::SnapshotSlot,
@@ -56,7 +57,7 @@ pub(crate) struct EngineShared {
     pub(crate) uid_stats: Arc<AssignerStats>,
     pub(crate) queries: QueryRunner,
     /// `None` if each query has an execution of its own.
-    pub(crate) shared_executions: Option<Arc<SharedExecutions>>,
+    pub(crate) shared_executions: Option<SharedExecutions>,
     pub(crate) compactors: Vec<ActorRef<CompactionMessage>>,
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) queue_totals: Arc<QueueTotals>,
@@ -166,23 +167,32 @@ impl EngineHandle {
         query: Query,
         control: QueryControl,
     ) -> Result<QueryResult, QueryFailure> {
-        let queries = &self.shared.queries;
-        queries.check_size(&query)?;
-        let shared = self.shared.shared_executions.as_ref();
-        let shared = shared.filter(|_| SharedExecutions::may_share(&query));
-        let (mut result, guard) = if let Some(shared) = shared {
-            shared.run(queries, query, control).await?
-        } else {
-            let ignore_limits = (query.override_byte_limit, query.override_data_point_limit);
-            let work = |engine: Arc<QueryEngine>, context: Arc<QueryContext>| async move {
-                engine.execute(&query, &context).await
-            };
-            queries.run(control, ignore_limits, work).await?
-        };
+        self.shared.queries.check_size(&query)?;
+        let (mut result, guard) = self.run_request(query, control, |all| &all.queries).await?;
         result.id = guard.id();
         result.stats = guard.stats();
         result.guard = guard;
         Ok(result)
+    }
+
+    /// Executes a request, or shares the execution of an identical one in the list of its kind.
+    async fn run_request<R: ShareableRequest>(
+        &self,
+        request: R,
+        control: QueryControl,
+        list_of: impl FnOnce(&SharedExecutions) -> &Arc<ExecutionList<R>>,
+    ) -> Result<(R::Output, QueryGuard), QueryFailure> {
+        let queries = &self.shared.queries;
+        match &self.shared.shared_executions {
+            Some(shared) if request.may_share() => {
+                list_of(shared).run(queries, request, control).await
+            }
+            _ => {
+                let ignore_limits = request.ignored_limits();
+                let work = |engine, context| Arc::new(request).execute(engine, context);
+                queries.run(control, ignore_limits, work).await
+            }
+        }
     }
 
     /// Does work that is limited and scheduled like a query. Dropping the future cancels it; keep the
@@ -208,12 +218,8 @@ impl EngineHandle {
         query: ExpQuery,
         control: QueryControl,
     ) -> Result<(ExpResult, QueryGuard), QueryFailure> {
-        let queries = &self.shared.queries;
-        queries.check_size(&query.query)?;
-        let work = |engine: Arc<QueryEngine>, context: Arc<QueryContext>| async move {
-            engine.execute_exp(query, &context).await
-        };
-        queries.run(control, (false, false), work).await
+        self.shared.queries.check_size(&query.query)?;
+        self.run_request(query, control, |all| &all.exps).await
     }
 
     /// Executes a Graphite-style expression query (`/api/query/gexp`).
@@ -222,14 +228,8 @@ impl EngineHandle {
         query: GexpQuery,
         control: QueryControl,
     ) -> Result<GexpResult, QueryFailure> {
-        let queries = &self.shared.queries;
-        queries.check_size(&query.query)?;
-        let ignore_limits =
-            (query.query.override_byte_limit, query.query.override_data_point_limit);
-        let work = |engine: Arc<QueryEngine>, context: Arc<QueryContext>| async move {
-            engine.execute_gexp(query, &context).await
-        };
-        let (series, guard) = queries.run(control, ignore_limits, work).await?;
+        self.shared.queries.check_size(&query.query)?;
+        let (series, guard) = self.run_request(query, control, |all| &all.gexps).await?;
         Ok(GexpResult { series, stats: guard.stats(), guard })
     }
 

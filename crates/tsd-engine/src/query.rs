@@ -34,6 +34,7 @@ mod plan;
 mod read;
 mod render;
 mod run;
+mod shareable_request;
 mod shared_executions;
 mod stats;
 mod sub_query;
@@ -46,7 +47,8 @@ pub(crate) use self::{
     plan::{filter_cache::FilterCache, row_filter::row_filter},
     read::day_cache::DayCache,
     run::{context::QueryContext, runner::QueryRunner, scheduler::Scheduler},
-    shared_executions::SharedExecutions,
+    shareable_request::ShareableRequest,
+    shared_executions::{ExecutionList, SharedExecutions},
 };
 pub use self::{
     explain::{ExplainedRange, ExplainedRead, ExplainedSubQuery, ExplainedSummaries},

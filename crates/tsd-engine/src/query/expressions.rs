@@ -18,7 +18,7 @@ impl QueryEngine {
     /// Executes a request of expressions over metrics.
     pub(crate) async fn execute_exp(
         self: &Arc<Self>,
-        exp: ExpQuery,
+        exp: Arc<ExpQuery>,
         context: &Arc<QueryContext>,
     ) -> Result<ExpResult, QueryFailure> {
         let inputs = self.inputs(&exp.query, false, context).await?;
@@ -31,7 +31,7 @@ impl QueryEngine {
     /// Executes a request of functions over series.
     pub(crate) async fn execute_gexp(
         self: &Arc<Self>,
-        gexp: GexpQuery,
+        gexp: Arc<GexpQuery>,
         context: &Arc<QueryContext>,
     ) -> Result<Vec<GexpSeries>, QueryFailure> {
         let annotations = !gexp.query.no_annotations;

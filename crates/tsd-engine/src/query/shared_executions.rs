@@ -6,7 +6,7 @@
 //! queries come, one execution runs and one waits.
 //!
 //! An execution is polled by those who wait for it: it goes on when one of them leaves, and is dropped
-//! with the last one.
+//! with the last one. What differs between the kinds of requests is in [`ShareableRequest`].
 
 use std::{
     fmt,
@@ -23,76 +23,93 @@ use futures_util::{
 };
 use metrics::Counter;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tsd_query::{LimitError, Query, QueryError};
+use tsd_query::{ExpQuery, GexpQuery, LimitError, Query, QueryError};
 
 use super::{
     failure::{QueryFailure, task_failure},
-    render::result::{QueryResult, SubQueryResult},
     run::{
         context::QueryContext,
         query_control::QueryControl,
         query_guard::QueryGuard,
         runner::{ActorStarter, QueryRunner},
     },
+    shareable_request::ShareableRequest,
 };
 
 /// Outcome of an execution, for all who share it.
-type ExecutionOutcome = Result<Arc<ExecutedQuery>, QueryFailure>;
+type ExecutionOutcome<R> = Result<Arc<ExecutedRequest<R>>, QueryFailure>;
 
 /// A result, with the context whose memory it is.
-#[derive(Debug)]
-struct ExecutedQuery {
-    result: QueryResult,
+struct ExecutedRequest<R: ShareableRequest> {
+    result: R::Output,
     /// Keeps the memory of the result reserved, and knows what it misses.
     context: Arc<QueryContext>,
 }
 
 /// An execution that several queries may await.
-type SharedExecution = Shared<BoxFuture<'static, ExecutionOutcome>>;
+type SharedExecution<R> = Shared<BoxFuture<'static, ExecutionOutcome<R>>>;
+
+/// The executions of each kind of request.
+#[derive(Debug)]
+pub(crate) struct SharedExecutions {
+    pub(crate) queries: Arc<ExecutionList<Query>>,
+    pub(crate) exps: Arc<ExecutionList<ExpQuery>>,
+    pub(crate) gexps: Arc<ExecutionList<GexpQuery>>,
+}
 
 /// The executions that run or wait. There are at most as many as queries that are submitted.
-pub(crate) struct SharedExecutions {
-    entries: Mutex<Vec<ExecutionEntry>>,
+pub(crate) struct ExecutionList<R: ShareableRequest> {
+    entries: Mutex<Vec<ExecutionEntry<R>>>,
     last_id: AtomicU64,
     shared: Counter,
 }
 
 /// An execution in the list.
-struct ExecutionEntry {
+struct ExecutionEntry<R: ShareableRequest> {
     id: u64,
-    query: Arc<Query>,
+    request: Arc<R>,
     /// True once it may have read.
     has_begun: bool,
     /// Cancelled once it has ended, with or without a result.
     ended: CancellationToken,
     /// The context that it executes in, of the first query.
     context: Arc<QueryContext>,
-    execution: WeakShared<BoxFuture<'static, ExecutionOutcome>>,
+    execution: WeakShared<BoxFuture<'static, ExecutionOutcome<R>>>,
 }
 
 /// What a new execution is made of.
-struct NewExecution {
+struct NewExecution<R: ShareableRequest> {
     /// Cancelled once the execution that reads for an identical query has ended.
     after: Option<CancellationToken>,
     /// To be dropped when the new one has ended.
-    listed: ListedExecution,
+    listed: ListedExecution<R>,
 }
 
 /// Keeps an execution in the list.
-struct ListedExecution {
-    executions: Arc<SharedExecutions>,
+struct ListedExecution<R: ShareableRequest> {
+    executions: Arc<ExecutionList<R>>,
     id: u64,
 }
 
-impl fmt::Debug for SharedExecutions {
+impl<R: ShareableRequest> fmt::Debug for ExecutionList<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedExecutions").finish_non_exhaustive()
+        f.debug_struct("ExecutionList").finish_non_exhaustive()
     }
 }
 
 impl SharedExecutions {
     /// No executions yet.
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Self {
+        Self {
+            queries: ExecutionList::new(),
+            exps: ExecutionList::new(),
+            gexps: ExecutionList::new(),
+        }
+    }
+}
+
+impl<R: ShareableRequest> ExecutionList<R> {
+    fn new() -> Arc<Self> {
         Arc::new(Self {
             entries: Mutex::default(),
             last_id: AtomicU64::new(0),
@@ -100,24 +117,17 @@ impl SharedExecutions {
         })
     }
 
-    /// True if a query may share an execution. Statistics are those of the query itself.
-    pub(crate) const fn may_share(query: &Query) -> bool {
-        !query.delete && !query.show_stats && !query.show_summary
-    }
-
-    /// Runs a query, or shares the execution of an identical one.
+    /// Runs a request, or shares the execution of an identical one.
     pub(crate) async fn run(
         self: &Arc<Self>,
         runner: &QueryRunner,
-        query: Query,
+        request: R,
         control: QueryControl,
-    ) -> Result<(QueryResult, QueryGuard), QueryFailure> {
-        let ignore_limits = (query.override_byte_limit, query.override_data_point_limit);
-        // How the response is written makes no difference to the result.
-        let query = Query { ms_resolution: false, show_tsuids: false, show_query: false, ..query };
-        let submitted = runner.submit(&control, ignore_limits, true)?;
+    ) -> Result<(R::Output, QueryGuard), QueryFailure> {
+        let submitted = runner.submit(&control, request.ignored_limits(), true)?;
+        let request = Arc::new(request.without_presentation());
         let context = Arc::clone(&submitted.registered.context);
-        let result = self.result(runner, &Arc::new(query), &control, &context).await;
+        let result = self.result(runner, &request, &control, &context).await;
         runner.finish(submitted, result)
     }
 
@@ -125,13 +135,13 @@ impl SharedExecutions {
     async fn result(
         self: &Arc<Self>,
         runner: &QueryRunner,
-        query: &Arc<Query>,
+        request: &Arc<R>,
         control: &QueryControl,
         context: &Arc<QueryContext>,
-    ) -> Result<QueryResult, QueryFailure> {
+    ) -> Result<R::Output, QueryFailure> {
         loop {
-            let start = |new| execution(&runner.starter, new, query, context);
-            let (execution, is_joined) = self.join(query, context, start);
+            let start = |new| execution(&runner.starter, new, request, context);
+            let (execution, is_joined) = self.join(request, context, start);
             match wait_for(execution, runner, control, context).await {
                 Ok(executed) if is_joined => {
                     self.shared.increment(1);
@@ -156,13 +166,13 @@ impl SharedExecutions {
     /// one, which `start` makes. True if it is not new.
     fn join(
         self: &Arc<Self>,
-        query: &Arc<Query>,
+        request: &Arc<R>,
         context: &Arc<QueryContext>,
-        start: impl FnOnce(NewExecution) -> BoxFuture<'static, ExecutionOutcome>,
-    ) -> (SharedExecution, bool) {
+        start: impl FnOnce(NewExecution<R>) -> BoxFuture<'static, ExecutionOutcome<R>>,
+    ) -> (SharedExecution<R>, bool) {
         let mut entries = self.lock();
         let mut after = None;
-        for entry in entries.iter().filter(|entry| entry.query == *query) {
+        for entry in entries.iter().filter(|entry| entry.request == *request) {
             if entry.has_begun {
                 after = Some(entry.ended.clone());
             } else if let Some(execution) = entry.execution.upgrade() {
@@ -177,7 +187,7 @@ impl SharedExecutions {
         if let Some(weak) = execution.downgrade() {
             entries.push(ExecutionEntry {
                 id,
-                query: Arc::clone(query),
+                request: Arc::clone(request),
                 has_begun: false,
                 ended: CancellationToken::new(),
                 context: Arc::clone(context),
@@ -187,19 +197,19 @@ impl SharedExecutions {
         (execution, false)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<ExecutionEntry>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<ExecutionEntry<R>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The execution of a query that others may share.
-fn execution(
+/// The execution of a request that others may share.
+fn execution<R: ShareableRequest>(
     starter: &ActorStarter,
-    new: NewExecution,
-    query: &Arc<Query>,
+    new: NewExecution<R>,
+    request: &Arc<R>,
     context: &Arc<QueryContext>,
-) -> BoxFuture<'static, ExecutionOutcome> {
-    let (starter, query, context) = (starter.clone(), Arc::clone(query), Arc::clone(context));
+) -> BoxFuture<'static, ExecutionOutcome<R>> {
+    let (starter, request, context) = (starter.clone(), Arc::clone(request), Arc::clone(context));
     async move {
         let NewExecution { after, listed } = new;
         if let Some(after) = after {
@@ -207,29 +217,29 @@ fn execution(
         }
         let listed = Arc::new(listed);
         let work = {
-            let (query, context) = (Arc::clone(&query), Arc::clone(&context));
-            let (engine, listed) = (Arc::clone(&starter.engine), Arc::downgrade(&listed));
+            let (context, listed) = (Arc::clone(&context), Arc::downgrade(&listed));
+            let engine = Arc::clone(&starter.engine);
             async move {
                 if let Some(listed) = listed.upgrade() {
                     listed.begin();
                 }
-                engine.execute(&query, &context).await
+                R::execute(request, engine, context).await
             }
         };
         let result = starter.execute(CancellationToken::new(), &context, work).await?;
         drop(listed);
-        Ok(Arc::new(ExecutedQuery { result, context }))
+        Ok(Arc::new(ExecutedRequest { result, context }))
     }
     .boxed()
 }
 
 /// Awaits an execution for as long as the query may take. Others who share it are not affected.
-async fn wait_for(
-    execution: SharedExecution,
+async fn wait_for<R: ShareableRequest>(
+    execution: SharedExecution<R>,
     runner: &QueryRunner,
     control: &QueryControl,
     context: &QueryContext,
-) -> ExecutionOutcome {
+) -> ExecutionOutcome<R> {
     let time_is_up = async {
         match context.own_time_left() {
             None => std::future::pending().await,
@@ -252,47 +262,26 @@ async fn wait_for(
 }
 
 /// Copies a shared result, on the query threads and into the memory of the query.
-async fn copy_result(
-    executed: Arc<ExecutedQuery>,
+async fn copy_result<R: ShareableRequest>(
+    executed: Arc<ExecutedRequest<R>>,
     runner: &QueryRunner,
     context: &Arc<QueryContext>,
-) -> Result<QueryResult, QueryFailure> {
+) -> Result<R::Output, QueryFailure> {
     let context = Arc::clone(context);
-    let copy = runner.engine.runtime.spawn(async move { executed.copy(&context).await });
+    let copy = runner.engine.runtime.spawn(async move {
+        // The query that started the execution has them.
+        if !Arc::ptr_eq(&context, &executed.context) {
+            context.note_losses(executed.context.losses());
+            for sub in &executed.context.stats().sub_queries {
+                context.add_sub_query_stats(sub);
+            }
+        }
+        R::copy(&executed.result, &context).await
+    });
     AbortOnDropHandle::new(copy).await.unwrap_or_else(|error| Err(task_failure(error)))
 }
 
-impl ExecutedQuery {
-    /// A copy of the result, charged to the memory of a query, in time slices of it.
-    async fn copy(&self, context: &QueryContext) -> Result<QueryResult, QueryFailure> {
-        let mut copy = QueryResult {
-            global_annotations: self.result.global_annotations.clone(),
-            ..QueryResult::default()
-        };
-        context.note_losses(self.context.losses());
-        for sub in &self.result.sub_results {
-            context.add_sub_query_stats(&sub.stats);
-            let mut series = Vec::with_capacity(sub.series.len());
-            let mut rest = sub.series.iter();
-            while rest.len() > 0 {
-                let slice = context.time_slice().await?;
-                for one in rest.by_ref() {
-                    context.reserve(one.memory_bytes())?;
-                    series.push(one.clone());
-                    if slice.is_expired() {
-                        break;
-                    }
-                }
-                slice.finish();
-            }
-            let (index, stats) = (sub.index, sub.stats.clone());
-            copy.sub_results.push(SubQueryResult { index, series, stats });
-        }
-        Ok(copy)
-    }
-}
-
-impl ListedExecution {
+impl<R: ShareableRequest> ListedExecution<R> {
     /// Called before the execution reads: no query joins it from here on.
     fn begin(&self) {
         let mut entries = self.executions.lock();
@@ -302,7 +291,7 @@ impl ListedExecution {
     }
 }
 
-impl Drop for ListedExecution {
+impl<R: ShareableRequest> Drop for ListedExecution<R> {
     fn drop(&mut self) {
         let mut entries = self.executions.lock();
         let at = entries.iter().position(|entry| entry.id == self.id);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tsd_model::{Annotation, PointColumns};
-use tsd_query::GexpSeries;
+use tsd_query::{GexpSeries, NamedSeries};
 
 use crate::query::{
     run::{query_guard::QueryGuard, query_list::QueryId},
@@ -69,16 +69,35 @@ pub struct ResultSeries {
 impl ResultSeries {
     /// Approximate memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let texts = self.tags.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
-            + self.aggregate_tags.iter().map(String::len).sum::<usize>();
-        let annotations = self.annotations.iter().flatten();
-        let annotations =
-            annotations.map(|it| size_of::<Annotation>() + it.description.len() + it.notes.len());
+        let Self { metric, tags, aggregate_tags, tsuids, points, annotations } = self;
         size_of::<Self>()
-            + self.metric.len()
-            + 2 * texts
-            + self.tsuids.len() * size_of::<Bytes>()
-            + self.points.memory_bytes()
-            + annotations.sum::<usize>()
+            + series_bytes((metric, tags, aggregate_tags), tsuids, points, annotations.as_deref())
     }
+}
+
+/// Approximate memory of a series of functions (`gexp`), bytes.
+pub(crate) fn gexp_series_bytes(series: &GexpSeries) -> usize {
+    let NamedSeries { metric, tags, aggregate_tags, tsuids, points, annotations, .. } =
+        &series.series;
+    size_of::<GexpSeries>()
+        + series_bytes((metric, tags, aggregate_tags), tsuids, points, annotations.as_deref())
+}
+
+/// Approximate memory of what a series points to, bytes.
+fn series_bytes(
+    (metric, tags, aggregate_tags): (&str, &[(String, String)], &[String]),
+    tsuids: &[Bytes],
+    points: &PointColumns,
+    annotations: Option<&[Annotation]>,
+) -> usize {
+    let texts = tags.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
+        + aggregate_tags.iter().map(String::len).sum::<usize>();
+    let annotations = annotations.unwrap_or_default().iter();
+    let annotations =
+        annotations.map(|it| size_of::<Annotation>() + it.description.len() + it.notes.len());
+    metric.len()
+        + 2 * texts
+        + size_of_val(tsuids)
+        + points.memory_bytes()
+        + annotations.sum::<usize>()
 }

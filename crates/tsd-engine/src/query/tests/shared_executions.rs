@@ -9,6 +9,7 @@ use std::{
 };
 
 use tokio::sync::Semaphore;
+use tsd_query::{ExpQuery, GexpQuery, RawExpExpression, RawExpMetric, RawExpQuery, RawExpTime};
 use tsd_storage::{HookedStorage, MemoryStorage, OperationHook, Storage};
 
 use super::*;
@@ -293,4 +294,91 @@ async fn waiting_queries_count_as_submitted() {
     assert!(matches!(execute(&engine, request()).await, Err(QueryFailure::Busy)));
     resume(&scans);
     assert!(first.await.unwrap().is_ok() && second.await.unwrap().is_ok());
+}
+
+/// An expression `a + a` of the metric.
+fn expression() -> ExpQuery {
+    RawExpQuery {
+        time: Some(RawExpTime {
+            start: Some(HOUR.to_string()),
+            end: Some((HOUR + 100).to_string()),
+            aggregator: Some("sum".to_owned()),
+            ..RawExpTime::default()
+        }),
+        metrics: vec![RawExpMetric {
+            id: Some("a".to_owned()),
+            metric: Some("m".to_owned()),
+            ..RawExpMetric::default()
+        }],
+        expressions: vec![RawExpExpression {
+            id: Some("e".to_owned()),
+            expr: Some("a + a".to_owned()),
+            ..RawExpExpression::default()
+        }],
+        ..RawExpQuery::default()
+    }
+    .validate(&QueryClock::utc(0))
+    .unwrap()
+}
+
+/// The function that doubles the metric.
+fn function() -> GexpQuery {
+    let raw = RawQuery {
+        start: Some(HOUR.to_string()),
+        end: Some((HOUR + 100).to_string()),
+        ..RawQuery::default()
+    };
+    GexpQuery::new(raw, &["scale(sum:m,2)"], &QueryClock::utc(0)).unwrap()
+}
+
+/// The points of an expression or a function, seconds of the hour.
+async fn doubled(engine: EngineHandle, is_function: bool) -> Vec<(i64, f64)> {
+    if is_function {
+        let result = engine.query_gexp(function(), QueryControl::default()).await.unwrap();
+        assert_eq!(result.stats.sub_queries.len(), 1);
+        assert!(result.stats.peak_memory_bytes > 0);
+        let points = &result.series[0].series.points;
+        let value = |i| match points.value(i).unwrap() {
+            Value::Integer(v) => v as f64,
+            Value::Float(v) => v,
+        };
+        let time = |i: usize| points.times_ms[i] / 1_000 - HOUR;
+        (0..points.len()).map(|i| (time(i), value(i))).collect()
+    } else {
+        let (result, guard) =
+            engine.query_exp(expression(), QueryControl::default()).await.unwrap();
+        assert_eq!(guard.stats().sub_queries.len(), 1);
+        let rows = &result.outputs[0].rows;
+        rows.iter().map(|(time, values)| (time / 1_000 - HOUR, values[0])).collect()
+    }
+}
+
+#[tokio::test]
+async fn expressions_and_functions_share_executions_with_their_own_kind() {
+    let (engine, scans) = paused(|_| {}).await;
+    let start = async |is_function| {
+        let before = engine.queries().await.running.len();
+        let task = tokio::spawn(doubled(engine.clone(), is_function));
+        while engine.queries().await.running.len() == before {
+            tokio::task::yield_now().await;
+        }
+        task
+    };
+    // One of each kind reads, and does not serve those who come later.
+    let first = [start(false).await, start(true).await];
+    scans.wait_for(2).await;
+    put_one(&engine, "m", "host=a", HOUR + 10, 2).await.unwrap();
+    let mut later = Vec::new();
+    for n in 0..10 {
+        later.push(start(n % 2 == 0).await);
+    }
+    resume(&scans);
+    for task in first {
+        assert_eq!(task.await.unwrap(), [(0, 2.0)]);
+    }
+    for task in later {
+        assert_eq!(task.await.unwrap(), [(0, 2.0), (10, 4.0)]);
+    }
+    assert_eq!(scans.executions(), 2 + 2);
+    lifecycle::wait_for_released_memory(&engine).await;
 }
