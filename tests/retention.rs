@@ -198,7 +198,7 @@ fn rules_by_metric_follow_their_file_and_a_snapshot_has_no_more_than_is_kept() {
     await_metric(&running, "tsd_parts_retention_file_invalid", 1.0);
     let problem = problems(address).into_iter().find(|p| p["part"] == "retention");
     let reason = problem.expect("a problem")["reason"].to_string();
-    assert!(reason.contains("line 2") && reason.contains("former rules"), "{reason}");
+    assert!(reason.contains("line 2") && reason.contains("unchanged"), "{reason}");
     assert_eq!(times(address, "GET", "debug.a"), kept(&all, 3));
 
     // Without a retention, the restored store hides what may have been discarded.

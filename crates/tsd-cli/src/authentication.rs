@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Notify;
-use tokio_util::task::AbortOnDropHandle;
 use tsd_engine::ProcessMemory;
 use tsd_server::{AllowAll, AuthenticationConfig, Authenticator, UserFileAuthenticator, Users};
 
 use crate::{
     config::{AuthenticationMethod, AuthenticationSettings, Config, USERS_FILE},
-    followed_file::FollowedFile,
+    followed_file::{FileFollower, FollowedFile},
 };
 
 /// The authenticator, and the task that follows its file.
 pub(crate) struct StartedAuthentication {
     pub(crate) config: AuthenticationConfig,
-    pub(crate) follower: Option<AbortOnDropHandle<()>>,
+    pub(crate) follower: Option<FileFollower>,
 }
 
 /// Opens the file of users, and follows it.
@@ -23,7 +21,6 @@ pub(crate) fn start(
     config: &Config,
     settings: &AuthenticationSettings,
     memory: ProcessMemory,
-    read_again: &Arc<Notify>,
 ) -> anyhow::Result<StartedAuthentication> {
     let mut follower = None;
     let authenticator: Arc<dyn Authenticator> = match &settings.method {
@@ -36,10 +33,12 @@ pub(crate) fn start(
                 tracing::warn!(file = %path.display(), "the file has no user: nobody can log in");
             }
             let authenticator = Arc::new(UserFileAuthenticator::new(users, memory)?);
-            let (target, read_again) = (Arc::clone(&authenticator), Arc::clone(read_again));
-            follower = Some(AbortOnDropHandle::new(tokio::spawn(async move {
-                file.follow(read_again, Users::parse, |users| target.replace(users)).await;
-            })));
+            let target = Arc::clone(&authenticator);
+            follower = Some(file.follow(Users::parse, move |users| {
+                if let Ok(users) = users {
+                    target.replace(users);
+                }
+            }));
             authenticator
         }
     };

@@ -1,7 +1,7 @@
 //! A text file that is read at the start and read again while the daemon runs.
 //!
-//! At start an invalid file is an error. Later it is logged, and what was read before stays in force: an
-//! editor that saves in two steps must not remove users or rules for a moment.
+//! At start an invalid file is an error. Later it is reported, and what was read before stays in force: an
+//! editor that saves in two steps must not remove users, rules or points. What a file says is elsewhere.
 
 use std::{
     fmt::Display,
@@ -13,6 +13,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Maximum size of a file, bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -20,14 +21,23 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// A file, its content at the last read, and what it is read for.
-#[derive(Debug)]
-pub(crate) struct FollowedFile {
+#[derive(Clone, Debug)]
+pub struct FollowedFile {
     path: PathBuf,
     /// What the content is, for the log.
     what: &'static str,
     /// Valid or not.
     text: String,
+    /// Why the file is not in force, if it is not.
+    problem: Option<String>,
     period: Duration,
+}
+
+/// The task that follows a file; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct FileFollower {
+    read_again: Arc<Notify>,
+    _task: AbortOnDropHandle<()>,
 }
 
 /// The file cannot be used.
@@ -53,58 +63,82 @@ impl FollowedFile {
     ) -> Result<(Self, T), FollowedFileError> {
         let text = read(path)?;
         let content = parse(&text).map_err(|e| FollowedFileError::Invalid(e.to_string()))?;
-        Ok((Self { path: path.to_owned(), what, text, period: PERIOD }, content))
+        let file = Self { path: path.to_owned(), what, text, problem: None, period: PERIOD };
+        Ok((file, content))
     }
 
-    /// Applies the content whenever it changes; looks at the file at every period and notification.
-    /// Never returns.
-    pub(crate) async fn follow<T, E: Display>(
+    /// Looks at the file at another period than every 10 seconds.
+    pub(crate) const fn with_period(mut self, period: Duration) -> Self {
+        self.period = period;
+        self
+    }
+
+    /// Applies the content whenever it changes, or the problem that keeps the former content in force. Looks
+    /// at the file at every period, and when the follower is told to.
+    pub(crate) fn follow<T, E: Display>(
         mut self,
-        read_again: Arc<Notify>,
-        parse: impl Fn(&str) -> Result<T, E>,
-        apply: impl Fn(T),
-    ) {
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(self.period) => {}
-                () = read_again.notified() => {}
+        parse: impl Fn(&str) -> Result<T, E> + Send + 'static,
+        apply: impl Fn(Result<T, &str>) + Send + 'static,
+    ) -> FileFollower {
+        let read_again = Arc::new(Notify::new());
+        let notified = Arc::clone(&read_again);
+        let task = async move {
+            loop {
+                tokio::select! {
+                    () = tokio::time::sleep(self.period) => {}
+                    () = notified.notified() => {}
+                }
+                let path = self.path.clone();
+                // An error here is a panic or a shutdown of the runtime.
+                let Ok(text) = tokio::task::spawn_blocking(move || read(&path)).await else {
+                    return;
+                };
+                if let Some(change) = self.change(text, &parse) {
+                    apply(change);
+                }
             }
-            let path = self.path.clone();
-            // An error here is a panic or a shutdown of the runtime.
-            let Ok(text) = tokio::task::spawn_blocking(move || read(&path)).await else { return };
-            if let Some(content) = self.changed(text, &parse) {
-                apply(content);
-            }
-        }
+        };
+        FileFollower { read_again, _task: AbortOnDropHandle::new(tokio::spawn(task)) }
     }
 
-    /// What was read, if it differs from before and is valid.
-    fn changed<T, E: Display>(
+    /// What is to be applied after a read: nothing, if that is in force already.
+    fn change<T, E: Display>(
         &mut self,
         text: Result<String, FollowedFileError>,
         parse: impl Fn(&str) -> Result<T, E>,
-    ) -> Option<T> {
+    ) -> Option<Result<T, &str>> {
         let (file, what) = (self.path.display(), self.what);
-        let text = match text {
-            Ok(text) if text == self.text => return None,
-            Ok(text) => text,
-            Err(error) => {
-                tracing::warn!(%file, %error, "the file of {what} is invalid; they are unchanged");
-                return None;
+        let content = match text {
+            Ok(text) if text == self.text && self.problem.is_none() => return None,
+            Ok(text) => {
+                let content = parse(&text).map_err(|error| error.to_string());
+                self.text = text;
+                content
             }
+            Err(error) => Err(error.to_string()),
         };
-        let content = match parse(&text) {
+        match content {
             Ok(content) => {
                 tracing::info!(%file, "{what} replaced");
-                Some(content)
+                self.problem = None;
+                Some(Ok(content))
             }
             Err(error) => {
-                tracing::warn!(%file, %error, "the file of {what} is invalid; they are unchanged");
-                None
+                let problem =
+                    format!("the file of {what} {file} is invalid; they are unchanged: {error}");
+                if self.problem.as_ref() != Some(&problem) {
+                    tracing::warn!(%file, %error, "the file of {what} is invalid; they are unchanged");
+                }
+                Some(Err(self.problem.insert(problem)))
             }
-        };
-        self.text = text;
-        content
+        }
+    }
+}
+
+impl FileFollower {
+    /// Looks at the file now.
+    pub(crate) fn read_again(&self) {
+        self.read_again.notify_one();
     }
 }
 
@@ -140,19 +174,36 @@ mod tests {
         fs::write(&path, "1").unwrap();
         let (mut file, first) = FollowedFile::open(&path, "numbers", parse).unwrap();
         assert_eq!(first, 1);
-        assert_eq!(file.changed(read(&path), parse), None, "the same");
-        assert_eq!(file.changed(Ok("x".to_owned()), parse), None);
-        assert_eq!(file.changed(read(directory.path()), parse), None);
-        let (seen, read_again) = (Arc::new(Mutex::new(0)), Arc::new(Notify::new()));
-        let (applied, notified) = (Arc::clone(&seen), Arc::clone(&read_again));
-        let following = tokio::spawn(async move {
-            file.follow(notified, parse, |number| *applied.lock().unwrap() = number).await;
-        });
+        assert_eq!(file.change(read(&path), parse), None, "the same");
+        for broken in [Ok("x".to_owned()), read(directory.path())] {
+            let problem = file.change(broken, parse).unwrap().unwrap_err();
+            assert!(problem.contains("the file of numbers is invalid"), "{problem}");
+        }
+        // It is as before again.
+        assert_eq!(file.change(Ok("1".to_owned()), parse), Some(Ok(1)));
+        assert_eq!(file.change(Ok("1".to_owned()), parse), None);
+        let seen = Arc::new(Mutex::new(0));
+        let applied = Arc::clone(&seen);
+        let file = file.with_period(Duration::from_hours(24));
+        let follower = file.follow(parse, move |number| *applied.lock().unwrap() = number.unwrap());
         fs::write(&path, "2").unwrap();
-        read_again.notify_one();
+        follower.read_again();
         while *seen.lock().unwrap() != 2 {
             tokio::task::yield_now().await;
         }
-        following.abort();
+    }
+
+    #[tokio::test]
+    async fn a_file_is_looked_at_every_period() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("numbers");
+        fs::write(&path, "1").unwrap();
+        let (file, _) = FollowedFile::open(&path, "numbers", parse).unwrap();
+        let (changed, mut seen) = tokio::sync::mpsc::unbounded_channel();
+        let _follower = file
+            .with_period(Duration::from_millis(1))
+            .follow(parse, move |number| changed.send(number.unwrap()).unwrap());
+        fs::write(&path, "2").unwrap();
+        assert_eq!(seen.recv().await, Some(2));
     }
 }

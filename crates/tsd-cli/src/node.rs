@@ -10,7 +10,6 @@ use std::{
 
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 use tsd_engine::{Engine, EngineHandle, FilterRules};
 use tsd_server::{BindError, Server, install_metrics};
@@ -21,8 +20,11 @@ use crate::{
     authentication,
     config::{Config, RULES_FILE, Settings},
     data_directory::DataDirectory,
-    followed_file::FollowedFile,
-    hbase_stats, logging, open_files,
+    followed_file::{FileFollower, FollowedFile},
+    hbase_stats,
+    limits_file::parse_limits,
+    logging, open_files,
+    retention_file::parse_rules,
     store::{self, OpenStore, Purpose},
 };
 
@@ -34,16 +36,8 @@ pub struct Node {
     shutdown_timeout: Duration,
     /// Publishes the metrics of the HBase client.
     client_metrics: Option<AbortOnDropHandle<()>>,
-    /// Follows the file of limits by metric.
-    limits_file: Option<AbortOnDropHandle<()>>,
-    /// Follows the file of retentions by metric.
-    retention_file: Option<AbortOnDropHandle<()>>,
-    /// Follows the file of users.
-    users_file: Option<AbortOnDropHandle<()>>,
-    /// Follows the file of rules of the time series filter.
-    filter_rules: Option<AbortOnDropHandle<()>>,
-    /// Of each followed file.
-    read_files_again: [Arc<Notify>; 4],
+    /// Follow the files that are read again while the daemon runs.
+    followers: Vec<FileFollower>,
 }
 
 /// A store with an engine, for tools that need no server.
@@ -65,16 +59,13 @@ impl Node {
         let mut open = OpenEngine::open(config, &settings, Purpose::Daemon).await?;
         let mut server = settings.server.clone();
         server.metrics = metrics.cloned();
-        let read_files_again: [Arc<Notify>; 4] = Default::default();
-        let [read_limits_again, read_retention_again, read_users_again, read_rules_again] =
-            &read_files_again;
-        let mut users_file = None;
+        let mut followers = Vec::new();
         if let Some(authentication) = &settings.authentication {
             let memory = open.engine.config().memory.clone();
-            match authentication::start(config, authentication, memory, read_users_again) {
+            match authentication::start(config, authentication, memory) {
                 Ok(started) => {
                     server.authentication = Some(started.config);
-                    users_file = started.follower;
+                    followers.extend(started.follower);
                 }
                 Err(error) => {
                     open.close(settings.shutdown_timeout).await?;
@@ -105,33 +96,38 @@ impl Node {
             }
             AbortOnDropHandle::new(tokio::spawn(publish_metrics(hbase.client.clone())))
         });
-        let limits_file = settings.limits_file.map(|file| {
-            let rules = open.engine.config().query.overrides.clone();
-            let read_again = Arc::clone(read_limits_again);
-            AbortOnDropHandle::new(tokio::spawn(file.follow(rules, read_again)))
-        });
+        followers.extend(settings.limits_file.map(|file| {
+            let limits = open.engine.config().query.overrides.clone();
+            file.follow(parse_limits, move |rules| {
+                if let Ok(rules) = rules {
+                    limits.replace(rules);
+                }
+            })
+        }));
         let retention = settings.retention.file.zip(open.store.retention.clone());
-        let retention_file = retention.map(|(file, retention)| {
-            let read_again = Arc::clone(read_retention_again);
-            AbortOnDropHandle::new(tokio::spawn(file.follow(retention, read_again)))
-        });
-        let filter_rules = open.filter_rules.take().map(|file| {
-            let (engine, read_again) = (open.engine.clone(), Arc::clone(read_rules_again));
-            AbortOnDropHandle::new(tokio::spawn(async move {
-                let set = |rules| engine.set_write_filter(Some(Arc::new(rules)));
-                file.follow(read_again, FilterRules::parse, set).await;
-            }))
-        });
+        followers.extend(retention.map(|(file, retention)| {
+            file.follow(parse_rules, move |rules| match rules {
+                Ok(rules) => {
+                    retention.set_rules(rules);
+                    retention.set_rules_problem(None);
+                }
+                Err(problem) => retention.set_rules_problem(Some(problem.to_owned())),
+            })
+        }));
+        followers.extend(open.filter_rules.take().map(|file| {
+            let engine = open.engine.clone();
+            file.follow(FilterRules::parse, move |rules| {
+                if let Ok(rules) = rules {
+                    engine.set_write_filter(Some(Arc::new(rules)));
+                }
+            })
+        }));
         Ok(Self {
             server,
             open,
             shutdown_timeout: settings.shutdown_timeout,
             client_metrics,
-            limits_file,
-            retention_file,
-            users_file,
-            filter_rules,
-            read_files_again,
+            followers,
         })
     }
 
@@ -149,7 +145,7 @@ impl Node {
 
     /// Reads the files that are followed now, not at the end of their period.
     pub fn read_files_again(&self) {
-        self.read_files_again.iter().for_each(|file| file.notify_one());
+        self.followers.iter().for_each(FileFollower::read_again);
     }
 
     /// The store.
@@ -183,10 +179,7 @@ impl Node {
 
     /// Stops accepting requests, completes those in progress, and flushes all data.
     pub async fn shutdown(self) -> anyhow::Result<()> {
-        drop(self.limits_file);
-        drop(self.retention_file);
-        drop(self.users_file);
-        drop(self.filter_rules);
+        drop(self.followers);
         drop(self.client_metrics);
         // Half of the time is for the clients, the other half for the store.
         let half = self.shutdown_timeout / 2;

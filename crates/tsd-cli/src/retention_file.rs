@@ -1,23 +1,11 @@
-//! The file of retentions by metric (`tsd.storage.retention_file`), read at start and re-read while the
-//! daemon runs.
+//! The file of retentions by metric (`tsd.storage.retention_file`). Reading it again while the daemon runs is in
+//! [`crate::followed_file`].
 //!
 //! Each line has a pattern of metric names, in which `*` stands for any text, and a duration. The first
-//! line that matches a metric applies. At start an invalid file is an error. Later it is reported, and the
-//! rules stay unchanged: a file that is saved by halves must delete nothing.
+//! line that matches a metric applies.
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use tsd_storage::{MetricPattern, RetentionRule};
 
-use tokio::sync::Notify;
-use tsd_storage::{MetricPattern, Retention, RetentionRule};
-
-/// Maximum size of the file, bytes.
-const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Maximum number of rules: each metric is compared with all of them.
 const MAX_RULES: usize = 1_000;
 /// Keeps points without a limit.
@@ -25,25 +13,9 @@ const FOREVER: &str = "forever";
 /// Cut-offs are full hours.
 const MIN_SECS: u64 = 3_600;
 
-/// A file of rules.
-#[derive(Clone, Debug)]
-pub struct RetentionFile {
-    path: PathBuf,
-    /// Content at the last read, valid or not.
-    text: String,
-    /// Polling interval.
-    period: Duration,
-}
-
 /// The file of rules cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RetentionFileError {
-    /// It cannot be read.
-    #[error("the file cannot be read: {0}")]
-    Unreadable(#[from] io::Error),
-    /// It is too large.
-    #[error("the file is larger than {MAX_FILE_BYTES} bytes")]
-    TooLarge,
     /// It has too many rules.
     #[error("the file has more than {MAX_RULES} rules")]
     TooManyRules,
@@ -90,79 +62,8 @@ pub(crate) fn parse_retention(text: &str) -> Result<Option<u64>, NoRetention> {
     }
 }
 
-impl RetentionFile {
-    /// Reads and parses the file.
-    pub(crate) fn open(
-        path: &Path,
-        period: Duration,
-    ) -> Result<(Self, Vec<RetentionRule>), RetentionFileError> {
-        let text = read(path)?;
-        let rules = parse(&text)?;
-        Ok((Self { path: path.to_owned(), text, period }, rules))
-    }
-
-    /// Replaces the rules whenever the file changes; looks at it at every period and notification.
-    /// Never returns.
-    pub(crate) async fn follow(mut self, retention: Arc<Retention>, read_again: Arc<Notify>) {
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(self.period) => {}
-                () = read_again.notified() => {}
-            }
-            let path = self.path.clone();
-            // An error here is a panic or a shutdown of the runtime.
-            let Ok(text) = tokio::task::spawn_blocking(move || read(&path)).await else { return };
-            self.apply(text, &retention);
-        }
-    }
-
-    /// Applies what was read.
-    fn apply(&mut self, text: Result<String, RetentionFileError>, retention: &Retention) {
-        let file = self.path.display();
-        let rules = match text {
-            Ok(text) if text == self.text => {
-                if retention.rules_problem().is_none() {
-                    return;
-                }
-                // It could not be read in between.
-                parse(&text)
-            }
-            Ok(text) => {
-                let rules = parse(&text);
-                self.text = text;
-                rules
-            }
-            Err(error) => Err(error),
-        };
-        match rules {
-            Ok(rules) => {
-                tracing::info!(%file, rules = rules.len(), "retentions by metric replaced");
-                retention.set_rules(rules);
-                retention.set_rules_problem(None);
-            }
-            Err(error) => {
-                let problem = format!(
-                    "the file of retentions {file} is invalid, its former rules apply: {error}"
-                );
-                if retention.rules_problem().as_deref() != Some(&*problem) {
-                    tracing::warn!("{problem}");
-                }
-                retention.set_rules_problem(Some(problem));
-            }
-        }
-    }
-}
-
-fn read(path: &Path) -> Result<String, RetentionFileError> {
-    let mut text = String::new();
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(RetentionFileError::TooLarge);
-    }
-    Ok(text)
-}
-
-fn parse(text: &str) -> Result<Vec<RetentionRule>, RetentionFileError> {
+/// The rules of a file, in its order.
+pub(crate) fn parse_rules(text: &str) -> Result<Vec<RetentionRule>, RetentionFileError> {
     let mut rules = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         // No metric has this letter.
@@ -191,15 +92,13 @@ fn parse(text: &str) -> Result<Vec<RetentionRule>, RetentionFileError> {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use std::fs;
-
-    use tsd_model::TableSchema;
-    use tsd_storage::RetentionRules;
-
     use super::*;
 
-    fn keep(retention: &Retention) -> Vec<Option<u64>> {
-        retention.rules().rules.iter().map(|rule| rule.keep_secs).collect()
+    #[test]
+    fn rules_are_read_in_file_order() {
+        let rules = parse_rules("# all\na.* 2d\n\nb forever # kept\n").unwrap();
+        let keep: Vec<_> = rules.iter().map(|rule| rule.keep_secs).collect();
+        assert_eq!(keep, [Some(172_800), None]);
     }
 
     #[test]
@@ -210,38 +109,10 @@ mod tests {
             ("\n\na 10", "line 3: \"10\" is no retention"),
             ("a 99999999999999999999d", "line 1: \"99999999999999999999d\" is no retention"),
         ] {
-            let error = parse(text).unwrap_err().to_string();
+            let error = parse_rules(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
         let many = "a 1d\n".repeat(MAX_RULES + 1);
-        assert!(matches!(parse(&many), Err(RetentionFileError::TooManyRules)));
-    }
-
-    #[tokio::test]
-    async fn a_changed_file_is_applied_and_a_broken_one_keeps_the_rules_and_is_reported() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("rules");
-        fs::write(&path, "a 1d\n").unwrap();
-        let (mut file, rules) = RetentionFile::open(&path, Duration::from_millis(1)).unwrap();
-        let rules = RetentionRules { rules, default_secs: None };
-        let retention = Arc::new(Retention::new(&TableSchema::opentsdb_default(), rules));
-        for broken in ["a", "a 1d\nb 2"] {
-            file.apply(Ok(broken.to_owned()), &retention);
-            assert_eq!(keep(&retention), [Some(86_400)], "{broken}");
-            assert!(retention.rules_problem().unwrap().contains("former rules apply"));
-        }
-        file.apply(Ok("a 2d".to_owned()), &retention);
-        assert_eq!((keep(&retention), retention.rules_problem()), (vec![Some(172_800)], None));
-        // Gone for a while.
-        file.apply(read(&directory.path().join("other")), &retention);
-        assert!(retention.rules_problem().unwrap().contains("cannot be read"));
-        file.apply(Ok("a 2d".to_owned()), &retention);
-        assert_eq!(retention.rules_problem(), None);
-        let following = tokio::spawn(file.follow(Arc::clone(&retention), Arc::default()));
-        fs::write(&path, "a 3d\nb forever\n").unwrap();
-        while keep(&retention) != [Some(3 * 86_400), None] {
-            tokio::task::yield_now().await;
-        }
-        following.abort();
+        assert!(matches!(parse_rules(&many), Err(RetentionFileError::TooManyRules)));
     }
 }

@@ -79,10 +79,7 @@ fn rows_per_second(text: &str) -> Result<f64, String> {
 impl FsckArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() {
-            config.set_flag("tsdb fsck without --log-level", "tsd.log.level", "warn");
-        }
+        let mut config = self.overrides.load_tool("tsdb fsck without --log-level", "warn")?;
         self.damage.apply(&mut config);
         Ok(config)
     }

@@ -19,7 +19,7 @@ pub(crate) struct Overrides {
     /// error, warn, info, debug, trace or off, or directives such as `info,tsd_engine=debug`
     /// [tsd.log.level]
     #[arg(long, value_name = "LEVEL")]
-    pub(super) log_level: Option<String>,
+    log_level: Option<String>,
     /// text or json [tsd.log.format]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
@@ -64,6 +64,20 @@ impl Overrides {
         set("--zkquorum", "tsd.storage.hbase.zk_quorum", &self.zkquorum);
         set("--zkbasedir", "tsd.storage.hbase.zk_basedir", &self.zkbasedir);
         drop(set);
+        Ok(config)
+    }
+
+    /// [`Self::load`] for a tool that logs no more than `log_level` unless a flag says so. `origin` says where
+    /// the level comes from.
+    pub(super) fn load_tool(
+        &self,
+        origin: &'static str,
+        log_level: &str,
+    ) -> Result<Config, ConfigError> {
+        let mut config = self.load()?;
+        if self.log_level.is_none() {
+            config.set_flag(origin, "tsd.log.level", log_level);
+        }
         Ok(config)
     }
 }

@@ -37,10 +37,12 @@ pub(crate) struct QueryArgs {
 impl QueryArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() && !self.verbose {
-            config.set_flag("tsdb query without --verbose", "tsd.log.level", "warn");
-        }
+        let loaded = if self.verbose {
+            self.overrides.load()
+        } else {
+            self.overrides.load_tool("tsdb query without --verbose", "warn")
+        };
+        let mut config = loaded?;
         self.damage.apply(&mut config);
         Ok(config)
     }

@@ -29,10 +29,12 @@ pub(crate) struct ScanArgs {
 impl ScanArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() && !self.verbose {
-            config.set_flag("tsdb scan without --verbose", "tsd.log.level", "warn");
-        }
+        let loaded = if self.verbose {
+            self.overrides.load()
+        } else {
+            self.overrides.load_tool("tsdb scan without --verbose", "warn")
+        };
+        let mut config = loaded?;
         self.damage.apply(&mut config);
         Ok(config)
     }

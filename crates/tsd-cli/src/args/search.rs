@@ -33,10 +33,10 @@ pub(crate) struct SearchArgs {
 impl SearchArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() && !self.verbose {
-            config.set_flag("tsdb search without --verbose", "tsd.log.level", "warn");
+        if self.verbose {
+            self.overrides.load()
+        } else {
+            self.overrides.load_tool("tsdb search without --verbose", "warn")
         }
-        Ok(config)
     }
 }

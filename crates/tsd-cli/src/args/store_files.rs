@@ -63,11 +63,7 @@ pub(crate) struct QuarantinePlace {
 impl QuarantinePlace {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() {
-            config.set_flag("tsdb quarantine without --log-level", "tsd.log.level", "error");
-        }
-        Ok(config)
+        self.overrides.load_tool("tsdb quarantine without --log-level", "error")
     }
 }
 
@@ -93,11 +89,7 @@ pub(crate) struct VerifyArgs {
 impl VerifyArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() {
-            config.set_flag("tsdb verify without --log-level", "tsd.log.level", "error");
-        }
-        Ok(config)
+        self.overrides.load_tool("tsdb verify without --log-level", "error")
     }
 }
 
@@ -129,11 +121,7 @@ pub(crate) struct SnapshotArgs {
 impl SnapshotArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() {
-            config.set_flag("tsdb snapshot without --log-level", "tsd.log.level", "error");
-        }
-        Ok(config)
+        self.overrides.load_tool("tsdb snapshot without --log-level", "error")
     }
 }
 
@@ -156,10 +144,6 @@ pub(crate) struct RestoreArgs {
 impl RestoreArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() {
-            config.set_flag("tsdb restore without --log-level", "tsd.log.level", "error");
-        }
-        Ok(config)
+        self.overrides.load_tool("tsdb restore without --log-level", "error")
     }
 }

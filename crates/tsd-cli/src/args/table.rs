@@ -58,10 +58,6 @@ impl TableArgs {
             TableCommand::Create(args) => &args.overrides,
             TableCommand::Status(args) => &args.overrides,
         };
-        let mut config = overrides.load()?;
-        if overrides.log_level.is_none() {
-            config.set_flag("tsdb table without --log-level", "tsd.log.level", "warn");
-        }
-        Ok(config)
+        overrides.load_tool("tsdb table without --log-level", "warn")
     }
 }

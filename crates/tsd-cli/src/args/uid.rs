@@ -50,10 +50,10 @@ pub(crate) struct UidPlace {
 impl UidPlace {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = self.overrides.load()?;
-        if self.overrides.log_level.is_none() && !self.verbose {
-            config.set_flag("tsdb uid without --verbose", "tsd.log.level", "warn");
+        if self.verbose {
+            self.overrides.load()
+        } else {
+            self.overrides.load_tool("tsdb uid without --verbose", "warn")
         }
-        Ok(config)
     }
 }

@@ -30,7 +30,7 @@ pub use self::{
 };
 use super::{Config, ConfigError};
 use crate::{
-    limits_file::LimitsFile,
+    followed_file::FollowedFile,
     memory_limit::{
         BLOCK_CACHE_KEY, BODIES_KEY, MEMTABLES_KEY, MemoryPlan, QUERY_CACHE_KEY, SERIES_KEY,
         WRITE_QUEUE_KEY,
@@ -59,7 +59,7 @@ pub struct Settings {
     /// Rules of `tsdb import`.
     pub import: ImportSettings,
     /// File of query limits by metric, if one is configured.
-    pub limits_file: Option<LimitsFile>,
+    pub limits_file: Option<FollowedFile>,
     /// How long points are kept.
     pub retention: RetentionSettings,
     /// The memory limit and its parts.

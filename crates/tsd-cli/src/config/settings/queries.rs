@@ -6,7 +6,8 @@ use tsd_engine::{QueryConfig, SeriesIndexUse};
 
 use crate::{
     config::{Config, ConfigError},
-    limits_file::LimitsFile,
+    followed_file::FollowedFile,
+    limits_file::parse_limits,
 };
 
 /// Settings of the query engine; [`limits_file`] adds the limits by metric.
@@ -46,16 +47,16 @@ pub(super) fn queries(config: &Config) -> QueryConfig {
 pub(super) fn limits_file(
     config: &Config,
     queries: &QueryConfig,
-) -> Result<Option<LimitsFile>, ConfigError> {
+) -> Result<Option<FollowedFile>, ConfigError> {
     const KEY: &str = "tsd.query.limits.overrides.config";
     let Some(path) = config.text(KEY).map(str::trim).filter(|path| !path.is_empty()) else {
         return Ok(None);
     };
     let period = Duration::from_secs(config.int("tsd.query.limits.overrides.interval"));
-    let (file, rules) = LimitsFile::open(Path::new(path), period)
+    let (file, rules) = FollowedFile::open(Path::new(path), "limits by metric", parse_limits)
         .map_err(|error| config.bad_value(KEY, error.to_string()))?;
     queries.overrides.replace(rules);
-    Ok(Some(file))
+    Ok(Some(file.with_period(period)))
 }
 
 #[cfg(test)]

@@ -1,18 +1,17 @@
 //! How long points are kept (`tsd.storage.retention`, `tsd.storage.retention_file`).
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use tsd_storage::RetentionRules;
 
 use crate::{
     config::{Config, ConfigError, EngineKind},
-    retention_file::{RetentionFile, parse_retention},
+    followed_file::FollowedFile,
+    retention_file::{parse_retention, parse_rules},
 };
 
 pub(crate) const RETENTION_KEY: &str = "tsd.storage.retention";
 const FILE_KEY: &str = "tsd.storage.retention_file";
-/// How often the file is looked at.
-const FILE_PERIOD: Duration = Duration::from_secs(10);
 
 /// How long points are kept.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +19,7 @@ pub struct RetentionSettings {
     /// The rules at the start.
     pub rules: RetentionRules,
     /// File with rules by metric, if one is configured.
-    pub file: Option<RetentionFile>,
+    pub file: Option<FollowedFile>,
     /// The clock is right, however far it is ahead of the time that the store has seen.
     pub accept_clock: bool,
 }
@@ -50,8 +49,9 @@ pub(super) fn retention(
         settings.rules.default_secs = keep_secs;
     }
     if let Some(path) = set(FILE_KEY) {
-        let (file, rules) = RetentionFile::open(Path::new(path.trim()), FILE_PERIOD)
-            .map_err(|error| config.bad_value(FILE_KEY, error.to_string()))?;
+        let (file, rules) =
+            FollowedFile::open(Path::new(path.trim()), "retentions by metric", parse_rules)
+                .map_err(|error| config.bad_value(FILE_KEY, error.to_string()))?;
         settings.rules.rules = rules;
         settings.file = Some(file);
     }
