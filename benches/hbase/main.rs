@@ -2,7 +2,7 @@
 //! HBase.
 //!
 //! ```text
-//! cargo bench --bench hbase -- [--parts write,scan,get,put,store,small,log,opentsdb] [--rounds N]
+//! cargo bench --bench hbase -- [--parts write,scan,get,put,store,small,log,log-table,opentsdb] [--rounds N]
 //!                              [--series N] [--steps N] [--quick] [--attach DIRECTORY]
 //!                              [--request-points N,…] [--clients N,…]
 //! ```
@@ -20,6 +20,7 @@ mod daemon;
 mod daemon_puts;
 mod gets;
 mod java_client;
+mod log_table;
 mod opentsdb;
 mod point_load;
 mod report;
@@ -41,7 +42,8 @@ use writes::Baseline;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// All parts.
-const PARTS: [&str; 8] = ["write", "scan", "get", "put", "store", "small", "log", "opentsdb"];
+const PARTS: [&str; 9] =
+    ["write", "scan", "get", "put", "store", "small", "log", "log-table", "opentsdb"];
 
 /// Options of the command line.
 struct Options {
@@ -97,6 +99,9 @@ fn main() {
     }
     if let Some(baseline) = baseline.as_mut().filter(|_| options.has("log")) {
         daemon_puts::held(&cluster, directory.path(), baseline, &options);
+    }
+    if options.has("log-table") {
+        log_table::run(&cluster);
     }
     if options.has("opentsdb") {
         opentsdb::run(&cluster, directory.path(), &options);
