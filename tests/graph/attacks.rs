@@ -113,8 +113,7 @@ fn hostile_names_are_drawn_as_texts() {
 fn hostile_names_are_texts_of_json() {
     let special = "`<>\"'\\;$(){}[],:%#&|!";
     let daemon = GraphDaemon::start(&[("tsd.core.tag.allow_specialchars", special)]);
-    let hosts =
-        ["\"}],\"x\":[{\"", "</script><script>alert(1)</script>", "\\u0000\\", "\u{f8}"];
+    let hosts = ["\"}],\"x\":[{\"", "</script><script>alert(1)</script>", "\\u0000\\"];
     let points: Vec<String> = hosts.iter().map(|host| point("hostile", T, "1", host)).collect();
     daemon.put(&points);
     let query = format!("/api/query?{HALF}&m=sum:hostile%7Bhost=*%7D");

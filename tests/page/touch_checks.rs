@@ -124,6 +124,13 @@ pub(crate) fn annotations_change(bench: &Bench) {
     let length = seconds(&written["endTime"]) - seconds(&written["startTime"]);
     assert!((length - 600.0).abs() < 1.0, "{written}");
 
+    // Another tool adds something, which stays.
+    let added = json!({ "startTime": written["startTime"], "tsuid": written["tsuid"], "custom": { "ticket": "7" } });
+    let address = bench.daemon.address();
+    assert_eq!(http(address, "POST", "/api/annotation", Some(&added.to_string())).status, 200);
+    browser.click("#run");
+    browser.wait("document.querySelector('.graph').ariaBusy === 'false'");
+
     // Changed from the list: another text, no end, no notes.
     browser.click_text("disk replaced");
     browser.wait("document.querySelector('dialog[open]')");
@@ -140,6 +147,7 @@ pub(crate) fn annotations_change(bench: &Bench) {
         (&changed["startTime"], &changed["tsuid"]),
         (&written["startTime"], &written["tsuid"])
     );
+    assert_eq!(changed["custom"]["ticket"], "7", "{changed}");
     assert!(changed["endTime"].as_i64().is_none_or(|end| end == 0), "{changed}");
     assert!(changed["notes"].as_str().is_none_or(str::is_empty), "{changed}");
 

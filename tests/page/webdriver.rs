@@ -334,7 +334,7 @@ impl Browser {
             );
         };
         send("touchStart", points(0.0));
-        if fingers.iter().any(|(from, to)| from != to) {
+        if fingers.iter().any(|(from, to)| (from - to).abs() > f64::EPSILON) {
             (1..=STEPS)
                 .for_each(|step| send("touchMove", points(f64::from(step) / f64::from(STEPS))));
         }

@@ -45,6 +45,7 @@ export class AnnotationList {
       const one = series.find(({ tsuids }) => tsuid !== "" && tsuids.includes(tsuid));
       return one ? labelOf(one) : tsuid || "all series";
     };
+    const time = (/** @type {number} */ ms) => el("span", { class: "mono" }, timeText(ms, zone));
     const table = sortableTable({
       label: "Annotations",
       rows: annotations.slice(0, MOST_LISTED),
@@ -54,8 +55,8 @@ export class AnnotationList {
         this.show(annotations, series, zone);
       },
       columns: [
-        { label: "time", class: "mono", cell: ({ startMs }) => timeText(startMs, zone), sort: ({ startMs }) => startMs },
-        { label: "until", class: "mono", cell: ({ endMs }) => (endMs ? timeText(endMs, zone) : ""), sort: ({ endMs }) => endMs },
+        { label: "time", cell: ({ startMs }) => time(startMs), sort: ({ startMs }) => startMs },
+        { label: "until", cell: ({ endMs }) => (endMs ? time(endMs) : ""), sort: ({ endMs }) => endMs },
         {
           label: "annotation",
           class: "name",
@@ -106,17 +107,19 @@ export function annotationDialog({ ms, zone, series, annotation, onStored }) {
     }
     const body = {
       startTime: annotation?.startTime ?? (startMs % 1000 ? startMs : startMs / 1000),
-      // What is left out stays as it was.
-      endTime: endMs % 1000 ? endMs : endMs / 1000,
+      ...(endMs ? { endTime: endMs % 1000 ? endMs : endMs / 1000 } : {}),
       description: description.value.trim(),
       notes: notes.value,
       ...(target.value ? { tsuid: target.value } : {}),
+      ...(annotation?.custom ? { custom: annotation.custom } : {}),
     };
-    await attempt(() => callText("/api/annotation", { body }));
+    // With POST, what is empty would stay as it was.
+    await attempt(() => callText("/api/annotation", { method: annotation ? "PUT" : "POST", body }));
   };
   const remove = async () => {
-    const tsuid = annotation?.tsuid ? `&tsuid=${encodeURIComponent(annotation.tsuid)}` : "";
-    await attempt(() => callText(`/api/annotation?start_time=${annotation?.startTime ?? 0}${tsuid}`, { method: "DELETE" }));
+    // A time in the query string is cut to seconds.
+    const body = { startTime: annotation?.startTime, ...(annotation?.tsuid ? { tsuid: annotation.tsuid } : {}) };
+    await attempt(() => callText("/api/annotation", { method: "DELETE", body }));
   };
   const attempt = async (/** @type {() => Promise<unknown>} */ change) => {
     try {
