@@ -160,13 +160,13 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn long_work_goes_on_as_long_as_somebody_waits() {
-        let done =
-            threads().call_in_slices(|slices| (0..1_000).take_while(|_| slices.renew()).count());
-        assert_eq!(done.await, Ok(1_000));
+        let threads = threads();
+        let work = |slices: &mut WorkSlices<'_>| (0..1_000).take_while(|_| slices.renew()).count();
+        assert_eq!(threads.call_in_slices(work).await, Ok(1_000));
         // On the caller's thread.
-        let here =
-            QueryThreads::default().call_in_slices(|slices| slices.renew() && slices.renew());
-        assert_eq!(here.await, Ok(true));
+        let here = QueryThreads::default();
+        let work = |slices: &mut WorkSlices<'_>| slices.renew() && slices.renew();
+        assert_eq!(here.call_in_slices(work).await, Ok(true));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
