@@ -2,7 +2,7 @@
 //! meant to harm.
 
 mod attacks;
-mod picture;
+pub(crate) mod picture;
 
 use std::fmt::Write;
 
@@ -178,6 +178,7 @@ fn every_option_changes_the_picture() {
     };
     let plain = daemon.get(&uri("x")).body;
     assert_eq!(plain, daemon.get(&uri("nocache")).body, "the same points are drawn alike");
+    assert_eq!(plain, daemon.get(&uri("smooth=zsort")).body, "points have no third column");
     for options in [
         "o=&o=axis%20x1y2",
         "yrange=[0:500]",
@@ -198,6 +199,7 @@ fn every_option_changes_the_picture() {
         "smooth=fnormal",
         "smooth=cumulative",
         "smooth=cnormal",
+        "smooth=kdensity",
         "style=points",
         "style=circles",
         "style=dots",
@@ -316,13 +318,41 @@ fn reads_and_the_user_interface_can_be_disabled() {
 }
 
 #[test]
+fn every_smoothing_of_opentsdb_is_drawn() {
+    let daemon = GraphDaemon::start(&[]);
+    for smoothing in [
+        "unique",
+        "frequency",
+        "fnormal",
+        "cumulative",
+        "cnormal",
+        "bins",
+        "csplines",
+        "acsplines",
+        "mcsplines",
+        "bezier",
+        "sbezier",
+        "unwrap",
+        "zsort",
+        "kdensity",
+    ] {
+        for points in ["m=sum:m%7Bhost=*%7D", "m=sum:10m-avg-nan:m", "m=sum:m%7Bhost=nobody%7D"] {
+            let uri = format!("/q?{HALF}&{points}&smooth={smoothing}&wxh=200x150&png");
+            let response = daemon.get(&uri);
+            let expected = if points.contains("nobody") { 400 } else { 200 };
+            assert_eq!(response.status, expected, "{uri}");
+        }
+    }
+}
+
+#[test]
 fn a_picture_needs_memory_of_the_limit() {
     let daemon = GraphDaemon::start(&[("tsd.memory.limit", "268435456")]);
-    let uri = |size: &str| format!("/q?{HALF}&m=sum:m&wxh={size}&json");
-    assert_eq!(daemon.text(&uri("4096x4096")).0, 200, "only a picture needs it");
-    let response = daemon.get(&format!("/q?{HALF}&m=sum:m&wxh=4096x4096&png"));
-    assert_eq!(response.status, 500);
-    assert_eq!(daemon.picture(&format!("/q?{HALF}&m=sum:m&wxh=1024x768&png")).width, 1_024);
+    let uri = |size: &str, form: &str| format!("/q?{HALF}&m=sum:m&wxh={size}&{form}");
+    assert_eq!(daemon.text(&uri("4096x4096", "json")).0, 200, "only a picture needs it");
+    // A smaller one may have space: it is an error of the request.
+    assert_eq!(daemon.text(&uri("4096x4096", "png")), (400, String::new()));
+    assert_eq!(daemon.picture(&uri("1024x768", "png")).width, 1_024);
     let (_, stats) = daemon.text("/stats");
     assert!(stats.contains("tsd.http.graph.requests "), "{stats}");
 }

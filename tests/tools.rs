@@ -11,7 +11,7 @@ use std::{
 use tempfile::TempDir;
 use tsd_testkit::{http, wait_for};
 
-use crate::{TSDB, tsdb};
+use crate::{TSDB, graph::picture::Picture, tsdb};
 
 const FIRST_SECOND: u64 = 1_600_000_000;
 
@@ -276,6 +276,87 @@ fn a_query_as_json_is_the_same_on_a_directory_and_through_a_daemon() {
     assert_eq!(text(&query(dir.path(), &["--json", "m"]).stdout), through_daemon);
     let both = query(dir.path(), &["--json", "--graph", "g", "m"]);
     assert_eq!(both.status.code(), Some(2), "{both:?}");
+}
+
+/// What `tsdb query --graph` of the points of [`points_file`] prints; `words` are after the time range.
+fn graph(store: [&str; 2], base: &str, options: &[&str], words: &[&str]) -> Output {
+    let (start, end) = (FIRST_SECOND.to_string(), (FIRST_SECOND + 600).to_string());
+    let flags = ["query", store[0], store[1], "--graph", base];
+    let rest = [&[start.as_str(), end.as_str()][..], words].concat();
+    Command::new(TSDB)
+        .args(flags)
+        .args(options)
+        .args(rest)
+        .env("COLUMNS", "60")
+        .env("LINES", "15")
+        .stdin(Stdio::null())
+        .output()
+        .expect("run tsdb")
+}
+
+#[test]
+fn a_graph_is_a_file_or_text_of_the_terminal() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let file = points_file(dir.path(), 600);
+    assert!(tool(&["import", "--create", "--data", path(&data), path(&file)]).status.success());
+    let on_directory = ["--data", path(&data)];
+    let (png, base) = (dir.path().join("g.png"), dir.path().join("g"));
+
+    let words = ["+wxh=320x200", "+nokey", "+style=lines", "sum", "m", "host=a"];
+    let output = graph(on_directory, path(&png), &[], &words);
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let drawn = fs::read(&png).expect("a file");
+    let picture = Picture::decode(&drawn);
+    let line = picture.find([0x1f, 0x77, 0xb4]);
+    let (first, last) = (line.first().expect("a line"), line.last().expect("a line"));
+    assert_eq!((picture.width, picture.height), (320, 200));
+    assert!(first.1 > 150 && last.1 < 40, "it rises: {first:?} {last:?}");
+
+    let characters = graph(on_directory, "-", &[], &["sum", "m"]);
+    assert!(characters.status.success(), "{characters:?}");
+    let characters = text(&characters.stdout);
+    assert_eq!(characters.lines().count(), 14, "{characters}");
+    assert!(characters.lines().all(|line| line.chars().count() <= 60), "{characters}");
+    assert!(characters.contains("600┤") && characters.ends_with("── m{host=a}\n"), "{characters}");
+    let dots = characters.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count();
+    assert!(dots > 40 && !characters.contains('\u{1b}'), "{characters}");
+
+    let sixels = graph(on_directory, "-", &["--sixel"], &["+wxh=200x120", "sum", "m"]);
+    assert!(sixels.status.success(), "{sixels:?}");
+    let sixels = text(&sixels.stdout);
+    assert!(sixels.starts_with("\x1bP0;1;0q\"1;1;200;120#0;2;"), "{}", &sixels[..40]);
+    assert!(sixels.trim_end().ends_with("\x1b\\"));
+    // Each six rows are a band, and white is the last color.
+    assert_eq!(sixels.matches('-').count(), 20);
+    assert!(sixels.matches("#215!").count() >= 20);
+
+    let files = graph(on_directory, path(&base), &[], &["+ylabel=a", "sum", "m"]);
+    assert!(files.status.success(), "{files:?}");
+    let script = fs::read_to_string(base.with_extension("gnuplot")).expect("a script");
+    let points = fs::read_to_string(dir.path().join("g_0.dat")).expect("points");
+    assert!(script.contains("g_0.dat"), "{script}");
+    assert_eq!(points.lines().count(), 600);
+
+    for (base, options, words, part) in [
+        (path(&png), &[][..], &["+yrange=[0:`id`]", "sum", "m"][..], "yrange"),
+        (path(&png), &["--sixel"], &["sum", "m"], "--sixel"),
+        ("/nowhere/g.png", &[], &["sum", "m"], "/nowhere/g.png"),
+        ("-", &[], &["sum", "no.such"], "no.such"),
+    ] {
+        let output = graph(on_directory, base, options, words);
+        assert!(!output.status.success() && text(&output.stderr).contains(part), "{output:?}");
+    }
+
+    // Through the daemon it is the same.
+    let daemon = tsdb(&data).start();
+    let url = format!("http://{}/", daemon.address());
+    let through_daemon = ["--url", url.as_str()];
+    assert!(graph(through_daemon, path(&png), &[], &words).status.success());
+    assert!(fs::read(&png).expect("a file") == drawn, "another picture");
+    let again = graph(through_daemon, "-", &[], &["sum", "m"]);
+    assert_eq!(text(&again.stdout), characters);
+    assert!(daemon.terminate().success());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Bodies and parameters of HTTP requests.
 
-use tsd_graph::{Plot, PlotDrawing, PlotSeries, PlotSize, TerminalSize, render_terminal};
+use tsd_graph::{Plot, PlotSeries, PlotSize, TerminalSize, render_terminal};
 use tsd_model::{HistogramCodecs, PointColumns, Value};
 use tsd_protocol::{
     CommonTag, HistogramBatch, PutBatch, PutOptions, PutOutcome, QueryString, RollupBatch,
@@ -118,8 +118,8 @@ pub(crate) fn graph(input: &[u8]) {
     };
     let characters = render_terminal(&plot, TerminalSize { columns: 60, rows: 20 }, false);
     assert!(!characters.contains('\x1b'), "no escape sequences");
-    let file = PlotDrawing::new(plot).and_then(|drawing| drawing.into_png().ok());
-    assert!(file.is_some_and(|file| file.len() > 200), "a picture");
+    let file = plot.draw_png(&mut || true);
+    assert!(file.is_ok_and(|file| file.len() > 200), "a picture");
 }
 
 fn validate(raw: &RawQuery) {

@@ -111,10 +111,14 @@ fn normalize(request: &Request, body: &mut Json) {
         .is_some_and(|message| message.to_string() == "\"Unable to parse the given JSON\"");
     let is_lookup = request.path.contains("lookup");
     let is_last = request.path.ends_with("/last");
+    let is_graph = request.path == "/q";
     body.change_members(&mut |name, value| match name {
         "details" if has_parser_text => *value = Json::Scalar("\"(parser)\"".to_owned()),
         "error" => value.remove("trace"),
         "time" if is_lookup => *value = Json::Scalar("0".to_owned()),
+        "timing" if is_graph => *value = Json::Scalar("0".to_owned()),
+        // Tag keys of each sub query, in no order.
+        "etags" => sort_inner(value),
         // Time and size of each stage.
         "stats" | "statsSummary" => forget_numbers(value),
         _ => {}
@@ -129,6 +133,15 @@ fn normalize(request: &Request, body: &mut Json) {
     // In no order.
     if let (true, Json::List(points)) = (is_last, body) {
         points.sort_by_key(ToString::to_string);
+    }
+}
+
+fn sort_inner(lists: &mut Json) {
+    let Json::List(lists) = lists else { return };
+    for list in lists {
+        if let Json::List(elements) = list {
+            elements.sort_by_key(ToString::to_string);
+        }
     }
 }
 

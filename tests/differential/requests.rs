@@ -16,8 +16,8 @@ use crate::{data::Data, random::Random, request::Request};
 /// The kind of a request, and the request.
 pub(crate) fn next(data: &Data, number: u64, random: &mut Random) -> (&'static str, Request) {
     match random.below(200) {
-        0..58 => ("query", query::request(data, random)),
-        58..64 => ("graph", graph::request(data, random)),
+        0..54 => ("query", query::request(data, random)),
+        54..64 => ("graph", graph::request(data, random)),
         64..80 => ("error", error::request(data, random)),
         80..90 => ("rollup", rollup::query(data, random)),
         90..98 => ("histogram", rollup::histogram_query(data, random)),

@@ -5,6 +5,8 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 
+use tsd_testkit::http;
+
 use super::{GraphDaemon, HALF, T, encode, point};
 
 /// Values of parameters as they are published, among others for CVE-2018-12972, CVE-2018-12973,
@@ -105,6 +107,53 @@ fn hostile_names_are_drawn_as_texts() {
     for host in &hosts {
         assert!(text.contains(&format!("hostile {T} 1 host={host}\n")), "{host}");
     }
+}
+
+#[test]
+fn hostile_names_are_texts_of_json() {
+    let special = "`<>\"'\\;$(){}[],:%#&|!";
+    let daemon = GraphDaemon::start(&[("tsd.core.tag.allow_specialchars", special)]);
+    let hosts = ["\"}],\"x\":[{\"", "</script><script>alert(1)</script>", "\\u0000\\"];
+    let points: Vec<String> = hosts.iter().map(|host| point("hostile", T, "1", host)).collect();
+    daemon.put(&points);
+    let query = format!("/api/query?{HALF}&m=sum:hostile%7Bhost=*%7D");
+    for uri in [query.as_str(), "/api/suggest?type=tagv&max=20", "/api/search/lookup?m=hostile"] {
+        let (status, json) = daemon.text(uri);
+        assert_eq!(status, 200, "{uri}");
+        let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let texts = value.to_string();
+        for host in hosts {
+            let text = serde_json::Value::from(host).to_string();
+            assert!(texts.contains(&text), "{uri}: {text} of {texts}");
+        }
+    }
+    let (status, json) = daemon.text(&format!("/q?{HALF}&m=sum:%22%7D%5C&json"));
+    let error: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert!(
+        status == 400 && error["err"].as_str().is_some_and(|text| text.contains("\"}\\")),
+        "{json}"
+    );
+}
+
+#[test]
+fn hostile_annotations_are_drawn_as_texts() {
+    let daemon = GraphDaemon::start(&[]);
+    for (n, text) in
+        ["a\u{1b}[2Jb", "line\nline", "\u{202e}reversed", "`id`\";system('id')", "\u{0}"]
+            .iter()
+            .enumerate()
+    {
+        let note =
+            serde_json::json!({ "startTime": T + 300 * (n as i64 + 1), "description": text });
+        let response =
+            http(daemon.node().address(), "POST", "/api/annotation", Some(&note.to_string()));
+        assert_eq!(response.status, 200, "{}", response.body);
+    }
+    let uri = format!("/q?{HALF}&m=sum:m&wxh=600x300&global_annotations&png");
+    // A line for each, and its text.
+    let lines = daemon.picture(&uri).find([0xd6, 0x27, 0x28]);
+    let columns: std::collections::BTreeSet<usize> = lines.iter().map(|(x, _)| *x).collect();
+    assert!(columns.len() >= 5, "{columns:?}");
 }
 
 #[test]

@@ -21,6 +21,28 @@ pub(crate) const HOSTILE: &str = "<img/src=x/onerror=window.hostile=1>";
 /// Metric that a spreadsheet would take for a formula.
 pub(crate) const FORMULA: &str = "=cmd";
 
+/// Metric that counts ten in ten seconds, and begins anew after a thousand.
+pub(crate) const COUNTER: &str = "app.counter";
+
+/// Metric of histograms.
+pub(crate) const HISTOGRAM: &str = "app.latency";
+
+/// Metric with a rollup of a thousand for eleven minutes, and points of one a minute.
+pub(crate) const ROLLUP: &str = "app.rolled";
+
+/// Interval of the rollups. It divides none of the intervals of other checks, which would read rollups otherwise.
+const ROLLUP_SECS: u64 = 660;
+
+/// Settings that those need. They are inside one line each.
+pub(crate) const SETTINGS: &[(&str, &str)] = &[
+    ("tsd.core.histograms.config", r#"{"net.opentsdb.core.SimpleHistogramDecoder":42}"#),
+    ("tsd.rollups.enable", "true"),
+    (
+        "tsd.rollups.config",
+        r#"{"aggregationIds":{"sum":0,"count":1,"min":2,"max":3},"intervals":[{"table":"tsdb","preAggregationTable":"tsdb-agg","interval":"1m","rowSpan":"1h","defaultInterval":true},{"table":"tsdb-11m","preAggregationTable":"tsdb-agg-11m","interval":"11m","rowSpan":"1d"}]}"#,
+    ),
+];
+
 /// Characters that those names need.
 pub(crate) const SPECIAL_CHARACTERS: &str = "<>=";
 
@@ -56,6 +78,7 @@ pub(crate) fn put_installation(address: SocketAddr) {
         }
     }
     send(address, &lines);
+    put_other_kinds(address);
     let at = now - 600;
     for body in [
         json!({ "metric": "app.users", "timestamp": at, "value": 3, "tags": { "host": HOSTILE } }),
@@ -64,6 +87,44 @@ pub(crate) fn put_installation(address: SocketAddr) {
     ] {
         let stored = http(address, "POST", "/api/put", Some(&body.to_string()));
         assert_eq!(stored.status, 204, "{}", stored.body);
+    }
+}
+
+/// Begin of the rollups: a day, since their rows are days.
+pub(crate) fn rollup_start() -> u64 {
+    now_secs() / 86_400 * 86_400 - 86_400
+}
+
+/// Puts a counter, histograms and rollups.
+fn put_other_kinds(address: SocketAddr) {
+    let now = now_secs() / 10 * 10;
+    let mut lines = String::new();
+    for (n, ts) in (now - 1_790..=now).step_by(10).enumerate() {
+        let _ = writeln!(lines, "put {COUNTER} {ts} {} host=web01", n % 101 * 10);
+    }
+    let start = rollup_start();
+    for ts in (start..start + 3_600).step_by(60) {
+        let _ = writeln!(lines, "put {ROLLUP} {ts} 1 host=web01");
+    }
+    send(address, &lines);
+    let tags = json!({ "host": "web01" });
+    let histograms: Vec<_> = (1..20)
+        .map(|n| {
+            let buckets = json!({ "0,10": 50, "10,20": 30, "20,50": 15, "50,100": 4, "100,1000": n });
+            json!({ "metric": HISTOGRAM, "timestamp": now - n * 60, "id": 42, "buckets": buckets, "tags": tags })
+        })
+        .collect();
+    let rollups: Vec<_> = (0..5)
+        .map(|n| {
+            json!({
+                "metric": ROLLUP, "timestamp": start + n * ROLLUP_SECS, "value": 1_000, "interval": "11m",
+                "aggregator": "sum", "tags": tags,
+            })
+        })
+        .collect();
+    for (path, points) in [("/api/histogram", histograms), ("/api/rollup", rollups)] {
+        let stored = http(address, "POST", path, Some(&json!(points).to_string()));
+        assert_eq!(stored.status, 204, "{path}: {}", stored.body);
     }
 }
 

@@ -262,6 +262,26 @@ pub(crate) fn exported(bench: &Bench) {
     assert!(lines[0].starts_with("time,timestamp_ms,"), "{}", lines[0]);
     assert!(lines[0].contains(&format!("'{FORMULA}")), "a formula is text: {}", lines[0]);
     assert!(lines.iter().any(|line| line.ends_with(",-4") || line.contains(",-4,")), "{csv}");
+    // Whatever a spreadsheet takes for the begin of a formula.
+    let fields = browser.script(
+        "return import('/s/page/export.js').then(({ csvText }) => \
+         ['=1+1', '+1', '-1', '@SUM(A1)', '\\t=1', '\\r=1', ' =1', '|x', '%x', 'a,b', 'a\"b', 'plain'].map(csvText))",
+    );
+    let expected = json!([
+        "'=1+1",
+        "'+1",
+        "'-1",
+        "'@SUM(A1)",
+        "'\t=1",
+        "\"'\r=1\"",
+        "' =1",
+        "'|x",
+        "'%x",
+        "\"a,b\"",
+        "\"a\"\"b\"",
+        "plain",
+    ]);
+    assert_eq!(fields, expected);
     browser.click_text("JSON");
     let json: Value = serde_json::from_slice(&downloaded(bench, "points.json")).expect("JSON");
     assert_eq!(json[0]["metric"], "app.users");

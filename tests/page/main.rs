@@ -14,11 +14,14 @@ mod console;
 mod data;
 mod graph_checks;
 mod picture;
+mod query_checks;
+mod touch_checks;
 mod view_checks;
 mod webdriver;
 
 use std::{
-    env, fs,
+    cell::RefCell,
+    env, fs, iter,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Instant,
@@ -35,6 +38,8 @@ const PICTURE_BYTES: usize = 150 << 10;
 pub(crate) struct Bench {
     pub(crate) browser: Browser,
     pub(crate) daemon: Daemon,
+    /// Beginnings of addresses of other daemons, which the page is opened from, too.
+    pub(crate) others: RefCell<Vec<String>>,
     /// Where the browser saves files.
     pub(crate) downloads: PathBuf,
     pictures: PathBuf,
@@ -77,6 +82,9 @@ impl Bench {
     }
 }
 
+/// Path of the binary under test.
+pub(crate) const TSDB: &str = env!("CARGO_BIN_EXE_tsdb");
+
 type Check = fn(&Bench);
 
 /// Every check, in its order: the first ones need an empty store.
@@ -91,6 +99,19 @@ const CHECKS: &[(&str, Check)] = &[
     ("names that are markup are shown as text", graph_checks::hostile),
     ("PNG, CSV and JSON are exported", graph_checks::exported),
     ("an annotation is written and shown", graph_checks::annotated),
+    ("filters of every type", query_checks::filters),
+    ("value filters", query_checks::values),
+    ("rates, counters and resets", query_checks::rates),
+    ("percentiles and buckets of histograms", query_checks::histograms),
+    ("rollups are used, or not", query_checks::rollups),
+    ("styles, a second axis, logarithms, labels and ranges of axes", query_checks::axes),
+    ("gaps are gaps", query_checks::gaps),
+    ("the legend is sorted", query_checks::legend_is_sorted),
+    ("times are relative or absolute, in a zone", query_checks::times),
+    ("the chart is refreshed", query_checks::refreshed),
+    ("several sub queries with options of all kinds", query_checks::explained),
+    ("annotations are changed and deleted", touch_checks::annotations_change),
+    ("fingers pinch, pan and tap", touch_checks::touched),
     ("everything is done with keys alone", graph_checks::keys_only),
     ("the cost and the plan of a query are shown", graph_checks::cost),
     ("many points are drawn", graph_checks::many_points),
@@ -100,6 +121,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("overview", view_checks::overview),
     ("queries, one of them cancelled", view_checks::queries),
     ("storage", view_checks::storage),
+    ("storage on HBase, with its servers", view_checks::storage_on_hbase),
     ("cardinality", view_checks::cardinality),
     ("configuration", view_checks::config),
     ("log", view_checks::log),
@@ -150,9 +172,11 @@ fn find(name: &str) -> Option<PathBuf> {
 fn start(dir: &Path, driver: &Path, chromium: &Path) -> Bench {
     let config = dir.join("opentsdb.conf");
     let special = data::SPECIAL_CHARACTERS;
-    fs::write(&config, format!("tsd.core.tag.allow_specialchars = {special}\n"))
+    let settings = data::SETTINGS.iter().map(|(key, value)| format!("{key} = {value}\n"));
+    let first = format!("tsd.core.tag.allow_specialchars = {special}\n");
+    fs::write(&config, iter::once(first).chain(settings).collect::<String>())
         .expect("write the configuration");
-    let daemon = DaemonBuilder::new(env!("CARGO_BIN_EXE_tsdb"), &dir.join("data"))
+    let daemon = DaemonBuilder::new(TSDB, &dir.join("data"))
         .args(&["--config", config.to_str().expect("a path")])
         .start();
     let downloads = dir.join("downloads");
@@ -174,7 +198,7 @@ fn start(dir: &Path, driver: &Path, chromium: &Path) -> Bench {
         &serde_json::json!({ "features": [{ "name": "prefers-color-scheme", "value": "light" }] }),
     );
     println!("page: daemon {}, {}", daemon.address(), version(chromium));
-    Bench { browser, daemon, downloads, pictures }
+    Bench { browser, daemon, others: RefCell::default(), downloads, pictures }
 }
 
 fn version(chromium: &Path) -> String {

@@ -3,13 +3,16 @@
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    process::Command,
     thread,
 };
 
+use hbase_fake::{FakeCluster, FakeEnsemble};
 use serde_json::{Value, json};
-use tsd_testkit::connect;
+use tokio::runtime::Runtime;
+use tsd_testkit::{DaemonBuilder, connect, http};
 
-use crate::{Bench, data};
+use crate::{Bench, TSDB, data};
 
 const DASHBOARD: &str = "start=6h-ago&tz=UTC&m=avg:2m-avg:sys.cpu.user{host=*}&ylabel=CPU,+percent";
 
@@ -156,6 +159,41 @@ pub(crate) fn storage(bench: &Bench) {
     let text = bench.browser.text("return document.querySelector('#health-state').textContent");
     bench.picture("storage.png");
     println!("page:   state {text}");
+}
+
+pub(crate) fn storage_on_hbase(bench: &Bench) {
+    let runtime = Runtime::new().expect("a runtime");
+    let (cluster, ensemble) =
+        runtime.block_on(async { (FakeCluster::start(2).await, FakeEnsemble::start().await) });
+    cluster.publish(&ensemble, "/hbase");
+    let of_cluster = ["--zkquorum", ensemble.quorum()];
+    let created = Command::new(TSDB).args(["table", "create"]).args(of_cluster).output();
+    assert!(created.expect("run tsdb").status.success());
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = DaemonBuilder::new(TSDB, directory.path())
+        .args(&of_cluster)
+        .args(&["--auto-metric"])
+        .start();
+    let point = json!({ "metric": "m", "timestamp": data::now_secs(), "value": 1, "tags": { "host": "a" } });
+    let stored = http(daemon.address(), "POST", "/api/put?details&sync", Some(&point.to_string()));
+    assert!(stored.body.contains("\"failed\":0"), "{}", stored.body);
+    let address = format!("http://{}/", daemon.address());
+    bench.others.borrow_mut().push(address.clone());
+    let browser = &bench.browser;
+    browser.open_anew(&format!("{address}#/storage"));
+    browser
+        .wait("document.querySelectorAll('[aria-label=\"Region servers\"] tbody tr').length > 0");
+    browser.wait("document.querySelectorAll('[aria-label=\"Calls with latencies\"]').length === 2");
+    let figures = browser.text("return [...document.querySelectorAll('.tile')].map(e => e.innerText.replaceAll('\\n', ' ')).join('; ')");
+    assert!(figures.contains("Regions in the cache"), "{figures}");
+    let servers =
+        browser.text("return document.querySelector('[aria-label=\"Region servers\"]').innerText");
+    let calls = browser.text("return [...document.querySelectorAll('[aria-label=\"Calls with latencies\"]')].pop().innerText");
+    assert!(servers.contains("connected") && calls.contains("99 % within"), "{servers}\n{calls}");
+    println!("page:   {figures}; {}", calls.replace(['\n', '\t'], " "));
+    // The page's own requests end before the daemon.
+    browser.open("about:blank");
+    assert!(daemon.terminate().success());
 }
 
 pub(crate) fn cardinality(bench: &Bench) {

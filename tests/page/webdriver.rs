@@ -23,6 +23,7 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// Keys that have no character (W3C WebDriver, 17.4.2).
 pub(crate) mod key {
+    pub(crate) const BACKSPACE: &str = "\u{E003}";
     pub(crate) const TAB: &str = "\u{E004}";
     pub(crate) const ENTER: &str = "\u{E007}";
     pub(crate) const SHIFT: &str = "\u{E008}";
@@ -213,6 +214,18 @@ impl Browser {
         self.fill(css, text);
     }
 
+    /// Chooses an entry of a list.
+    pub(crate) fn choose(&self, css: &str, value: &str) {
+        self.element(css);
+        let script = format!(
+            "const list = document.querySelector({}); list.value = {value}; \
+             list.dispatchEvent(new Event('change', {{ bubbles: true }})); return list.value === {value}",
+            json!(css),
+            value = json!(value)
+        );
+        assert_eq!(self.script(&script), true, "{css} has no {value}");
+    }
+
     /// Presses keys, one after the other; those of `held` are down meanwhile.
     pub(crate) fn keys(&self, held: &[&str], keys: &[&str]) {
         let step = |kind: &str, value: &&str| json!({ "type": kind, "value": value });
@@ -279,6 +292,53 @@ impl Browser {
             { "type": "pointer", "id": "mouse", "parameters": { "pointerType": "mouse" }, "actions": [moved] },
         ]});
         self.command("POST", "/actions", &actions);
+    }
+
+    /// Clicks the chart, at pixels from its corner.
+    pub(crate) fn click_chart(&self, x: f64, y: f64) {
+        let corner = self.script(
+            "const b = document.querySelector('.chart .over').getBoundingClientRect(); return [b.left, b.top]",
+        );
+        let at = |side: usize, from: f64| (corner[side].as_f64().expect("side") + from).round();
+        let actions = json!([
+            { "type": "pointerMove", "duration": 30, "x": at(0, x), "y": at(1, y) },
+            { "type": "pointerDown", "button": 0 },
+            { "type": "pointerUp", "button": 0 },
+        ]);
+        let actions = json!({ "actions": [
+            { "type": "pointer", "id": "mouse", "parameters": { "pointerType": "mouse" }, "actions": actions },
+        ]});
+        self.command("POST", "/actions", &actions);
+    }
+
+    /// Puts fingers on the chart, at half of its height, moves each from one share of the width to another, and lifts
+    /// them.
+    pub(crate) fn touch_chart(&self, fingers: &[(f64, f64)]) {
+        /// Movements between the two places.
+        const STEPS: u32 = 6;
+        let place = self.script(
+            "const b = document.querySelector('.chart .over').getBoundingClientRect(); \
+             return [b.left, b.top + b.height / 2, b.width]",
+        );
+        let number = |at: usize| place[at].as_f64().expect("a place");
+        let points = |share: f64| -> Vec<Value> {
+            let x =
+                |(from, to): &(f64, f64)| number(0) + number(2) * (to - from).mul_add(share, *from);
+            let point = |(id, finger)| json!({ "x": x(finger), "y": number(1), "id": id });
+            fingers.iter().enumerate().map(point).collect()
+        };
+        let send = |kind: &str, points: Vec<Value>| {
+            self.devtools(
+                "Input.dispatchTouchEvent",
+                &json!({ "type": kind, "touchPoints": points }),
+            );
+        };
+        send("touchStart", points(0.0));
+        if fingers.iter().any(|(from, to)| (from - to).abs() > f64::EPSILON) {
+            (1..=STEPS)
+                .for_each(|step| send("touchMove", points(f64::from(step) / f64::from(STEPS))));
+        }
+        send("touchEnd", Vec::new());
     }
 
     /// Runs a command of the DevTools protocol.

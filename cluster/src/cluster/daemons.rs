@@ -3,7 +3,7 @@
 use std::{
     env,
     fmt::Write,
-    fs,
+    fs, iter,
     path::{Path, PathBuf},
 };
 
@@ -22,6 +22,9 @@ const LOGBACK: &str = r#"<?xml version="1.0"?>
   <root level="warn"><appender-ref ref="STDERR"/></root>
 </configuration>
 "#;
+
+/// A gnuplot that draws nothing. OpenTSDB describes a graph as JSON only if there is one, and the picture is no part of that.
+const NO_GNUPLOT: &str = "#!/bin/sh\nexit 0\n";
 
 /// The tables of OpenTSDB, their families and versions per cell.
 const TABLES: &[(&str, &[&str], u32)] = &[
@@ -83,6 +86,10 @@ impl Cluster {
             fs::create_dir_all(directory).map_err(ClusterError::file("create", directory))?;
         }
         self.layout.write(node, "logback.xml", LOGBACK)?;
+        // It looks for the first on the path, and for the second, which it copies and calls, among its classes.
+        for name in ["gnuplot", "mygnuplot.sh"] {
+            self.layout.write(node, name, NO_GNUPLOT)?;
+        }
         let quorum = self.quorum();
         let (web, cache) = (web.display().to_string(), cache.display().to_string());
         let port = port.to_string();
@@ -102,7 +109,12 @@ impl Cluster {
         let mut arguments = self.jvm(heap_mb).arguments();
         arguments.push("net.opentsdb.tools.TSDMain".to_owned());
         arguments.push(format!("--config={}", file.display()));
-        Ok((self.java.clone(), arguments, self.java_environment(node, &self.opentsdb_jars)))
+        let mut environment = self.java_environment(node, &self.opentsdb_jars);
+        let path = env::var_os("PATH").unwrap_or_default();
+        let places = iter::once(self.layout.conf(node)).chain(env::split_paths(&path));
+        // Fails only for a colon in a path, which Java cannot read either.
+        environment.push(("PATH", env::join_paths(places).unwrap_or(path)));
+        Ok((self.java.clone(), arguments, environment))
     }
 
     pub(super) fn tsd_program(&self, node: Node, port: u16) -> Result<CommandLine, ClusterError> {

@@ -75,7 +75,7 @@ pub use query::{
     GexpResult, LimitOverride, LimitOverrideError, LimitOverrides, QueryClient, QueryControl,
     QueryFailure, QueryGuard, QueryId, QueryList, QueryOutcome, QueryResult, QueryStats,
     QueryTaskLost, QueryThreads, ResultSeries, RunningQuery, RunningStage, ScannerStats,
-    SubQueryResult, SubQueryStats,
+    SubQueryResult, SubQueryStats, WorkSlices,
 };
 pub use row_dump::{DumpError, DumpOptions, DumpReport, DumpSink};
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};

@@ -57,7 +57,7 @@ pub use self::{
     run::{
         limit_overrides::{LimitOverride, LimitOverrideError, LimitOverrides},
         query_control::QueryControl,
-        query_guard::{QueryGuard, QueryTaskLost, QueryThreads},
+        query_guard::{QueryGuard, QueryTaskLost, QueryThreads, WorkSlices},
         query_list::{
             CompletedQuery, QueryClient, QueryId, QueryList, QueryOutcome, RunningQuery,
             RunningStage,

@@ -5,8 +5,8 @@ mod font;
 mod marker;
 
 use tiny_skia::{
-    ColorU8, FillRule, LineCap, LineJoin, Paint, PathBuilder, Pixmap, PixmapPaint, Rect, Stroke,
-    StrokeDash, Transform,
+    ColorU8, FillRule, LineCap, LineJoin, Paint, PathBuilder, Pixmap, PixmapPaint,
+    PremultipliedColorU8, Rect, Stroke, StrokeDash, Transform,
 };
 
 pub(crate) use self::{
@@ -16,11 +16,22 @@ pub(crate) use self::{
 };
 use crate::{
     options::{Color, PlotSize},
+    pace::Pace,
     strip::Position,
 };
 
 /// Bytes of a pixel.
 const PIXEL_BYTES: usize = 4;
+/// Pixels that are filled in the time of a point.
+const FILLED_PIXELS: usize = 8;
+/// Pixels of a line that are drawn at once.
+const LONG_RUN: f32 = 4_096.0;
+// Work, as times of a point.
+const LINE_PIXEL_WORK: usize = 2;
+const DASHED_PIXEL_WORK: usize = 8;
+const CORNER_WORK: usize = 20;
+const MARKER_WORK: usize = 100;
+const LETTER_WORK: usize = 200;
 
 /// Which point of a text is at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,34 +55,51 @@ impl LineStroke {
     }
 }
 
-/// A picture.
-#[derive(Clone, Debug)]
-pub(crate) struct Canvas {
+/// A picture that is being drawn. Once its drawing was stopped, nothing is added.
+#[derive(Debug)]
+pub(crate) struct Canvas<'p> {
     pixmap: Pixmap,
+    pace: &'p Pace<'p>,
 }
 
-impl Canvas {
+impl<'p> Canvas<'p> {
     /// Bytes of a picture of that size.
     pub(crate) const fn memory_bytes(size: PlotSize) -> usize {
         size.width as usize * size.height as usize * PIXEL_BYTES
     }
 
     /// A picture of one color; `None` is transparent.
-    pub(crate) fn new(size: PlotSize, background: Option<Color>) -> Option<Self> {
+    pub(crate) fn new(
+        size: PlotSize,
+        background: Option<Color>,
+        pace: &'p Pace<'p>,
+    ) -> Option<Self> {
         let mut pixmap = Pixmap::new(size.width, size.height)?;
         if let Some(color) = background {
-            pixmap.fill(skia_color(color, 1.0));
+            let pixel = pixel(color);
+            for row in pixmap.pixels_mut().chunks_mut(size.width as usize) {
+                if !pace.goes_on(row.len() / FILLED_PIXELS) {
+                    break;
+                }
+                row.fill(pixel);
+            }
         }
-        Some(Self { pixmap })
+        Some(Self { pixmap, pace })
     }
 
-    pub(crate) fn pixmap(&self) -> &Pixmap {
+    pub(crate) const fn pixmap(&self) -> &Pixmap {
         &self.pixmap
+    }
+
+    pub(crate) const fn pace(&self) -> &'p Pace<'p> {
+        self.pace
     }
 
     /// Fills an area; `opacity` is 0 to 1.
     pub(crate) fn fill(&mut self, area: Area, color: Color, opacity: f32) {
-        if let Some(rect) = Rect::from_ltrb(area.left, area.top, area.right, area.bottom) {
+        let work = (area.width() * area.height()) as usize / FILLED_PIXELS;
+        let rect = Rect::from_ltrb(area.left, area.top, area.right, area.bottom);
+        if let Some(rect) = rect.filter(|_| self.pace.goes_on(work)) {
             let mut paint = paint(color);
             paint.set_color(skia_color(color, opacity));
             self.pixmap.fill_rect(rect, &paint, Transform::identity(), None);
@@ -81,10 +109,10 @@ impl Canvas {
     /// Fills the pixels of a column from `top` to `bottom`, both inclusive.
     pub(crate) fn column(&mut self, column: u32, (top, bottom): (u32, u32), color: Color) {
         let width = self.pixmap.width();
-        if column >= width || bottom < top {
+        if column >= width || bottom < top || !self.pace.goes_on((bottom - top) as usize) {
             return;
         }
-        let pixel = ColorU8::from_rgba(color.red, color.green, color.blue, u8::MAX).premultiply();
+        let pixel = pixel(color);
         let first = top as usize * width as usize + column as usize;
         let pixels = self.pixmap.pixels_mut().iter_mut().skip(first).step_by(width as usize);
         for slot in pixels.take((bottom - top) as usize + 1) {
@@ -109,22 +137,25 @@ impl Canvas {
     /// Draws what of a line is inside an area.
     pub(crate) fn strip(&mut self, positions: &[Position], area: Area, stroke: LineStroke) {
         let mut run: Vec<Position> = Vec::with_capacity(positions.len());
+        let mut length = 0.0;
         for pair in positions.windows(2) {
             let [from, to] = pair else { continue };
             let Some((from, to)) = area.clip(*from, *to) else { continue };
-            if run.last() != Some(&from) {
+            if run.last() != Some(&from) || length > LONG_RUN {
                 self.stroke(&run, stroke, LineCap::Round);
                 run.clear();
                 run.push(from);
+                length = 0.0;
             }
             run.push(to);
+            length += distance(from, to);
         }
         self.stroke(&run, stroke, LineCap::Round);
     }
 
     fn stroke(&mut self, positions: &[Position], stroke: LineStroke, cap: LineCap) {
         let [first, rest @ ..] = positions else { return };
-        if rest.is_empty() {
+        if rest.is_empty() || !self.pace.goes_on(stroke_work(positions, stroke)) {
             return;
         }
         let mut path = PathBuilder::with_capacity(positions.len(), positions.len());
@@ -147,6 +178,9 @@ impl Canvas {
 
     /// Draws a marker whose middle is at a position.
     pub(crate) fn marker(&mut self, marker: &Marker, (x, y): Position) {
+        if !self.pace.goes_on(MARKER_WORK) {
+            return;
+        }
         let (x, y) = (x.round() as i32 - marker::HALF_SIZE, y.round() as i32 - marker::HALF_SIZE);
         let picture = marker.picture();
         self.pixmap.draw_pixmap(
@@ -179,11 +213,33 @@ impl Canvas {
     }
 
     fn glyphs(&mut self, text: &str, transform: Transform, color: Color) {
+        if !self.pace.goes_on(text.len() * LETTER_WORK) {
+            return;
+        }
         if let Some(path) = font::text_path(text) {
             let paint = paint(color);
             self.pixmap.fill_path(&path, &paint, FillRule::Winding, transform, None);
         }
     }
+}
+
+/// Work of a line: by its length, since it covers as many pixels.
+fn stroke_work(positions: &[Position], stroke: LineStroke) -> usize {
+    let parts = positions.windows(2).map(|pair| match pair {
+        [from, to] => distance(*from, *to),
+        _ => 0.0,
+    });
+    let length = parts.sum::<f32>() as usize;
+    let by_length = if stroke.is_dashed { DASHED_PIXEL_WORK } else { LINE_PIXEL_WORK };
+    length * by_length + positions.len() * CORNER_WORK
+}
+
+fn distance(from: Position, to: Position) -> f32 {
+    (to.0 - from.0).hypot(to.1 - from.1)
+}
+
+fn pixel(color: Color) -> PremultipliedColorU8 {
+    ColorU8::from_rgba(color.red, color.green, color.blue, u8::MAX).premultiply()
 }
 
 fn skia_color(color: Color, opacity: f32) -> tiny_skia::Color {

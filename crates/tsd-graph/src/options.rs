@@ -101,6 +101,8 @@ pub enum Smoothing {
     Bezier,
     /// A Bezier curve of the averages of each second.
     SBezier,
+    /// The density of the points in time, weighted by their values.
+    KDensity,
     /// Jumps of more than half a turn are removed: values are angles in radians.
     Unwrap,
 }
@@ -175,7 +177,7 @@ impl PlotOptions {
             "bgcolor" if value == "transparent" => self.background = None,
             "bgcolor" => self.background = Some(Color::parse(value)?),
             "fgcolor" => self.foreground = Color::parse(value)?,
-            "smooth" => self.smoothing = Some(Smoothing::parse(value)?),
+            "smooth" => self.smoothing = Smoothing::parse(value)?,
             "style" => self.style = PlotStyle::parse(value)?,
             "nokey" => self.key = None,
             _ => {}
@@ -198,8 +200,9 @@ impl PlotStyle {
 }
 
 impl Smoothing {
-    fn parse(value: &str) -> Result<Self, PlotOptionProblem> {
-        Ok(match value {
+    /// Parses the name of a smoothing; `None` is one that changes nothing.
+    fn parse(value: &str) -> Result<Option<Self>, PlotOptionProblem> {
+        Ok(Some(match value {
             "unique" => Self::Unique,
             "frequency" => Self::Frequency,
             "fnormal" => Self::FNormal,
@@ -211,17 +214,24 @@ impl Smoothing {
             "mcsplines" => Self::MCSplines,
             "bezier" => Self::Bezier,
             "sbezier" => Self::SBezier,
+            "kdensity" => Self::KDensity,
             "unwrap" => Self::Unwrap,
-            "zsort" => return Err(PlotOptionProblem::SortedByThirdColumn),
+            // Sorts by a third column. Points have none, so that they stay in their order.
+            "zsort" => return Ok(None),
             _ => return Err(PlotOptionProblem::Smoothing),
-        })
+        }))
     }
 
     /// True if the result is a curve between the points.
     pub(crate) const fn is_curve(self) -> bool {
         matches!(
             self,
-            Self::CSplines | Self::ACSplines | Self::MCSplines | Self::Bezier | Self::SBezier
+            Self::CSplines
+                | Self::ACSplines
+                | Self::MCSplines
+                | Self::Bezier
+                | Self::SBezier
+                | Self::KDensity
         )
     }
 }

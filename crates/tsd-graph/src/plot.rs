@@ -1,4 +1,4 @@
-//! A graph: its series, and how they are drawn step by step.
+//! A graph: its series, and how they become a picture.
 
 mod colors;
 mod extents;
@@ -9,6 +9,7 @@ mod series_drawing;
 use std::io;
 
 use jiff::tz::TimeZone;
+use thiserror::Error;
 use tsd_model::PointColumns;
 
 pub(crate) use self::{
@@ -19,6 +20,7 @@ use self::{frame::Frame, series_drawing::draw_series};
 use crate::{
     canvas::Canvas,
     options::{PlotOptions, PlotSize},
+    pace::Pace,
     png_file::encode_png,
     sixel::encode_sixel,
 };
@@ -80,90 +82,59 @@ impl PlotSize {
     }
 }
 
-/// Steps of a drawing.
-#[derive(Debug)]
-enum DrawPhase {
-    /// Looking for the least and greatest values, from this series on.
-    Measure(usize),
-    /// Drawing the series, from this one on.
-    Series(usize, Box<Frame>),
-    Done,
+/// Why there is no picture.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DrawError {
+    /// There is no memory for the pixels.
+    #[error("there is no memory for the picture")]
+    NoMemory,
+    /// The caller stopped it.
+    #[error("the drawing was stopped")]
+    Stopped,
+    /// The file could not be written to memory.
+    #[error("the picture could not be encoded")]
+    Encode(#[source] io::Error),
 }
 
-/// A graph that is being drawn.
-#[derive(Debug)]
-pub struct PlotDrawing {
-    plot: Plot,
-    canvas: Canvas,
-    extents: AxisExtents,
-    phase: DrawPhase,
-}
-
-impl PlotDrawing {
-    /// Starts a drawing; `None` if there is no memory for the picture.
-    #[must_use]
-    pub fn new(plot: Plot) -> Option<Self> {
-        let canvas = Canvas::new(plot.options.size, plot.options.background)?;
-        let extents = AxisExtents::default();
-        Some(Self { plot, canvas, extents, phase: DrawPhase::Measure(0) })
-    }
-
-    /// Goes on drawing, until about that number of points was looked at. Returns true if there is more.
-    pub fn advance(&mut self, points: usize) -> bool {
-        let mut left = points;
-        loop {
-            match std::mem::replace(&mut self.phase, DrawPhase::Done) {
-                DrawPhase::Measure(at) => {
-                    if let Some(series) = self.plot.series.get(at) {
-                        add_extent(&mut self.extents, &self.plot, series);
-                        self.phase = DrawPhase::Measure(at + 1);
-                        left = left.saturating_sub(cost(series));
-                    } else {
-                        let frame = Frame::new(&self.plot, &self.extents);
-                        frame.draw_below(&mut self.canvas, &self.plot);
-                        self.phase = DrawPhase::Series(0, Box::new(frame));
-                    }
-                }
-                DrawPhase::Series(at, frame) => {
-                    if let Some(series) = self.plot.series.get(at) {
-                        draw_series(&mut self.canvas, &frame, &self.plot, (at, series));
-                        self.phase = DrawPhase::Series(at + 1, frame);
-                        left = left.saturating_sub(cost(series));
-                    } else {
-                        frame.draw_above(&mut self.canvas, &self.plot);
-                        return false;
-                    }
-                }
-                DrawPhase::Done => return false,
-            }
-            if left == 0 {
-                return true;
-            }
-        }
-    }
-
-    /// The picture as a PNG file. Draws what is left.
-    pub fn into_png(mut self) -> io::Result<Vec<u8>> {
-        while self.advance(usize::MAX) {}
-        let is_transparent = self.plot.options.background.is_none();
+impl Plot {
+    /// Draws the graph as a PNG file. After each piece of work, of about a millisecond, it calls `pause`; if
+    /// that returns false, the drawing stops.
+    pub fn draw_png(self, pause: &mut dyn FnMut() -> bool) -> Result<Vec<u8>, DrawError> {
+        let pace = Pace::new(pause);
+        let canvas = self.draw(&pace)?;
+        let is_transparent = self.options.background.is_none();
         // The points are no longer needed; the file is.
-        drop(self.plot);
-        encode_png(self.canvas.pixmap(), is_transparent)
+        drop(self);
+        let file = encode_png(canvas.pixmap(), is_transparent, &pace);
+        if pace.is_stopped() {
+            return Err(DrawError::Stopped);
+        }
+        file.map_err(DrawError::Encode)
     }
 
-    /// The picture as text that a terminal shows. Draws what is left.
-    #[must_use]
-    pub fn into_sixel(mut self) -> String {
-        while self.advance(usize::MAX) {}
-        encode_sixel(self.canvas.pixmap())
+    /// Draws the graph as text that a terminal shows as a picture.
+    pub fn draw_sixel(&self) -> Result<String, DrawError> {
+        let mut pause = || true;
+        let pace = Pace::new(&mut pause);
+        Ok(encode_sixel(self.draw(&pace)?.pixmap()))
     }
-}
 
-/// Points of a series, and what a line costs at least.
-fn cost(series: &PlotSeries) -> usize {
-    /// Points that take as long as a short line.
-    const LEAST: usize = 2_000;
-    series.points.len() + LEAST
+    fn draw<'p>(&self, pace: &'p Pace<'p>) -> Result<Canvas<'p>, DrawError> {
+        let PlotOptions { size, background, .. } = self.options;
+        let mut canvas = Canvas::new(size, background, pace).ok_or(DrawError::NoMemory)?;
+        let mut extents = AxisExtents::default();
+        for series in &self.series {
+            add_extent(&mut extents, self, series, pace);
+        }
+        let frame = Frame::new(self, &extents);
+        frame.draw_below(&mut canvas, self);
+        for numbered in self.series.iter().enumerate() {
+            draw_series(&mut canvas, &frame, self, numbered);
+        }
+        frame.draw_above(&mut canvas, self);
+        if pace.is_stopped() { Err(DrawError::Stopped) } else { Ok(canvas) }
+    }
 }
 
 #[cfg(test)]

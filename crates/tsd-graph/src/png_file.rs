@@ -8,6 +8,8 @@ use std::io::{self, Write};
 use flate2::{Compression, Crc, write::ZlibEncoder};
 use tiny_skia::Pixmap;
 
+use crate::pace::Pace;
+
 const SIGNATURE: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 /// Color types of the format.
 const RGB: u8 = 2;
@@ -17,8 +19,17 @@ const FILTER_UP: u8 = 2;
 /// Fast, and within a tenth of the size of the slowest one on graphs.
 const LEVEL: Compression = Compression::new(5);
 
-/// Encodes a picture.
-pub(crate) fn encode_png(pixmap: &Pixmap, is_transparent: bool) -> io::Result<Vec<u8>> {
+/// Bytes of a chunk of pixels, about.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Work of a pixel, as times of a point.
+const PIXEL_WORK: usize = 2;
+
+/// Encodes a picture. A file that was stopped lacks its last rows.
+pub(crate) fn encode_png(
+    pixmap: &Pixmap,
+    is_transparent: bool,
+    pace: &Pace<'_>,
+) -> io::Result<Vec<u8>> {
     let (width, height) = (pixmap.width(), pixmap.height());
     let channels = if is_transparent { 4 } else { 3 };
     let mut out = SIGNATURE.to_vec();
@@ -34,6 +45,9 @@ pub(crate) fn encode_png(pixmap: &Pixmap, is_transparent: bool) -> io::Result<Ve
     let mut encoder = ZlibEncoder::new(Vec::new(), LEVEL);
     let mut filtered = Vec::with_capacity(row_bytes + 1);
     for pixels in pixmap.pixels().chunks_exact(width as usize) {
+        if !pace.goes_on(pixels.len() * PIXEL_WORK) {
+            break;
+        }
         row.clear();
         for pixel in pixels {
             let color = pixel.demultiply();
@@ -46,6 +60,10 @@ pub(crate) fn encode_png(pixmap: &Pixmap, is_transparent: bool) -> io::Result<Ve
         filtered.push(FILTER_UP);
         filtered.extend(row.iter().zip(&above).map(|(byte, above)| byte.wrapping_sub(*above)));
         encoder.write_all(&filtered)?;
+        if encoder.get_ref().len() >= CHUNK_BYTES {
+            push_chunk(&mut out, *b"IDAT", encoder.get_ref());
+            encoder.get_mut().clear();
+        }
         std::mem::swap(&mut row, &mut above);
     }
     push_chunk(&mut out, *b"IDAT", &encoder.finish()?);
@@ -93,7 +111,9 @@ mod tests {
     #[test]
     fn pixels_are_decoded_as_they_were() {
         let mut opaque = picture();
-        let (color_type, pixels) = decode(&encode_png(&opaque, true).unwrap());
+        let mut pause = || true;
+        let pace = Pace::new(&mut pause);
+        let (color_type, pixels) = decode(&encode_png(&opaque, true, &pace).unwrap());
         assert_eq!(color_type, png::ColorType::Rgba);
         let expected: Vec<u8> = opaque
             .pixels()
@@ -103,7 +123,7 @@ mod tests {
             .collect();
         assert_eq!(pixels, expected);
         opaque.fill(Color::WHITE);
-        let (color_type, pixels) = decode(&encode_png(&opaque, false).unwrap());
+        let (color_type, pixels) = decode(&encode_png(&opaque, false, &pace).unwrap());
         assert_eq!(color_type, png::ColorType::Rgb);
         assert_eq!(pixels, vec![255; 37 * 11 * 3]);
     }

@@ -5,6 +5,7 @@
 //! no shape that could be seen.
 
 mod bezier;
+mod density;
 mod spline;
 
 use crate::options::Smoothing;
@@ -62,12 +63,19 @@ pub(crate) fn smooth(
                 emit((at, turned));
             }
         }
+        Smoothing::KDensity => {
+            let sums =
+                by_column(source, length, columns, |total, count| (total.0 / count, total.1));
+            density::curve(source, &sums, (length, columns), emit);
+        }
         Smoothing::CSplines
         | Smoothing::ACSplines
         | Smoothing::MCSplines
         | Smoothing::Bezier
         | Smoothing::SBezier => {
-            let points = by_column(source, length, columns);
+            let points = by_column(source, length, columns, |total, count| {
+                (total.0 / count, total.1 / count)
+            });
             curve(&points, smoothing, length, columns, emit);
         }
     }
@@ -147,11 +155,16 @@ fn bins(source: &dyn SampleSource, length: f64) -> Vec<Sample> {
     sums.into_iter().enumerate().map(|(bin, sum)| ((bin as f64 + 0.5) * width, sum)).collect()
 }
 
-/// The average of the points of each column of pixels; single points stay where they are.
-fn by_column(source: &dyn SampleSource, length: f64, columns: u32) -> Vec<Sample> {
+/// The points of each column of pixels as one, which `unite` makes of their sums and their number.
+fn by_column(
+    source: &dyn SampleSource,
+    length: f64,
+    columns: u32,
+    unite: impl Fn(Sample, f64) -> Sample,
+) -> Vec<Sample> {
     let mut out: Vec<Sample> = Vec::new();
     let mut open: Option<(i64, Sample, f64)> = None;
-    let close = |(_, (at, value), count): (i64, Sample, f64)| (at / count, value / count);
+    let close = |(_, sums, count): (i64, Sample, f64)| unite(sums, count);
     for (at, value) in source.samples() {
         let column = (at / length * f64::from(columns)) as i64;
         match &mut open {
@@ -174,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Smoothing; 12] = [
+    const ALL: [Smoothing; 13] = [
         Smoothing::Unique,
         Smoothing::Frequency,
         Smoothing::FNormal,
@@ -186,6 +199,7 @@ mod tests {
         Smoothing::MCSplines,
         Smoothing::Bezier,
         Smoothing::SBezier,
+        Smoothing::KDensity,
         Smoothing::Unwrap,
     ];
 
@@ -252,9 +266,21 @@ mod tests {
     }
 
     #[test]
+    fn the_density_is_where_the_points_are_and_its_area_is_their_sum() {
+        let points: Vec<Sample> = (0..50).map(|n| (40.0 + f64::from(n) / 5.0, 2.0)).collect();
+        let curve = smoothed(&points, Smoothing::KDensity);
+        let highest = curve.iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|sample| sample.0);
+        assert!(highest.is_some_and(|at| (43.0..47.0).contains(&at)), "{curve:?}");
+        assert!(curve.iter().filter(|(at, _)| *at < 25.0).all(|(_, value)| *value < 0.01));
+        let area: f64 = curve.windows(2).map(|pair| (pair[1].0 - pair[0].0) * pair[0].1).sum();
+        assert!((area - 100.0).abs() < 1.0, "{area}");
+        assert!(smoothed(&[(5.0, 2.0)], Smoothing::KDensity).is_empty());
+    }
+
+    #[test]
     fn no_points_and_one_point_are_no_curve() {
         for smoothing in ALL {
-            if smoothing != Smoothing::Bins {
+            if !matches!(smoothing, Smoothing::Bins | Smoothing::KDensity) {
                 assert!(smoothed(&[], smoothing).is_empty(), "{smoothing:?}");
                 assert_eq!(smoothed(&[(5.0, 2.0)], smoothing).len(), 1, "{smoothing:?}");
             }

@@ -6,6 +6,7 @@ use crate::{
     axis::{AxisTick, ValueAxis, default_time_format, time_ticks},
     canvas::{Area, visible},
     options::PlotStyle,
+    pace::Pace,
     plot::{AxisExtents, Plot, PlotSeries, YAxis, add_extent, for_each_position, line_positions},
     strip::Position,
 };
@@ -43,9 +44,12 @@ pub struct TerminalSize {
 pub fn render_terminal(plot: &Plot, size: TerminalSize, is_colored: bool) -> String {
     let columns = size.columns.clamp(LEAST.columns, MOST.columns);
     let rows = size.rows.clamp(LEAST.rows, MOST.rows);
+    // A tool draws for itself alone.
+    let mut pause = || true;
+    let pace = Pace::new(&mut pause);
     let mut extents = AxisExtents::default();
     for series in &plot.series {
-        add_extent(&mut extents, plot, series);
+        add_extent(&mut extents, plot, series, &pace);
     }
     let key_lines = match plot.options.key {
         Some(_) => plot.series.len().min(MOST_KEY_LINES).min(rows / 3),
@@ -68,7 +72,7 @@ pub fn render_terminal(plot: &Plot, size: TerminalSize, is_colored: bool) -> Str
             YAxis::Right => right.as_ref(),
         };
         if let Some(axis) = axis {
-            grid.draw(plot, series, axis, number);
+            grid.draw(plot, series, axis, &pace, number);
         }
     }
     let mut out = String::new();
@@ -194,10 +198,17 @@ impl DotGrid {
         Self { columns, cells: vec![(0, 0); columns * rows], area }
     }
 
-    fn draw(&mut self, plot: &Plot, series: &PlotSeries, axis: &ValueAxis, number: usize) {
+    fn draw(
+        &mut self,
+        plot: &Plot,
+        series: &PlotSeries,
+        axis: &ValueAxis,
+        pace: &Pace<'_>,
+        number: usize,
+    ) {
         let area = self.area;
         if matches!(plot.options.style, PlotStyle::LinesPoints | PlotStyle::Lines) {
-            line_positions(plot, series, axis, area, |strip| {
+            line_positions(plot, series, axis, area, pace, |strip| {
                 if let [position] = strip.positions.as_slice() {
                     self.dot(*position, number);
                 }
@@ -210,7 +221,7 @@ impl DotGrid {
                 }
             });
         } else {
-            for_each_position(plot, series, axis, area, |position| {
+            for_each_position(plot, series, axis, area, pace, |position| {
                 if let Some(position) = position {
                     self.dot(position, number);
                 }

@@ -1,13 +1,77 @@
-/** @file Dialogs of annotations: to write one, and to see, change or delete one. */
+/** @file Annotations: the dialog to write, change or delete one, and the list of those of a view. */
 
 import { callText } from "./api.js";
 import { problemBox } from "./cost.js";
-import { button, el, field, fill, select, textField } from "./dom.js";
+import { button, el, field, fill, keepFocus, select, textField } from "./dom.js";
 import { labelOf } from "./result.js";
+import { sortableTable } from "./table.js";
 import { parseTime, timeExpression, timeText } from "./time.js";
 
 /** @typedef {import("./result.js").Annotation} Annotation */
 /** @typedef {import("./result.js").Series} Series */
+/** @typedef {import("./table.js").Order} Order */
+
+/** Annotations that the list has; the chart shows all. */
+const MOST_LISTED = 200;
+
+/** The annotations of a view, for whoever cannot point at their marks. */
+export class AnnotationList {
+  /** @param {(annotation: Annotation) => void} onOpen */
+  constructor(onOpen) {
+    this.onOpen = onOpen;
+    /** @type {Order | null} */
+    this.order = null;
+    this.body = el("div", { class: "scroll short" });
+    this.element = el("div", { class: "panel", hidden: true }, this.body);
+  }
+
+  /**
+   * @param {Annotation[]} annotations
+   * @param {Series[]} series
+   * @param {string} zone
+   */
+  show(annotations, series, zone) {
+    this.element.hidden = annotations.length === 0;
+    keepFocus(this.body, () => this.render(annotations, series, zone));
+  }
+
+  /**
+   * @param {Annotation[]} annotations
+   * @param {Series[]} series
+   * @param {string} zone
+   */
+  render(annotations, series, zone) {
+    const of = (/** @type {Annotation} */ { tsuid }) => {
+      const one = series.find(({ tsuids }) => tsuid !== "" && tsuids.includes(tsuid));
+      return one ? labelOf(one) : tsuid || "all series";
+    };
+    const time = (/** @type {number} */ ms) => el("span", { class: "mono" }, timeText(ms, zone));
+    const table = sortableTable({
+      label: "Annotations",
+      rows: annotations.slice(0, MOST_LISTED),
+      order: this.order,
+      onOrder: (order) => {
+        this.order = order;
+        this.show(annotations, series, zone);
+      },
+      columns: [
+        { label: "time", cell: ({ startMs }) => time(startMs), sort: ({ startMs }) => startMs },
+        { label: "until", cell: ({ endMs }) => (endMs ? time(endMs) : ""), sort: ({ endMs }) => endMs },
+        {
+          label: "annotation",
+          class: "name",
+          cell: (annotation) =>
+            button(annotation.description || "(no description)", () => this.onOpen(annotation), { class: "link", title: "Change or delete it" }),
+          sort: ({ description }) => description,
+        },
+        { label: "notes", class: "name", cell: ({ notes }) => notes, sort: ({ notes }) => notes },
+        { label: "of", class: "name", cell: of, sort: of },
+      ],
+    });
+    const more = annotations.length - MOST_LISTED;
+    fill(this.body, table, more > 0 ? el("p", { class: "hint" }, `${more} more annotations are on the chart, but not listed.`) : null);
+  }
+}
 
 /**
  * Asks for an annotation and stores it.
@@ -47,12 +111,15 @@ export function annotationDialog({ ms, zone, series, annotation, onStored }) {
       description: description.value.trim(),
       notes: notes.value,
       ...(target.value ? { tsuid: target.value } : {}),
+      ...(annotation?.custom ? { custom: annotation.custom } : {}),
     };
-    await attempt(() => callText("/api/annotation", { body }));
+    // With POST, what is empty would stay as it was.
+    await attempt(() => callText("/api/annotation", { method: annotation ? "PUT" : "POST", body }));
   };
   const remove = async () => {
-    const tsuid = annotation?.tsuid ? `&tsuid=${encodeURIComponent(annotation.tsuid)}` : "";
-    await attempt(() => callText(`/api/annotation?start_time=${annotation?.startTime ?? 0}${tsuid}`, { method: "DELETE" }));
+    // A time in the query string is cut to seconds.
+    const body = { startTime: annotation?.startTime, ...(annotation?.tsuid ? { tsuid: annotation.tsuid } : {}) };
+    await attempt(() => callText("/api/annotation", { method: "DELETE", body }));
   };
   const attempt = async (/** @type {() => Promise<unknown>} */ change) => {
     try {

@@ -45,6 +45,9 @@ const MOST_IN_TIP = 10;
 /** Distance in pixels at which a point counts as under the pointer. */
 const NEAR = 40;
 
+/** Distance in pixels at which the text of an annotation is shown. */
+const NEAR_MARK = 6;
+
 export class Chart {
   /**
    * @param {ChartEvents} events
@@ -72,7 +75,7 @@ export class Chart {
       role: "application",
       "aria-label": label,
       "aria-description":
-        "Left and right move the cursor, with Shift the time range. Plus and minus zoom, A adds an annotation, Escape ends.",
+        "Left and right move the cursor, with Shift the time range. Plus and minus zoom, A adds an annotation, Enter opens one, Escape ends.",
     });
     this.tip = el("div", { class: "tip", hidden: true });
     this.note = el("div", { class: "note", hidden: true });
@@ -84,6 +87,8 @@ export class Chart {
     this.cursor = null;
     /** @type {number | null} */
     this.cursorY = null;
+    /** Time that was chosen last, by a click or keys. @type {number | null} */
+    this.chosen = null;
     /** Times between which is dragged. @type {[number, number] | null} */
     this.selection = null;
     /** Milliseconds of the last drawing. */
@@ -158,6 +163,15 @@ export class Chart {
   }
 
   /**
+   * @param {number} range milliseconds that the plot spans
+   * @returns {number}
+   */
+  msPerPixel(range) {
+    const { left, right, ratio } = this.layout?.plot ?? { left: 0, right: this.plotWidth(), ratio: 1 };
+    return (range * ratio) / (right - left);
+  }
+
+  /**
    * @param {number} x pixels of the page from the left of the chart
    * @returns {number}
    */
@@ -194,14 +208,16 @@ export class Chart {
   }
 
   /**
-   * The annotation whose mark is at this place.
+   * The annotation whose mark is nearest to this place.
    *
    * @param {number} x
+   * @param {number} most pixels to its mark
    * @returns {Annotation | null}
    */
-  annotationAt(x) {
-    const near = this.data.annotations.find((annotation) => Math.abs(this.xOf(annotation.startMs) - x) <= 6);
-    return near ?? null;
+  annotationAt(x, most) {
+    const distance = (/** @type {Annotation} */ annotation) => Math.abs(this.xOf(annotation.startMs) - x);
+    const [nearest] = this.data.annotations.filter((annotation) => distance(annotation) <= most).sort((a, b) => distance(a) - distance(b));
+    return nearest ?? null;
   }
 
   paintOver() {
@@ -294,7 +310,7 @@ export class Chart {
         el("span", { class: "num" }, exactOrShort(series.values[at] ?? NaN)),
       );
     });
-    const note = this.annotationAt(this.xOf(this.cursor ?? 0));
+    const note = this.annotationAt(this.xOf(this.cursor ?? 0), NEAR_MARK);
     fill(
       this.tip,
       el("div", { class: "when" }, timeText(ms, zone)),

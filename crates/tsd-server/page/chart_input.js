@@ -9,6 +9,10 @@ import { firstFrom } from "./draw.js";
 /** Pixels that a pointer may move in a click. */
 const CLICK = 4;
 
+/** Pixels from its mark at which an annotation is meant: by a pointer, and by a finger, which covers more. */
+const MARK = 6;
+const MARK_BY_FINGER = 18;
+
 /** The shortest time range, in milliseconds. */
 const SHORTEST = 10;
 
@@ -19,7 +23,14 @@ export function listen(chart) {
   const { over } = chart;
   /** @type {Map<number, { x: number, y: number }>} */
   const pointers = new Map();
-  /** @type {{ mode: "zoom" | "pan" | "pinch", x: number, start: number, end: number, width: number } | null} */
+  /**
+   * What the pointers do since the last one came or went. A gesture of several fingers is one change of the range that it began with.
+   *
+   * @type {{
+   *   mode: "zoom" | "pan" | "pinch", x: number, width: number, start: number, end: number, center: number,
+   *   first: { start: number, end: number }, moved: boolean,
+   * } | null}
+   */
   let drag = null;
 
   const place = (/** @type {PointerEvent | MouseEvent} */ event) => {
@@ -32,7 +43,8 @@ export function listen(chart) {
   };
   const begin = (/** @type {"zoom" | "pan" | "pinch"} */ mode) => {
     const { start, end } = chart.data;
-    drag = { mode, start, end, ...spread() };
+    const at = spread();
+    drag = { mode, start, end, ...at, center: chart.timeAt(at.x), first: drag?.first ?? { start, end }, moved: drag?.moved ?? false };
     chart.isDragged = true;
   };
 
@@ -63,53 +75,50 @@ export function listen(chart) {
       return;
     }
     const { x, width } = spread();
-    const perPixel = (drag.end - drag.start) / chart.plotWidth();
+    drag.moved ||= Math.abs(x - drag.x) > CLICK || Math.abs(width - drag.width) > CLICK;
     if (drag.mode === "zoom") {
-      chart.selection = Math.abs(at.x - drag.x) > CLICK ? [chart.timeAt(drag.x), chart.timeAt(at.x)] : null;
+      chart.selection = drag.moved ? [drag.center, chart.timeAt(at.x)] : null;
       chart.cursor = chart.timeAt(at.x);
       chart.cursorY = at.y;
       chart.paintOver();
-    } else if (drag.mode === "pan") {
-      const by = (drag.x - x) * perPixel;
-      chart.preview(drag.start + by, drag.end + by);
-    } else {
-      const factor = drag.width / width;
-      const center = drag.start + (drag.x / chart.width) * (drag.end - drag.start);
-      const by = (drag.x - x) * perPixel * factor;
-      chart.preview(center - (center - drag.start) * factor + by, center + (drag.end - center) * factor + by);
+      return;
     }
+    // The time that was under the fingers stays there.
+    const factor = drag.mode === "pinch" ? drag.width / width : 1;
+    const center = drag.center + (drag.x - x) * chart.msPerPixel(drag.end - drag.start) * factor;
+    chart.preview(center - (drag.center - drag.start) * factor, center + (drag.end - drag.center) * factor);
   });
 
   const end = (/** @type {PointerEvent} */ event) => {
     if (!pointers.delete(event.pointerId) || !drag) {
       return;
     }
-    const { mode, x, start, end } = drag;
     if (pointers.size > 0) {
       begin("pan");
       return;
     }
+    const { mode, first, moved } = drag;
+    const selected = chart.selection;
     drag = null;
     chart.isDragged = false;
-    const at = place(event);
-    const selected = chart.selection;
     chart.selection = null;
     if (event.type === "pointercancel") {
-      chart.preview(start, end);
+      chart.preview(first.start, first.end);
     } else if (mode === "zoom" && selected) {
       choose(chart, Math.min(...selected), Math.max(...selected));
-    } else if (mode !== "zoom" && (chart.data.start !== start || chart.data.end !== end) && Math.abs(at.x - x) > CLICK) {
+    } else if (mode !== "zoom" && moved) {
       choose(chart, chart.data.start, chart.data.end);
     } else {
-      chart.preview(start, end);
-      click(chart, at, event.altKey);
+      chart.preview(first.start, first.end);
+      click(chart, place(event), event);
     }
     chart.paintOver();
   };
   over.addEventListener("pointerup", end);
   over.addEventListener("pointercancel", end);
-  over.addEventListener("pointerleave", () => {
-    if (pointers.size === 0) {
+  over.addEventListener("pointerleave", (event) => {
+    // A finger leaves when it is lifted; what it pointed to is still wanted.
+    if (pointers.size === 0 && event.pointerType !== "touch") {
       chart.cursor = null;
       chart.paintOver();
     }
@@ -143,16 +152,17 @@ export function listen(chart) {
 /**
  * @param {Chart} chart
  * @param {{ x: number, y: number }} at
- * @param {boolean} alt
+ * @param {PointerEvent} event
  */
-function click(chart, at, alt) {
-  const annotation = chart.annotationAt(at.x);
-  if (alt) {
-    chart.events.onAnnotate(chart.timeAt(at.x));
+function click(chart, at, event) {
+  const annotation = chart.annotationAt(at.x, event.pointerType === "touch" ? MARK_BY_FINGER : MARK);
+  chart.chosen = chart.timeAt(at.x);
+  if (event.altKey) {
+    chart.events.onAnnotate(chart.chosen);
   } else if (annotation && at.y < 40) {
     chart.events.onAnnotation(annotation);
   } else {
-    chart.cursor = chart.timeAt(at.x);
+    chart.cursor = chart.chosen;
     chart.cursorY = at.y;
   }
 }
@@ -234,6 +244,13 @@ function key(chart, event) {
     case "A":
       chart.events.onAnnotate(chart.cursor ?? (start + end) / 2);
       return true;
+    case "Enter": {
+      const annotation = chart.cursor === null ? null : chart.annotationAt(chart.xOf(chart.cursor), MARK_BY_FINGER);
+      if (annotation) {
+        chart.events.onAnnotation(annotation);
+      }
+      return Boolean(annotation);
+    }
     case "Escape":
       chart.cursor = null;
       break;
@@ -241,6 +258,7 @@ function key(chart, event) {
       return false;
   }
   chart.cursorY = null;
+  chart.chosen = chart.cursor;
   chart.paintOver();
   chart.speak();
   return true;
@@ -269,6 +287,7 @@ function move(chart, sign) {
     best = from + (sign * (end - start)) / 100;
   }
   chart.cursor = Math.max(start, Math.min(end, best));
+  chart.chosen = chart.cursor;
   chart.cursorY = null;
   chart.paintOver();
   chart.speak();

@@ -1,6 +1,6 @@
 /** @file The view with queries and chart: it keeps the view, its link and the results together. */
 
-import { annotationDialog } from "./annotate.js";
+import { AnnotationList, annotationDialog } from "./annotate.js";
 import { callText, suggest, tagsOf } from "./api.js";
 import { Chart, colorOf } from "./chart.js";
 import { pan, zoom } from "./chart_input.js";
@@ -67,6 +67,7 @@ export class GraphView {
       (series) => colorOf(series, getComputedStyle(this.chart.element)),
       () => this.hiddenChanged(),
     );
+    this.annotations = new AnnotationList((annotation) => this.annotate(annotation.startMs, annotation));
     this.points = new PointTable();
     this.cost = new CostPanel();
     this.timeBar = el("div", { class: "timebar", role: "group", "aria-label": "Time range" });
@@ -105,7 +106,7 @@ export class GraphView {
         button("Chart", () => this.setShow("chart"), { id: "as-chart" }),
         button("Table", () => this.setShow("table"), { id: "as-table" }),
       ),
-      button("Annotate", () => this.annotate(this.chart.cursor ?? Date.now(), null), { title: "Write an annotation (A on the chart, Alt with a click)" }),
+      button("Annotate", () => this.annotate(this.chosenTime(), null), { title: "Write an annotation (A on the chart, Alt with a click)" }),
       button("PNG", () => this.exportPng(), { title: "The chart as a picture" }),
       button("CSV", () => this.exportText("csv"), { title: "The shown series as a table" }),
       button("JSON", () => this.exportText("json"), { title: "The response of the daemon" }),
@@ -121,6 +122,7 @@ export class GraphView {
       this.points.element,
       el("div", { class: "row" }, this.status, this.exports),
       this.legendPanel,
+      this.annotations.element,
       this.cost.element,
     );
     return el("div", { class: "graph" }, side, this.stage);
@@ -421,6 +423,7 @@ export class GraphView {
     const points = result.series.reduce((sum, series) => sum + series.times.length, 0);
     this.chart.setNote(points || this.running ? "" : asks(view) ? "No points in this time range" : "Choose a metric");
     this.legend.show(result.series);
+    this.annotations.show(result.annotations, result.series, now.zone);
     this.legendPanel.hidden = result.series.length === 0;
     if (!result.summary) {
       this.cost.show(null, null, 0);
@@ -488,6 +491,12 @@ export class GraphView {
     this.saveLink(true);
     clearTimeout(this.settle);
     this.settle = setTimeout(() => this.run(), SETTLE_MS);
+  }
+
+  /** The time that was chosen in the chart; without one the present. */
+  chosenTime() {
+    const { chosen, data } = this.chart;
+    return chosen !== null && chosen >= data.start && chosen <= data.end ? chosen : Date.now();
   }
 
   /**

@@ -98,26 +98,27 @@ function renderTabs(current) {
   }
 }
 
-const THEMES = /** @type {const} */ (["system", "light", "dark"]);
+const SYSTEM_IS_DARK = "(prefers-color-scheme: dark)";
+
+/** Choices of colours: when the dark ones apply. */
+const THEMES = /** @type {Record<string, string>} */ ({ system: SYSTEM_IS_DARK, light: "not all", dark: "all" });
 
 /** Where the chosen colours are kept in the browser. */
 const THEME_KEY = "saltern.theme";
 
 function startTheme() {
   const button = byId("theme");
+  const dark = /** @type {HTMLLinkElement} */ (byId("dark"));
+  const names = Object.keys(THEMES);
   const apply = (/** @type {string} */ theme) => {
-    if (theme === "system") {
-      delete document.documentElement.dataset["theme"];
-    } else {
-      document.documentElement.dataset["theme"] = theme;
-    }
+    dark.media = THEMES[theme] ?? SYSTEM_IS_DARK;
     button.textContent = theme === "dark" ? "☾ dark" : theme === "light" ? "☀ light" : "◐ system";
     button.setAttribute("aria-label", `Colours: ${theme}`);
     redraw();
   };
   let theme = stored();
   button.addEventListener("click", () => {
-    theme = THEMES[(THEMES.findIndex((known) => known === theme) + 1) % THEMES.length] ?? "system";
+    theme = names[(names.indexOf(theme) + 1) % names.length] ?? "system";
     try {
       localStorage.setItem(THEME_KEY, theme);
     } catch {
@@ -125,7 +126,7 @@ function startTheme() {
     }
     apply(theme);
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  matchMedia(SYSTEM_IS_DARK).addEventListener("change", redraw);
   apply(theme);
 }
 

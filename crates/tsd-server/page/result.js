@@ -33,6 +33,7 @@ import { isComplete, letter } from "./view.js";
  * @property {number} startMs
  * @property {number} endMs 0 if it has no end
  * @property {number} startTime as the daemon has it
+ * @property {Record<string, string> | null} custom what others have added
  */
 
 /** @typedef {Record<string, unknown>} Summary */
@@ -57,7 +58,15 @@ import { isComplete, letter } from "./view.js";
  * @property {Summary} [statsSummary]
  */
 
-/** @typedef {{ tsuid?: string, description?: string, notes?: string, startTime?: number, endTime?: number }} RawAnnotation */
+/**
+ * @typedef {object} RawAnnotation
+ * @property {string} [tsuid]
+ * @property {string} [description]
+ * @property {string} [notes]
+ * @property {number} [startTime]
+ * @property {number} [endTime]
+ * @property {Record<string, string> | null} [custom]
+ */
 
 /** Times up to this are seconds. */
 const MOST_SECONDS = 0xffffffff;
@@ -183,6 +192,7 @@ export function readAnnotation(raw) {
     startMs: ms(startTime),
     endMs: raw.endTime ? ms(raw.endTime) : 0,
     startTime,
+    custom: raw.custom ?? null,
   };
 }
 

@@ -1,8 +1,25 @@
-//! `/q` with `ascii`. Its other forms need gnuplot beside OpenTSDB.
+//! `/q` with `ascii` and `json`, and with what a graph has beside its points. The gnuplot of the cluster draws nothing, so that pictures
+//! are not compared.
 
 use crate::{data::Data, random::Random, request::Request};
 
 use super::query;
+
+/// Parameters of a picture, with values that both accept: points and their description are the same with them.
+const OF_PICTURES: &[(&str, &str)] = &[
+    ("wxh", "800x600"),
+    ("yrange", "[0:100]"),
+    ("y2range", "[1:50]"),
+    ("ylabel", "requests"),
+    ("title", "of a day"),
+    ("ylog", ""),
+    ("nokey", ""),
+    ("bgcolor", "xFFFFFF"),
+    ("fgcolor", "x000000"),
+    ("smooth", "csplines"),
+    ("smooth", "zsort"),
+    ("style", "points"),
+];
 
 pub(super) fn request(data: &Data, random: &mut Random) -> Request {
     let (start, end) = query::range(random);
@@ -10,11 +27,20 @@ pub(super) fn request(data: &Data, random: &mut Random) -> Request {
     let mut request = Request::get("/q")
         .parameter("start", query::time_text(start, random))
         .parameter("end", query::time_text(end, random));
-    for _ in 0..=random.between(1, 100) / 80 {
+    for _ in 0..=random.between(0, 5) / 3 {
         // OpenTSDB 2.4.1 fails without `o`.
         request = request.parameter("m", query::metric_text(data, is_long, random));
         request = request.parameter("o", random.pick(&["", "", "axis x1y2"]));
     }
+    if random.chance(30) {
+        let (name, value) = OF_PICTURES[random.index(OF_PICTURES.len())];
+        request = request.parameter(name, value);
+    }
+    for (flag, percent) in [("no_annotations", 15), ("global_annotations", 30), ("nagios", 20)] {
+        if random.chance(percent) {
+            request = request.flag(flag);
+        }
+    }
     // Its files of earlier responses may lack points that were written since.
-    request.flag("ascii").flag("nocache")
+    request.flag(if random.chance(60) { "ascii" } else { "json" }).flag("nocache")
 }

@@ -85,10 +85,7 @@ pub enum PlotOptionProblem {
     /// Not a smoothing.
     #[error(
         "it must be one of unique, frequency, fnormal, cumulative, cnormal, bins, csplines, acsplines, \
-         mcsplines, bezier, sbezier, unwrap"
+         mcsplines, bezier, sbezier, kdensity, unwrap, zsort"
     )]
     Smoothing,
-    /// `zsort`.
-    #[error("zsort sorts by a third column, which points do not have")]
-    SortedByThirdColumn,
 }

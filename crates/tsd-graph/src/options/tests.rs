@@ -178,8 +178,9 @@ fn styles_and_smoothings_are_known_words() {
     refuse("style", "linespoint;", PlotOptionProblem::Style);
     refuse("style", "", PlotOptionProblem::Style);
     assert_eq!(parse("smooth", "csplines").unwrap().smoothing, Some(Smoothing::CSplines));
-    refuse("smooth", "kdensity", PlotOptionProblem::Smoothing);
-    refuse("smooth", "zsort", PlotOptionProblem::SortedByThirdColumn);
+    assert_eq!(parse("smooth", "kdensity").unwrap().smoothing, Some(Smoothing::KDensity));
+    assert_eq!(parse("smooth", "zsort").unwrap().smoothing, None);
+    refuse("smooth", "path", PlotOptionProblem::Smoothing);
 }
 
 proptest! {

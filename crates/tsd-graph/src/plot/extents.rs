@@ -1,6 +1,7 @@
 //! The least and greatest values of the points that are shown, for each y axis.
 
 use super::{Plot, PlotSeries, YAxis, series_drawing::for_each_value};
+use crate::pace::Pace;
 
 /// Extents of the values of both axes; `None` if there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -10,12 +11,17 @@ pub(crate) struct AxisExtents {
 }
 
 /// Adds the values of a series.
-pub(crate) fn add_extent(extents: &mut AxisExtents, plot: &Plot, series: &PlotSeries) {
+pub(crate) fn add_extent(
+    extents: &mut AxisExtents,
+    plot: &Plot,
+    series: &PlotSeries,
+    pace: &Pace<'_>,
+) {
     let (extent, axis) = match series.axis {
         YAxis::Left => (&mut extents.left, &plot.options.y),
         YAxis::Right => (&mut extents.right, &plot.options.y2),
     };
-    for_each_value(plot, series, |_, value| {
+    for_each_value(plot, series, pace, |_, value| {
         if value.is_finite() && (!axis.is_log || value > 0.0) {
             let (least, greatest) = extent.get_or_insert((value, value));
             *least = least.min(value);

@@ -80,7 +80,7 @@ impl Frame {
     }
 
     /// Draws what is below the series: the grid and the notes.
-    pub(super) fn draw_below(&self, canvas: &mut Canvas, plot: &Plot) {
+    pub(super) fn draw_below(&self, canvas: &mut Canvas<'_>, plot: &Plot) {
         let background = plot.options.background.unwrap_or(Color::WHITE);
         let foreground = plot.options.foreground;
         let area = self.area;
@@ -102,7 +102,7 @@ impl Frame {
     }
 
     /// Draws what is above the series: borders, labels and the key.
-    pub(super) fn draw_above(&self, canvas: &mut Canvas, plot: &Plot) {
+    pub(super) fn draw_above(&self, canvas: &mut Canvas<'_>, plot: &Plot) {
         let color = plot.options.foreground;
         canvas.frame(self.area, color);
         self.draw_times(canvas, plot);
@@ -140,7 +140,7 @@ impl Frame {
         }
     }
 
-    fn draw_times(&self, canvas: &mut Canvas, plot: &Plot) {
+    fn draw_times(&self, canvas: &mut Canvas<'_>, plot: &Plot) {
         let color = plot.options.foreground;
         let (area, width) = (self.area, plot.options.size.width as f32);
         let base = area.bottom + TICK + CAP_HEIGHT + 3.0;
@@ -157,7 +157,7 @@ impl Frame {
         }
     }
 
-    fn draw_axis(&self, canvas: &mut Canvas, plot: &Plot, side: YAxis) {
+    fn draw_axis(&self, canvas: &mut Canvas<'_>, plot: &Plot, side: YAxis) {
         let (color, area) = (plot.options.foreground, self.area);
         let size = plot.options.size.width as f32;
         let Some(axis) = self.axis(side) else { return };

@@ -208,7 +208,7 @@ impl KeyBox {
         (x, y)
     }
 
-    pub(super) fn draw(&self, canvas: &mut Canvas, plot: &Plot, graph: Area) {
+    pub(super) fn draw(&self, canvas: &mut Canvas<'_>, plot: &Plot, graph: Area) {
         let background = plot.options.background.unwrap_or(Color::WHITE);
         let foreground = plot.options.foreground;
         // Lines behind texts would make them hard to read.

@@ -5,6 +5,7 @@ use crate::{
     axis::ValueAxis,
     canvas::{Area, Canvas, LineStroke, Marker, MarkerShape},
     options::{Color, PlotStyle, Smoothing},
+    pace::Pace,
     point_values::{indexes_within, values_between},
     smooth::smooth,
     strip::{LineStrip, Position, StripBuilder},
@@ -18,15 +19,20 @@ const LEAST_MARKER_DISTANCE: f32 = 8.0;
 const DENSE: f32 = 2.0;
 /// Markers closer than this are one.
 const MARKER_CELL: f32 = 2.0;
+/// Work of a series, whatever its points.
+const SERIES_WORK: usize = 2_000;
+/// Work of a point of a curve, which is computed of many points.
+const CURVE_WORK: usize = 200;
 
 /// Draws the series of that number.
 pub(super) fn draw_series(
-    canvas: &mut Canvas,
+    canvas: &mut Canvas<'_>,
     frame: &Frame,
     plot: &Plot,
     (number, series): (usize, &PlotSeries),
 ) {
-    let Some(axis) = frame.axis(series.axis) else { return };
+    let pace = canvas.pace();
+    let Some(axis) = frame.axis(series.axis).filter(|_| pace.goes_on(SERIES_WORK)) else { return };
     let background = plot.options.background.unwrap_or(Color::WHITE);
     let color = series_color(number, background);
     let (has_line, shape) = look(plot, series, frame.area, number);
@@ -36,7 +42,7 @@ pub(super) fn draw_series(
     } else if has_line {
         let stroke = LineStroke { color, width: LINE_WIDTH, is_dashed: false };
         let dot = Marker::new(MarkerShape::FilledCircle, color).filter(|_| shape.is_none());
-        line_positions(plot, series, axis, frame.area, |strip| {
+        line_positions(plot, series, axis, frame.area, pace, |strip| {
             match (strip.positions.as_slice(), &dot) {
                 // A point between gaps has no line.
                 ([position], Some(dot)) if frame.area.contains(*position) => {
@@ -60,12 +66,13 @@ fn density(plot: &Plot, series: &PlotSeries, area: Area) -> f32 {
 /// Draws a line with many points for each column of pixels: a bar over the values of each column and the
 /// way to the next one. Outlines of thousands of steep lines would take seconds.
 fn draw_envelope(
-    canvas: &mut Canvas,
+    canvas: &mut Canvas<'_>,
     plot: &Plot,
     series: &PlotSeries,
     axis: &ValueAxis,
     (area, color): (Area, Color),
 ) {
+    let pace = canvas.pace();
     let mut bar = |column: i64, (upper, lower): (f32, f32)| {
         let (top, bottom) = (upper.max(area.top), lower.min(area.bottom));
         if top <= bottom && area.contains((column as f32 + 0.5, top)) {
@@ -74,7 +81,7 @@ fn draw_envelope(
     };
     let mut open: Option<(i64, f32, f32)> = None;
     let mut last: Option<Position> = None;
-    for_each_position(plot, series, axis, area, |position| {
+    for_each_position(plot, series, axis, area, pace, |position| {
         let Some((x, y)) = position else {
             last = None;
             return;
@@ -140,10 +147,11 @@ pub(crate) fn line_positions(
     series: &PlotSeries,
     axis: &ValueAxis,
     area: Area,
+    pace: &Pace<'_>,
     emit: impl FnMut(&LineStrip),
 ) {
     let mut strips = StripBuilder::new(emit);
-    for_each_position(plot, series, axis, area, |position| match position {
+    for_each_position(plot, series, axis, area, pace, |position| match position {
         Some(position) => strips.push(position),
         None => strips.push_gap(),
     });
@@ -156,6 +164,7 @@ pub(crate) fn for_each_position(
     series: &PlotSeries,
     axis: &ValueAxis,
     area: Area,
+    pace: &Pace<'_>,
     mut emit: impl FnMut(Option<Position>),
 ) {
     let (start_ms, end_ms) = plot.range_ms;
@@ -170,22 +179,28 @@ pub(crate) fn for_each_position(
         }));
     };
     if plot.options.smoothing.is_some() {
-        for_each_value(plot, series, position);
+        for_each_value(plot, series, pace, position);
         return;
     }
     let (from, to) = indexes_within(&series.points, plot.range_ms);
     // A line goes on to what is outside.
     let range = (from.saturating_sub(1), (to + 1).min(series.points.len()));
-    for (time_ms, value) in values_between(&series.points, range) {
+    let values = values_between(&series.points, range);
+    for (time_ms, value) in values.take_while(|_| pace.goes_on(1)) {
         position(time_ms as f64, value);
     }
 }
 
 /// Calls `emit` with milliseconds and value of each point within the range, after smoothing. NaN is passed
 /// on unless points are smoothed.
-pub(super) fn for_each_value(plot: &Plot, series: &PlotSeries, mut emit: impl FnMut(f64, f64)) {
+pub(super) fn for_each_value(
+    plot: &Plot,
+    series: &PlotSeries,
+    pace: &Pace<'_>,
+    mut emit: impl FnMut(f64, f64),
+) {
     let range = indexes_within(&series.points, plot.range_ms);
-    let values = values_between(&series.points, range);
+    let values = values_between(&series.points, range).take_while(|_| pace.goes_on(1));
     let (start_ms, end_ms) = plot.range_ms;
     let Some(smoothing) = plot.options.smoothing else {
         return values.for_each(|(time_ms, value)| emit(time_ms as f64, value));
@@ -197,15 +212,18 @@ pub(super) fn for_each_value(plot: &Plot, series: &PlotSeries, mut emit: impl Fn
         .filter(|(_, value)| value.is_finite())
         .map(move |(time_ms, value)| ((time_ms - start_ms) as f64 / 1_000.0, value));
     let width = ((end_ms - start_ms) as f64 / 1_000.0, plot.options.size.width);
+    let work = if smoothing.is_curve() { CURVE_WORK } else { 1 };
     smooth(&samples, smoothing, width, |(secs, value)| {
-        emit(secs.mul_add(1_000.0, start_ms as f64), value);
+        if pace.goes_on(work) {
+            emit(secs.mul_add(1_000.0, start_ms as f64), value);
+        }
     });
 }
 
 /// Draws markers. Of those that cover each other one is drawn, so that there are at most as many as the
 /// picture has space for.
 fn draw_markers(
-    canvas: &mut Canvas,
+    canvas: &mut Canvas<'_>,
     marker: &Marker,
     plot: &Plot,
     series: &PlotSeries,
@@ -215,7 +233,7 @@ fn draw_markers(
     let rows = (area.height() / MARKER_CELL) as usize + 2;
     let mut used = vec![false; rows];
     let mut column = i64::MIN;
-    for_each_position(plot, series, axis, area, |position| {
+    for_each_position(plot, series, axis, area, canvas.pace(), |position| {
         let Some(position) = position.filter(|position| area.contains(*position)) else { return };
         let number = (position.0 / MARKER_CELL).floor() as i64;
         if number != column {

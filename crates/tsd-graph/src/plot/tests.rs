@@ -34,7 +34,7 @@ struct Picture {
 impl Picture {
     fn new(plot: Plot) -> Self {
         let (width, height) = (plot.options.size.width, plot.options.size.height);
-        let file = PlotDrawing::new(plot).unwrap().into_png().unwrap();
+        let file = plot.draw_png(&mut || true).unwrap();
         let mut reader = png::Decoder::new(Cursor::new(file)).read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
         let info = reader.next_frame(&mut pixels).unwrap();
@@ -128,16 +128,37 @@ fn a_graph_without_points_says_so() {
 }
 
 #[test]
-fn work_is_done_in_steps() {
-    let lines: Vec<PlotSeries> =
-        (0..10).map(|n| series("m", (0..1_000).map(move |at| (at * 100, f64::from(n))))).collect();
-    let mut drawing = PlotDrawing::new(plot(300, 200, lines)).unwrap();
-    let mut steps = 1;
-    while drawing.advance(3_000) {
-        steps += 1;
+fn work_is_divided_whatever_takes_it() {
+    // Pieces of a picture, and where the last of `stop_after` stops it.
+    let pieces = |plot: Plot, stop_after: usize| {
+        let mut pieces = 0;
+        let file = plot.draw_png(&mut || {
+            pieces += 1;
+            pieces < stop_after
+        });
+        (pieces, file)
+    };
+    let lines = |count: usize, points: i64| -> Vec<PlotSeries> {
+        let value = |at: i64| ((at * 37 % 101) as f64, at * 100_000 / points);
+        let line = || series("m", (0..points).map(move |at| (value(at).1, value(at).0)));
+        (0..count).map(|_| line()).collect()
+    };
+    let small = |series| plot(300, 200, series);
+    for (what, plot, least) in [
+        ("little", small(lines(1, 10)), 4),
+        ("many series", small(lines(200, 10)), 20),
+        ("many points", small(lines(1, 300_000)), 30),
+        ("pixels", plot(1_000, 1_000, lines(1, 10)), 100),
+        ("a long line", plot(1_000, 1_000, lines(1, 900)), 120),
+    ] {
+        let (pieces, file) = pieces(plot, usize::MAX);
+        assert!(pieces >= least && file.is_ok(), "{what}: {pieces}");
     }
-    assert!((18..=22).contains(&steps), "{steps}");
-    assert!(drawing.into_png().unwrap().len() > 1_000);
+    for stop_after in [1, 2, 20, 80] {
+        let (pieces, file) = pieces(plot(1_000, 1_000, lines(3, 1_000)), stop_after);
+        assert_eq!(pieces, stop_after);
+        assert!(matches!(file, Err(DrawError::Stopped)), "{stop_after}");
+    }
 }
 
 #[test]
@@ -181,6 +202,7 @@ fn any_smoothing() -> impl Strategy<Value = Option<Smoothing>> {
         Just(Smoothing::ACSplines),
         Just(Smoothing::MCSplines),
         Just(Smoothing::Bezier),
+        Just(Smoothing::KDensity),
         Just(Smoothing::Cumulative),
         Just(Smoothing::CNormal),
         Just(Smoothing::Bins),

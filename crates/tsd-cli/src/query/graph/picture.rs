@@ -7,9 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
-use tsd_graph::{
-    Plot, PlotDrawing, PlotOptions, PlotSeries, PlotSize, TerminalSize, YAxis, render_terminal,
-};
+use tsd_graph::{Plot, PlotOptions, PlotSeries, PlotSize, TerminalSize, YAxis, render_terminal};
 use tsd_model::PointColumns;
 use tsd_protocol::{count_graph_points, graph_label};
 
@@ -27,13 +25,13 @@ pub(super) fn write_png(
     series: &[Series],
     frame: GraphFrame<'_>,
 ) -> anyhow::Result<()> {
-    let drawing = drawing(plot(series, frame, None)?)?;
-    fs::write(path, drawing.into_png()?).with_context(|| format!("writing {}", path.display()))
+    let file = plot(series, frame, None)?.draw_png(&mut || true)?;
+    fs::write(path, file).with_context(|| format!("writing {}", path.display()))
 }
 
 /// Prints a picture for a terminal.
 pub(super) fn print_sixels(series: &[Series], frame: GraphFrame<'_>) -> anyhow::Result<()> {
-    print_lines(&drawing(plot(series, frame, Some(SIXEL_SIZE))?)?.into_sixel());
+    print_lines(&plot(series, frame, Some(SIXEL_SIZE))?.draw_sixel()?);
     Ok(())
 }
 
@@ -42,10 +40,6 @@ pub(super) fn print_characters(series: &[Series], frame: GraphFrame<'_>) -> anyh
     let is_colored = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     print_lines(&render_terminal(&plot(series, frame, None)?, terminal_size(), is_colored));
     Ok(())
-}
-
-fn drawing(plot: Plot) -> anyhow::Result<PlotDrawing> {
-    PlotDrawing::new(plot).context("there is no memory for the picture")
 }
 
 /// What the graph shows. `size` is that of a picture without the option `wxh`.

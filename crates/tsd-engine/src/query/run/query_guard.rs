@@ -3,9 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::runtime;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{query_list::QueryId, registry::RegisteredQuery, scheduler::SchedulerHandle};
+use super::{
+    query_list::QueryId,
+    registry::RegisteredQuery,
+    scheduler::{SchedulerHandle, TimeSlice},
+};
 use crate::query::stats::QueryStats;
 
 /// Keeps a query in the list of running queries, and its memory reserved, until its response was
@@ -23,6 +27,17 @@ pub struct QueryGuard {
 #[derive(Clone, Debug, Default)]
 pub struct QueryThreads(Option<(runtime::Handle, Arc<SchedulerHandle>)>);
 
+/// The time slices of a piece of work that takes longer than one.
+#[derive(Debug)]
+pub struct WorkSlices<'a> {
+    /// Absent without query threads.
+    scheduler: Option<&'a SchedulerHandle>,
+    /// Absent without query threads, and once nobody waits for the work.
+    slice: Option<TimeSlice>,
+    /// Cancelled when nobody waits for the work any more.
+    is_abandoned: CancellationToken,
+}
+
 /// A task that panicked, or that the engine's shutdown dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the engine failed while it wrote the answer")]
@@ -35,15 +50,42 @@ impl QueryThreads {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, QueryTaskLost> {
-        let Some((runtime, scheduler)) = &self.0 else { return Ok(work()) };
+        self.call_in_slices(move |_| work()).await
+    }
+
+    /// Runs long work as [`Self::call`] does. The work renews its time slice every millisecond or so, and ends
+    /// when it cannot: the future was dropped.
+    pub async fn call_in_slices<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut WorkSlices<'_>) -> T + Send + 'static,
+    ) -> Result<T, QueryTaskLost> {
+        let is_abandoned = CancellationToken::new();
+        let Some((runtime, scheduler)) = &self.0 else {
+            return Ok(work(&mut WorkSlices { scheduler: None, slice: None, is_abandoned }));
+        };
+        let _on_drop = is_abandoned.clone().drop_guard();
         let scheduler = Arc::clone(scheduler);
         let task = runtime.spawn(async move {
             let slice = scheduler.acquire_slice().await.map_err(|_| QueryTaskLost)?;
-            let result = work();
-            slice.finish();
-            Ok(result)
+            let scheduler = Some(&*scheduler);
+            Ok(work(&mut WorkSlices { scheduler, slice: Some(slice), is_abandoned }))
         });
         AbortOnDropHandle::new(task).await.map_err(|_| QueryTaskLost)?
+    }
+}
+
+impl WorkSlices<'_> {
+    /// Lets other queries work first if the time slice is over. Returns false if nobody waits for the work any
+    /// more.
+    pub fn renew(&mut self) -> bool {
+        if self.is_abandoned.is_cancelled() {
+            return false;
+        }
+        let Some(scheduler) = self.scheduler else { return true };
+        let slice = self.slice.take();
+        self.slice =
+            slice.and_then(|slice| scheduler.renew(slice, || self.is_abandoned.is_cancelled()));
+        self.slice.is_some()
     }
 }
 
@@ -87,10 +129,61 @@ impl QueryGuard {
             .is_some_and(|registered| registered.context.operator_cancel.is_cancelled())
     }
 
+    /// Tells work on other threads whether an operator cancelled the query.
+    #[must_use]
+    pub fn cancellation(&self) -> CancellationToken {
+        let registered = self.registered.as_ref();
+        registered.map(|registered| registered.context.operator_cancel.clone()).unwrap_or_default()
+    }
+
     /// Records that the response was written completely; encoding it took `serialization`.
     pub fn mark_sent(self, serialization: Duration) {
         if let Some(registered) = self.registered {
             registered.mark_sent(serialization);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::query::run::scheduler::Scheduler;
+
+    fn threads() -> QueryThreads {
+        let handle = Arc::new(Scheduler::new(1, 1).register());
+        QueryThreads(Some((runtime::Handle::current(), handle)))
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn long_work_goes_on_as_long_as_somebody_waits() {
+        let threads = threads();
+        let work = |slices: &mut WorkSlices<'_>| (0..1_000).take_while(|_| slices.renew()).count();
+        assert_eq!(threads.call_in_slices(work).await, Ok(1_000));
+        // On the caller's thread.
+        let here = QueryThreads::default();
+        let work = |slices: &mut WorkSlices<'_>| slices.renew() && slices.renew();
+        assert_eq!(here.call_in_slices(work).await, Ok(true));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn work_that_nobody_waits_for_ends() {
+        let (begun, wait_for_begin) = mpsc::channel();
+        let (ended, wait_for_end) = mpsc::channel();
+        let threads = threads();
+        let work = tokio::spawn(async move {
+            let work = threads.call_in_slices(move |slices| {
+                begun.send(()).unwrap();
+                while slices.renew() {}
+                ended.send(()).unwrap();
+            });
+            work.await
+        });
+        tokio::task::spawn_blocking(move || wait_for_begin.recv()).await.unwrap().unwrap();
+        work.abort();
+        tokio::task::spawn_blocking(move || wait_for_end.recv()).await.unwrap().unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! `/q`: graphs, as pictures or as what they show.
 //!
-//! The query is executed as that of `/api/query`. A picture is drawn in steps on the query threads, and its
+//! The query is executed as that of `/api/query`. A picture is drawn in time slices of the query, and its
 //! memory is reserved from the memory limit of the process until it is sent. OpenTSDB runs gnuplot and keeps
 //! its files; here nothing is written, and no program is started.
 
@@ -12,7 +12,7 @@ use hyper::{
     Method, StatusCode,
     header::{AGE, CACHE_CONTROL, HeaderValue, LOCATION},
 };
-use tsd_engine::{QueryFailure, QueryGuard, QueryTaskLost, RawQuery, SubQueryResult};
+use tsd_engine::{QueryFailure, QueryGuard, QueryTaskLost, RawQuery, SubQueryResult, WorkSlices};
 use tsd_protocol::{
     ApiError, GraphForm, GraphQuery, GraphRequest, GraphSummary, GraphTextSeries, GraphTextWriter,
     count_graph_points, graph_redirect, parse_graph_request,
@@ -98,13 +98,15 @@ async fn count_points(
     guard: &QueryGuard,
 ) -> Result<(Vec<SubQueryResult>, u64), ApiError> {
     let range = (graph.query.start_ms, graph.query.end_ms + 999);
-    let count = move || {
+    let count = move |slices: &mut WorkSlices<'_>| {
         let series = sub_results.iter().flat_map(|sub| &sub.series);
-        let counts = series.map(|series| count_graph_points(&series.metric, &series.points, range));
+        // Of work that ends here the result is not used.
+        let counts = series.take_while(|_| slices.renew());
+        let counts = counts.map(|series| count_graph_points(&series.metric, &series.points, range));
         let count: Result<u64, ApiError> = counts.sum();
         (sub_results, count)
     };
-    let (sub_results, count) = guard.threads().call(count).await.map_err(lost)?;
+    let (sub_results, count) = guard.threads().call_in_slices(count).await.map_err(lost)?;
     Ok((sub_results, count?))
 }
 

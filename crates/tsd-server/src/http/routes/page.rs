@@ -57,6 +57,7 @@ macro_rules! page_files {
 const FILES: &[PageFile] = page_files! {
     "index.html": Html,
     "theme.css": Css,
+    "dark.css": Css,
     "page.css": Css,
     "icon.svg": Svg,
     "annotate.js": Script,

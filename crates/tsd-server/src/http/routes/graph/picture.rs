@@ -1,12 +1,12 @@
 //! Draws the picture of a graph.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use tsd_engine::{
-    Annotation, MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, QueryGuard, SubQueryResult,
+    Annotation, MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, QueryGuard, SubQueryResult, WorkSlices,
 };
-use tsd_graph::{Plot, PlotDrawing, PlotNote, PlotOptions, PlotSeries};
+use tsd_graph::{DrawError, Plot, PlotNote, PlotOptions, PlotSeries, PlotSize};
 use tsd_protocol::{ApiError, GraphQuery, QueryFailureCause, graph_label};
 
 use super::lost;
@@ -14,9 +14,6 @@ use crate::{
     http::response::{ContentType, HttpResponse},
     server_state::ServerState,
 };
-
-/// Points that are looked at in one time slice of a query thread.
-const STEP_POINTS: usize = 1_000_000;
 
 /// What the picture of a result shows.
 pub(super) fn plot(
@@ -47,7 +44,7 @@ fn note(annotation: &Annotation) -> PlotNote {
     PlotNote { time_ms, text: annotation.description.clone() }
 }
 
-/// Draws a picture, step by step on the query threads. Dropping the future ends the work after its step.
+/// Draws a picture in time slices of the query. Dropping the future ends the work after its slice.
 pub(super) async fn draw(
     state: &ServerState,
     plot: Plot,
@@ -55,21 +52,25 @@ pub(super) async fn draw(
     began: Instant,
 ) -> Result<HttpResponse, ApiError> {
     let drawing_began = Instant::now();
-    let mut permit = reserve(state, plot.options.size.drawing_bytes())?;
-    let threads = guard.threads().clone();
-    let mut drawing = PlotDrawing::new(plot)
-        .ok_or_else(|| ApiError::internal("there is no memory for the picture"))?;
-    loop {
-        check_limits(state, &guard, began)?;
-        let step = move || (drawing.advance(STEP_POINTS), drawing);
-        let (has_more, advanced) = threads.call(step).await.map_err(lost)?;
-        drawing = advanced;
-        if !has_more {
-            break;
+    let mut permit = reserve(state, plot.options.size)?;
+    let limit = state.engine.config().query.timeout;
+    check_limits(&guard, limit, began)?;
+    let cancelled = guard.cancellation();
+    let work = move |slices: &mut WorkSlices<'_>| {
+        plot.draw_png(&mut || {
+            let is_late = limit.is_some_and(|limit| began.elapsed() > limit);
+            !is_late && !cancelled.is_cancelled() && slices.renew()
+        })
+    };
+    let file = guard.threads().call_in_slices(work).await.map_err(lost)?;
+    let file = match file {
+        Ok(file) => file,
+        Err(error @ DrawError::Stopped) => {
+            check_limits(&guard, limit, began)?;
+            return Err(ApiError::internal(error.to_string()));
         }
-    }
-    let file = threads.call(move || drawing.into_png()).await.map_err(lost)?;
-    let file = file.map_err(|error| ApiError::internal(error.to_string()))?;
+        Err(error) => return Err(ApiError::internal(error.to_string())),
+    };
     permit.shrink(file.len());
     let took = drawing_began.elapsed();
     state.metrics.graph_drawn(took);
@@ -80,23 +81,36 @@ pub(super) async fn draw(
     Ok(HttpResponse::new(StatusCode::OK, ContentType::Png, file).with_on_sent(on_sent))
 }
 
-/// Reserves the memory of a picture.
-fn reserve(state: &ServerState, bytes: usize) -> Result<MemoryPermit, ApiError> {
+/// Reserves the memory of a picture. A smaller one may have space: that there is none is told as an error of the
+/// request, like a query that reads too much.
+fn reserve(state: &ServerState, size: PlotSize) -> Result<MemoryPermit, ApiError> {
     let memory = state.memory();
+    let bytes = size.drawing_bytes();
     memory.try_reserve(MemoryPart::Queries, bytes).ok_or_else(|| {
         memory.record_refusal(MemoryPart::Queries);
-        let limit_mb = memory.limit() >> 20;
-        QueryFailureCause::NoMemory { limit_mb, key: MEMORY_LIMIT_KEY }.query_error(None)
+        let text = format!(
+            "Sorry, a graph of {}x{} needs {}MB of memory, and what runs now leaves less of the {}MB \
+             ({MEMORY_LIMIT_KEY}). Please choose a smaller one (wxh), or try again later.",
+            size.width,
+            size.height,
+            bytes.div_ceil(1 << 20),
+            memory.limit() >> 20
+        );
+        ApiError::new(413, text)
     })
 }
 
 /// Fails if the query was cancelled, or has taken longer than queries may.
-fn check_limits(state: &ServerState, guard: &QueryGuard, began: Instant) -> Result<(), ApiError> {
+fn check_limits(
+    guard: &QueryGuard,
+    limit: Option<Duration>,
+    began: Instant,
+) -> Result<(), ApiError> {
     if guard.is_cancelled() {
         return Err(QueryFailureCause::CancelledByOperator.query_error(None));
     }
     let elapsed = began.elapsed();
-    match state.engine.config().query.timeout {
+    match limit {
         Some(limit) if elapsed > limit => {
             let text = format!(
                 "Sorry, your graph timed out. Time limit: {} ms, time: {} ms.",
