@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Configuration of a cluster. It is stored in the cluster's directory for later attaching.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct ClusterConfig {
     /// Number of region servers.
     pub region_servers: usize,
@@ -14,6 +15,8 @@ pub struct ClusterConfig {
     pub directory: Option<PathBuf>,
     /// True to start OpenTSDB too, with its four tables.
     pub opentsdb: bool,
+    /// True to have a second OpenTSDB too, stopped until [`restart`](crate::Cluster::restart).
+    pub second_opentsdb: bool,
     /// Number of TSDs.
     pub tsds: usize,
     /// ZooKeeper session timeout, after which a server counts as dead.
@@ -47,6 +50,7 @@ impl ClusterConfig {
             region_servers,
             directory: None,
             opentsdb: false,
+            second_opentsdb: false,
             tsds: 0,
             session_timeout: Duration::from_secs(10),
             properties: Vec::new(),

@@ -42,5 +42,5 @@ pub use self::{
     error::ClusterError,
     links::Links,
     node::{Node, NodeError},
-    programs::{JavaRun, run_java},
+    programs::{JavaRun, ToolRun, run_java, run_opentsdb_tool},
 };

@@ -17,6 +17,8 @@ pub enum Node {
     RegionServer(usize),
     /// OpenTSDB.
     OpenTsdb,
+    /// A second OpenTSDB on the same HBase.
+    SecondOpenTsdb,
     /// One of our daemons.
     Tsd(usize),
 }
@@ -28,6 +30,7 @@ impl fmt::Display for Node {
             Self::Master => out.write_str("master"),
             Self::RegionServer(index) => write!(out, "rs{index}"),
             Self::OpenTsdb => out.write_str("opentsdb"),
+            Self::SecondOpenTsdb => out.write_str("opentsdb1"),
             Self::Tsd(index) => write!(out, "tsd{index}"),
         }
     }
@@ -35,7 +38,9 @@ impl fmt::Display for Node {
 
 /// A text that is not the name of a process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not one of zookeeper, master, rs0, rs1, ..., opentsdb, tsd0, tsd1, ...")]
+#[error(
+    "'{0}' is not one of zookeeper, master, rs0, rs1, ..., opentsdb, opentsdb1, tsd0, tsd1, ..."
+)]
 pub struct NodeError(String);
 
 impl FromStr for Node {
@@ -47,6 +52,7 @@ impl FromStr for Node {
             "zookeeper" => Ok(Self::ZooKeeper),
             "master" => Ok(Self::Master),
             "opentsdb" => Ok(Self::OpenTsdb),
+            "opentsdb1" => Ok(Self::SecondOpenTsdb),
             _ => numbered("rs")
                 .map(Self::RegionServer)
                 .or_else(|| numbered("tsd").map(Self::Tsd))
@@ -80,6 +86,7 @@ mod tests {
             ("master", Node::Master),
             ("rs12", Node::RegionServer(12)),
             ("opentsdb", Node::OpenTsdb),
+            ("opentsdb1", Node::SecondOpenTsdb),
             ("tsd0", Node::Tsd(0)),
         ] {
             assert_eq!(text.parse(), Ok(node));

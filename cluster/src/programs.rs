@@ -13,6 +13,7 @@ use crate::{
     cluster::Cluster,
     error::ClusterError,
     java,
+    node::Node,
     process::{Process, Program},
 };
 
@@ -61,6 +62,52 @@ pub async fn run_java(
     }
     let stdout = fs::read(&output).map_err(ClusterError::file("read", output))?;
     Ok(JavaRun { stdout: String::from_utf8_lossy(&stdout).into_owned(), cpu, wall })
+}
+
+/// Result of a command-line tool of OpenTSDB.
+#[derive(Clone, Debug)]
+pub struct ToolRun {
+    /// True if its exit status was 0.
+    pub success: bool,
+    /// What it printed and logged, warnings and errors only.
+    pub output: String,
+}
+
+/// Runs a command-line tool of OpenTSDB with the settings of [`Node::OpenTsdb`], which may run meanwhile:
+/// `class` is its name in `net.opentsdb.tools`.
+///
+/// # Errors
+///
+/// If the tool cannot be started, or its output cannot be read.
+pub async fn run_opentsdb_tool(
+    cluster: &Cluster,
+    class: &str,
+    args: &[&str],
+) -> Result<ToolRun, ClusterError> {
+    let class = format!("net.opentsdb.tools.{class}");
+    let (command, mut arguments, environment) =
+        cluster.opentsdb_command(Node::OpenTsdb, 0, &class)?;
+    arguments.extend(args.iter().map(|&arg| arg.to_owned()));
+    let log = cluster.directory().join("logs").join("opentsdb-tool.log");
+    // The log is of this run only.
+    let _ = fs::remove_file(&log);
+    let program = Program {
+        command: &command,
+        arguments: arguments.into_iter().map(Into::into).collect(),
+        environment,
+        directory: cluster.directory(),
+        log: &log,
+        output: None,
+    };
+    let mut process = cluster.start_program(&class, &program)?;
+    while process.is_alive() {
+        sleep(POLL_INTERVAL).await;
+    }
+    let output = fs::read(&log).map_err(ClusterError::file("read", &log))?;
+    Ok(ToolRun {
+        success: process.reap() == Some(true),
+        output: String::from_utf8_lossy(&output).into_owned(),
+    })
 }
 
 /// Compiles a file; returns the name of its class.

@@ -51,7 +51,7 @@ use crate::{
     data::Data,
     known::KnownDifferences,
     random::Random,
-    servers::{Engine, Servers},
+    servers::{Engine, Ours, Servers},
 };
 
 struct Options {
@@ -148,7 +148,9 @@ fn main() -> ExitCode {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
     let servers = match (options.opentsdb, options.tsdb) {
-        (Some(opentsdb), Some(tsdb)) => Servers::running(opentsdb, tsdb),
+        (Some(opentsdb), Some(address)) => {
+            Servers::running(opentsdb, vec![Ours { name: "running", address }])
+        }
         _ => match runtime.block_on(Servers::start(&options.engines)) {
             Ok(servers) => servers,
             Err(error) => {

@@ -22,7 +22,7 @@ use crate::request::Request;
 const TSDB: &str = env!("CARGO_BIN_EXE_tsdb");
 
 /// Settings of all.
-const SETTINGS: &[(&str, &str)] = &[
+pub(crate) const SETTINGS: &[(&str, &str)] = &[
     ("tsd.core.auto_create_metrics", "true"),
     ("tsd.core.meta.enable_tsuid_tracking", "true"),
     ("tsd.core.timezone", "UTC"),
@@ -35,7 +35,7 @@ const SETTINGS: &[(&str, &str)] = &[
 ];
 
 /// Settings of OpenTSDB: points are visible at once, and rows are not rewritten while they are compared.
-const OPENTSDB_SETTINGS: &[(&str, &str)] = &[
+pub(crate) const OPENTSDB_SETTINGS: &[(&str, &str)] = &[
     ("hbase.rpcs.buffered_flush_interval", "20"),
     ("tsd.storage.compaction.min_flush_threshold", "1000000"),
 ];
@@ -50,7 +50,7 @@ const ROLLUP_TABLES: &[&str] = &["agg", "11m", "agg-11m", "22m", "agg-22m"];
 const DELETE_TIME: Duration = Duration::from_millis(60);
 
 /// Rollups of intervals that divide none of those of the other queries, which would read rollups otherwise.
-fn rollups(data_table: &str) -> String {
+pub(crate) fn rollups(data_table: &str) -> String {
     let interval = |interval: &str| {
         format!(
             r#",{{"table":"{data_table}-{interval}","preAggregationTable":"{data_table}-agg-{interval}","interval":"{interval}","rowSpan":"1d"}}"#
@@ -87,8 +87,8 @@ pub(crate) struct Servers {
 
 impl Servers {
     /// Servers that run already.
-    pub(crate) fn running(theirs: SocketAddr, ours: SocketAddr) -> Self {
-        Self { theirs, ours: vec![Ours { name: "running", address: ours }], started: None }
+    pub(crate) const fn running(theirs: SocketAddr, ours: Vec<Ours>) -> Self {
+        Self { theirs, ours, started: None }
     }
 
     /// Starts HBase with OpenTSDB, and a daemon of ours for each engine.

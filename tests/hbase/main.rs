@@ -21,6 +21,7 @@ mod conformance;
 mod corrections;
 mod daemon_workload;
 mod fault_report;
+mod fault_run;
 mod fault_steps;
 mod faults;
 mod live;

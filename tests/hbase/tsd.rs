@@ -17,7 +17,8 @@ fn variable(name: &str) -> String {
     name.to_uppercase().replace('.', "_")
 }
 
-fn settings(cluster: &Cluster, more: &Settings<'_>) -> Vec<(String, String)> {
+/// The environment of a daemon or tool.
+pub(crate) fn settings(cluster: &Cluster, more: &Settings<'_>) -> Vec<(String, String)> {
     let mut all = vec![
         ("TSD_STORAGE_ENGINE".to_owned(), "hbase".to_owned()),
         ("TSD_STORAGE_HBASE_ZK_QUORUM".to_owned(), cluster.client_quorum()),

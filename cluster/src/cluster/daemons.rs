@@ -78,8 +78,21 @@ impl Cluster {
         self.config.opentsdb_settings = settings.iter().map(owned).collect();
     }
 
-    pub(super) fn opentsdb_program(&self, port: u16) -> Result<CommandLine, ClusterError> {
-        let node = Node::OpenTsdb;
+    pub(super) fn opentsdb_program(
+        &self,
+        node: Node,
+        port: u16,
+    ) -> Result<CommandLine, ClusterError> {
+        self.opentsdb_command(node, port, "net.opentsdb.tools.TSDMain")
+    }
+
+    /// The command line of a class of OpenTSDB, without the arguments after its settings file.
+    pub(crate) fn opentsdb_command(
+        &self,
+        node: Node,
+        port: u16,
+        class: &str,
+    ) -> Result<CommandLine, ClusterError> {
         let data = self.layout.data(node);
         let (web, cache) = (data.join("web"), data.join("cache"));
         for directory in [&web, &cache] {
@@ -107,7 +120,7 @@ impl Cluster {
         let file = self.settings_file(node, &settings, &self.config.opentsdb_settings)?;
         let heap_mb = if self.config.bench { 2_048 } else { 512 };
         let mut arguments = self.jvm(heap_mb).arguments();
-        arguments.push("net.opentsdb.tools.TSDMain".to_owned());
+        arguments.push(class.to_owned());
         arguments.push(format!("--config={}", file.display()));
         let mut environment = self.java_environment(node, &self.opentsdb_jars);
         let path = env::var_os("PATH").unwrap_or_default();

@@ -127,7 +127,7 @@ impl Cluster {
         let mut stages: [Vec<Node>; 3] = Default::default();
         for node in self.members.keys().copied() {
             let stage = match node {
-                Node::OpenTsdb | Node::Tsd(_) => 0,
+                Node::OpenTsdb | Node::SecondOpenTsdb | Node::Tsd(_) => 0,
                 Node::RegionServer(_) | Node::Master => 1,
                 Node::ZooKeeper => 2,
             };

@@ -67,7 +67,7 @@ impl Cluster {
                 }
                 Ok(())
             }
-            Node::OpenTsdb | Node::Tsd(_) => {
+            Node::OpenTsdb | Node::SecondOpenTsdb | Node::Tsd(_) => {
                 let head = b"GET /api/version HTTP/1.0\r\nHost: localhost\r\n\r\n";
                 let response = request(port, head).await.map_err(|error| error.to_string())?;
                 let line = response.lines().next().unwrap_or_default();

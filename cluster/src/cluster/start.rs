@@ -31,8 +31,11 @@ impl Cluster {
     pub async fn start(config: ClusterConfig) -> Result<Self, ClusterError> {
         let java = java::find().ok_or(ClusterError::NoJava)?;
         let jars = jars(JarSet::HBase, &config).await?;
-        let opentsdb_jars =
-            if config.opentsdb { jars_of_opentsdb(&config).await? } else { Vec::new() };
+        let opentsdb_jars = if config.opentsdb || config.second_opentsdb {
+            jars_of_opentsdb(&config).await?
+        } else {
+            Vec::new()
+        };
         let layout = directory(config.directory.as_deref())?;
         let temporary = config.directory.is_none().then_some(layout.root.as_path());
         let watchdog = watchdog(temporary)?;
@@ -57,8 +60,9 @@ impl Cluster {
         // Marks the directory as that of a cluster, even if the start fails.
         self.write_state()?;
         let all: Vec<_> = self.nodes().collect();
-        let (hbase, daemons): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|node| !matches!(node, Node::OpenTsdb | Node::Tsd(_)));
+        let (daemons, mut hbase): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|node| matches!(node, Node::OpenTsdb | Node::Tsd(_)));
+        hbase.retain(|node| *node != Node::SecondOpenTsdb);
         if self.config.proxied {
             let servers = hbase.iter().filter_map(|node| Some((*node, self.port(*node)?)));
             self.links = Links::start(servers).map_err(|source| ClusterError::Links { source })?;
@@ -121,7 +125,7 @@ impl Cluster {
                 self.config.region_server_heap_mb,
                 "org.apache.hadoop.hbase.regionserver.HRegionServer",
             ),
-            Node::OpenTsdb => return self.opentsdb_program(port),
+            Node::OpenTsdb | Node::SecondOpenTsdb => return self.opentsdb_program(node, port),
             Node::Tsd(_) => return self.tsd_program(node, port),
         };
         let argument = if node == Node::ZooKeeper {
@@ -233,6 +237,7 @@ fn members(
         .into_iter()
         .chain((0..config.region_servers).map(Node::RegionServer))
         .chain(config.opentsdb.then_some(Node::OpenTsdb))
+        .chain(config.second_opentsdb.then_some(Node::SecondOpenTsdb))
         .chain((0..config.tsds).map(Node::Tsd));
     let member = |node| {
         let reserved = Port::reserve().map_err(|source| ClusterError::NoPort { source })?;

@@ -2,8 +2,9 @@
 //!
 //! Takes a number from the counter (or a random one), then writes the mapping from the UID, then
 //! the one from the name, each by compare-and-set against an absent cell. A crash in between leaves
-//! at worst an orphaned UID, never a name whose UID has no name. A batch takes its numbers with one
-//! increment; its names are then assigned independently.
+//! at worst an orphaned UID, never a name whose UID has no name. If another process has assigned a UID
+//! to the name first, the mapping from our UID is deleted again, which OpenTSDB does not do. A batch
+//! takes its numbers with one increment; its names are then assigned independently.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -203,9 +204,14 @@ async fn write_mappings(table: &UidTable, kind: UidKind, name: Bytes, uid: Uid) 
     }
     match storage.compare_and_set(uid_table, UidTable::forward(kind, &name), None, value).await {
         Ok(true) => Attempt::Done(Ok(uid)),
-        // Another process assigned a UID first. Ours becomes an orphan.
+        // Another process assigned a UID first, or an earlier try of this one that seemed to fail.
         Ok(false) => match table.uid(kind, &name).await {
-            Ok(Some(winner)) => Attempt::Done(Ok(winner)),
+            Ok(Some(winner)) => {
+                if winner != uid {
+                    delete_unused(table, kind, name, uid).await;
+                }
+                Attempt::Done(Ok(winner))
+            }
             Ok(None) => Attempt::Failed(StorageError::Backend(
                 "a UID mapping was deleted concurrently".into(),
             )),
@@ -213,6 +219,16 @@ async fn write_mappings(table: &UidTable, kind: UidKind, name: Bytes, uid: Uid) 
             Err(error) => Attempt::Done(Err(error)),
         },
         Err(error) => Attempt::Failed(error),
+    }
+}
+
+/// Deletes the mapping from a UID that no caller has seen. A failure leaves it as an orphan, which is
+/// harmless: `tsdb uid fsck` finds it.
+async fn delete_unused(table: &UidTable, kind: UidKind, name: Bytes, uid: Uid) {
+    let reverse = UidTable::reverse(kind, uid);
+    let deleted = table.storage.compare_and_delete(&table.table, reverse, name).await;
+    if let Err(error) = deleted {
+        tracing::debug!(%kind, %error, "mapping from an unused UID not deleted");
     }
 }
 
