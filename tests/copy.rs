@@ -234,6 +234,15 @@ fn interrupted_copies_go_on() {
     let rest = report(&copy(path(&data), path(&target), &["--verify"]), 0);
     assert_eq!(rest["tables"]["tsdb"]["rows"], 6 * HOURS + 2, "{rest}");
     assert_eq!(points(&["--data", path(&target)]), points(&["--data", path(&data)]));
+    // The state of a target that is gone says nothing about a new one.
+    fs::remove_dir_all(&target).expect("the target");
+    let text = fs::read_to_string(&state).expect("the state");
+    let is_complete = "\"complete\": true,\n  \"tables\"";
+    assert!(text.contains(is_complete), "{text}");
+    fs::write(&state, text.replace(is_complete, &is_complete.replace("true", "false")))
+        .expect("write");
+    let anew = report(&copy(path(&data), path(&target), &["--verify"]), 0);
+    assert_eq!(anew["tables"]["tsdb"]["rows"], 6 * HOURS + 2, "{anew}");
     // A selection of the same stores has a state of its own.
     let part = directory.path().join("part");
     let selected =

@@ -208,7 +208,13 @@ async fn begin(
     run: &mut CopyRun,
 ) -> anyhow::Result<CopyState> {
     let scope = scope(args, from, to)?;
-    let former = if args.restart { None } else { file.read(&scope)? };
+    let mut former = if args.restart { None } else { file.read(&scope)? };
+    let has_copied = |state: &CopyState| state.tables.values().any(|table| table.cells > 0);
+    if former.as_ref().is_some_and(has_copied) && !ends.target_has_rows(&run.selection).await? {
+        // Created again, or emptied: what the state says was copied to another one.
+        eprintln!("tsdb: the target is empty: the copy begins from the start");
+        former = None;
+    }
     if args.since.is_some() {
         ensure!(
             !from.has_times_of_points()?,
