@@ -13,6 +13,7 @@ mod authentication;
 mod compatibility_doc;
 mod conformance;
 mod connections;
+mod copy;
 mod crash;
 mod damage;
 mod dashboards;

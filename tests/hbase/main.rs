@@ -18,6 +18,7 @@
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 mod conformance;
+mod copy;
 mod corrections;
 mod daemon_workload;
 mod fault_report;

@@ -7,7 +7,7 @@ use futures_util::future::LocalBoxFuture;
 use tsd_testkit::hbase_workload::error_chain;
 
 use crate::{
-    conformance, corrections, faults, live, opentsdb, outage, regions::ScenarioResult,
+    conformance, copy, corrections, faults, live, opentsdb, outage, regions::ScenarioResult,
     series_index, two_daemons,
 };
 
@@ -19,6 +19,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("conformance", |cluster| Box::pin(conformance::run(cluster))),
     ("two-daemons", |cluster| Box::pin(two_daemons::run(cluster))),
     ("series-index", |cluster| Box::pin(async { series_index::run(cluster) })),
+    ("copy", |cluster| Box::pin(copy::run(cluster))),
     ("opentsdb", |cluster| Box::pin(opentsdb::run(cluster))),
     ("corrections", |cluster| Box::pin(corrections::run(cluster))),
     ("outage", |cluster| Box::pin(outage::run(cluster))),

@@ -4,6 +4,7 @@
 //! set configuration keys are translated there, and those of every command in `overrides`.
 
 mod config;
+mod copy;
 mod fsck;
 mod import;
 mod overrides;
@@ -20,6 +21,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use self::{
     config::{ConfigArgs, ConfigCheckArgs, ConfigCommand},
+    copy::CopyArgs,
     fsck::FsckArgs,
     import::ImportArgs,
     query::QueryArgs,
@@ -171,6 +173,25 @@ could not run.
   tsdb fsck --full-scan --fix --resolve-duplicates --checkpoint fsck.json
   tsdb fsck --fix --compact 30d-ago sum sys.load host=a")]
     Fsck(FsckArgs),
+    /// Copy a store to another one, catch up with it, and compare both
+    #[command(after_help = "\
+A PLACE is a data directory, a ZooKeeper quorum (zk1,zk2/hbase with its root znode; a single host as
+hbase:zk1), or a configuration file of a daemon. Cells are copied as they are, with their times.
+Where salting or widths of UIDs differ, or with --rekey, keys are rebuilt from names, for which UIDs
+of the target are used or assigned. An interrupted copy goes on where it stopped when the same
+command is run again.
+
+To change over without loss: copy; copy --since last; stop the writers; copy --since last --verify;
+start the daemons on the target. Deletes are not caught up with: --compare names what only the
+target has, and --compare --repair deletes it there, while nothing writes to either.
+
+Exit status: 0 if all was copied as it is and, with --verify or --compare, both places have the
+same; 1 if not; 2 if it failed.
+
+  tsdb copy --from zk1,zk2,zk3 --to /var/lib/tsdb
+  tsdb copy --from zk1,zk2,zk3 --to /var/lib/tsdb --since last --verify
+  tsdb copy --from old.conf --to new.conf --rekey --metric 'sys.*' --start 30d-ago --rate 100000")]
+    Copy(Box<CopyArgs>),
     /// Take a snapshot of the embedded store, also while a daemon uses it
     #[command(after_help = "\
 Every point that was acknowledged before the command is in the snapshot. TARGET gets its name when the

@@ -77,6 +77,11 @@ pub(crate) enum Purpose {
         /// Create the data directory.
         create: bool,
     },
+    /// A copy, which puts cells as they are; with `create` into a directory that need not exist.
+    Copy {
+        /// Create the data directory.
+        create: bool,
+    },
 }
 
 /// What was replayed from the log.
@@ -95,7 +100,10 @@ pub(crate) async fn open(
     match settings.storage.engine {
         EngineKind::Memory => Ok(memory(settings)),
         EngineKind::Embedded => {
-            let create = matches!(purpose, Purpose::Daemon | Purpose::Import { create: true });
+            let create = matches!(
+                purpose,
+                Purpose::Daemon | Purpose::Import { create: true } | Purpose::Copy { create: true }
+            );
             embedded(config, settings, create).await
         }
         EngineKind::HBase => hbase::open(settings, purpose).await,

@@ -10,6 +10,7 @@ mod cardinality;
 mod clock;
 mod compaction;
 mod config;
+mod copy;
 #[cfg(test)]
 mod corrections;
 mod engine;
@@ -52,6 +53,10 @@ pub use clock::{Clock, SystemClock};
 pub use config::{
     CompactionConfig, EngineConfig, IngestConfig, QueryConfig, Rollups, RowConfig, SeriesIndexUse,
     Tables, UidConfig, WhiteList,
+};
+pub use copy::{
+    CopiedKind, CopiedPart, CopiedRows, CopyEnds, CopyError, CopyObserver, CopyRun, CopySelection,
+    PartProgress, TableComparison, TableDigest,
 };
 pub use engine::{Engine, StartError};
 pub use fsck::{

@@ -92,7 +92,7 @@ pub use row_conflict::{ConflictingPoint, conflicting_points};
 pub use row_decode::{RowExtras, decode_row};
 pub use row_error::{ColumnError, RowError};
 pub use row_key::{RowKey, RowKeyError};
-pub use row_merge::{DroppedDuplicates, MergeRule};
+pub use row_merge::{DroppedDuplicates, MergeRule, points_and_other_cells};
 pub use series_key::{SaltBucket, SeriesKey, SeriesKeyError};
 pub use series_meta::{NamedUidMeta, SeriesMeta};
 pub use summary::{

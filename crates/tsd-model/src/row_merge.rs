@@ -249,6 +249,31 @@ impl Ord for ColumnHead<'_> {
     }
 }
 
+/// The points of some cells of a row as a reader gets them, the newest of each instant, in time order; and
+/// the cells that are no points, or cannot be read, each as it is.
+///
+/// However the points of a row are divided into columns, the result is the same: a row compares equal
+/// before and after its compaction.
+#[must_use]
+pub fn points_and_other_cells<'a>(
+    key: &Bytes,
+    cells: &'a [Cell],
+) -> (Vec<StoredPoint<'a>>, Vec<&'a Cell>) {
+    let mut others = Vec::new();
+    let mut all = RowPoints::default();
+    for cell in cells {
+        match RowPoints::read(key, std::slice::from_ref(cell)) {
+            Ok(points) if !points.is_empty() => all.points.extend(points.points),
+            _ => others.push(cell),
+        }
+    }
+    match all.merge(key, MergeRule::Newest, ColumnOrder::Sorted) {
+        Ok((points, _)) => (points, others),
+        // Only another rule has errors.
+        Err(_) => (Vec::new(), cells.iter().collect()),
+    }
+}
+
 /// Keeps one point per instant.
 fn resolve<'a>(
     key: &Bytes,

@@ -42,7 +42,9 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
     let hbase = &settings.storage.hbase;
     let client = hbase.client();
     // Of cells with the times of their points none is put again: it would need a later time.
-    let has_cell_times = settings.engine.rows.use_otsdb_timestamp;
+    // Nor is one that is copied: its cells keep their times.
+    let is_copy = matches!(purpose, Purpose::Copy { .. });
+    let has_cell_times = settings.engine.rows.use_otsdb_timestamp || is_copy;
     let compacted_table =
         (!has_cell_times).then(|| (settings.engine.tables.data.clone(), settings.storage.schema));
     // A flush takes time, and the clocks of the daemons differ.
@@ -50,7 +52,9 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
     let series_index = series_index(settings);
     let cluster = HBaseConfig { compacted_table, max_hold, series_index, ..hbase.cluster.clone() };
     let below = HBaseStorage::with_client(client.clone(), cluster)?;
-    below.start_read_backs();
+    if !is_copy {
+        below.start_read_backs();
+    }
     if purpose == Purpose::Daemon {
         below.start_series_index();
     }

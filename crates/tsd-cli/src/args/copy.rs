@@ -1,0 +1,130 @@
+//! Arguments of `tsdb copy`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use tsd_engine::CopiedKind;
+
+/// Arguments of `tsdb copy`.
+#[expect(clippy::struct_excessive_bools, reason = "independent options")]
+#[derive(Debug, Args)]
+pub(crate) struct CopyArgs {
+    /// What is copied: a data directory, a ZooKeeper quorum host[:port],...[/znode], or a configuration file
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) from: String,
+    /// Where it is copied to, likewise; a data directory is created
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) to: String,
+    /// A setting of the source, such as tsd.storage.salt.width=1; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
+    pub(crate) from_set: Vec<(String, String)>,
+    /// A setting of the target; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
+    pub(crate) to_set: Vec<(String, String)>,
+    /// Only this metric; * and ? stand for any characters; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) metric: Vec<String>,
+    /// Only rows of this time and later; whole rows
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    pub(crate) start: Option<String>,
+    /// Only rows up to this time
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    pub(crate) end: Option<String>,
+    /// Only these tables
+    #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
+    pub(crate) tables: Vec<TableKind>,
+    /// Rebuild keys from names, and assign the target's own UIDs; always so where salting or widths differ
+    #[arg(long)]
+    pub(crate) rekey: bool,
+    /// Only what was written since: a time, or `last` for the begin of the last copy
+    #[arg(long, value_name = "TIME", conflicts_with = "compare")]
+    pub(crate) since: Option<String>,
+    /// Seconds before `--since last`, for clocks that differ and rows that daemons hold
+    #[arg(long, value_name = "SECONDS", default_value_t = 3_600)]
+    pub(crate) margin: u32,
+    /// Compare both places and copy nothing
+    #[arg(long)]
+    pub(crate) compare: bool,
+    /// Make rows of the target that differ as those of the source, also by deletes; nothing else may write
+    #[arg(long, requires = "compare")]
+    pub(crate) repair: bool,
+    /// Compare both places after the copy
+    #[arg(long, conflicts_with_all = ["compare", "dry_run"])]
+    pub(crate) verify: bool,
+    /// Read everything and write nothing
+    #[arg(long, conflicts_with = "compare")]
+    pub(crate) dry_run: bool,
+    /// Most cells a second
+    #[arg(long, value_name = "CELLS", value_parser = per_second)]
+    pub(crate) rate: Option<f64>,
+    /// Most bytes a second
+    #[arg(long, value_name = "BYTES", value_parser = per_second)]
+    pub(crate) byte_rate: Option<f64>,
+    /// Parts of the tables that are copied at once; twice the processors by default
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: Option<u16>,
+    /// File that keeps how far the copy came; beside the data directory by default
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state: Option<PathBuf>,
+    /// Forget how far a former copy came
+    #[arg(long)]
+    pub(crate) restart: bool,
+    /// File to which all findings are written; standard error has the first ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) findings: Option<PathBuf>,
+    /// Open embedded stores although a write-ahead log is damaged, and lose the records that the error lists
+    #[arg(long)]
+    pub(crate) accept_damage: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// error, warn, info, debug, trace or off, or directives such as `info,tsd_engine=debug`
+    #[arg(long, value_name = "LEVEL", default_value = "error")]
+    pub(crate) log_level: String,
+    /// text or json
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
+}
+
+/// Kinds of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TableKind {
+    /// Names and UIDs
+    Uid,
+    /// Points, annotations and histograms
+    Data,
+    /// Rollups and pre-aggregates
+    Rollup,
+    /// Meta objects of series
+    Meta,
+    /// Trees
+    Tree,
+}
+
+impl TableKind {
+    pub(crate) const fn kind(self) -> CopiedKind {
+        match self {
+            Self::Uid => CopiedKind::Uid,
+            Self::Data => CopiedKind::Data,
+            Self::Rollup => CopiedKind::Rollup,
+            Self::Meta => CopiedKind::Meta,
+            Self::Tree => CopiedKind::Tree,
+        }
+    }
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("KEY=VALUE is expected")?;
+    let key = key.trim();
+    if crate::config::keys::find(key).is_none() {
+        return Err(format!("there is no key {key}; `tsdb config list` lists all"));
+    }
+    Ok((key.to_owned(), value.trim().to_owned()))
+}
+
+fn per_second(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
+        _ => Err("a number above 0 is expected".to_owned()),
+    }
+}

@@ -1,0 +1,341 @@
+//! `tsdb copy`: copies a store to another one, catches up, and compares both.
+//!
+//! Both stores are opened in this process. How far the copy came is in a file, so that it can be interrupted at any
+//! moment, and so that what is written to the source meanwhile can be copied later ([`state_file`]).
+
+mod console;
+mod place;
+mod report;
+mod state_file;
+
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
+    time::Instant,
+};
+
+use anyhow::{Context, bail, ensure};
+use serde_json::{Value, json};
+use tsd_engine::{CopyEnds, CopyRun, CopySelection, TableComparison};
+
+use crate::{
+    NotClosed,
+    args::CopyArgs,
+    config::Settings,
+    import::{Stop, StopSignal},
+    logging,
+    node::OpenEngine,
+    print_lines, query,
+};
+use console::Console;
+use place::{CopyPlace, OpenFor};
+use report::CopyEnded;
+use state_file::{CopyState, StateFile};
+
+/// Name of the file of the state if no place is a data directory.
+const STATE_FILE: &str = "tsdb-copy-state.json";
+/// Added to the name of a data directory for the file of the state beside it.
+const STATE_SUFFIX: &str = ".copy-state.json";
+
+/// Runs the command. The exit status is 0 if all was copied as it is and nothing differs, 1 if not; 2 if the command
+/// failed; 128 and the number of the signal that stopped it.
+pub(crate) fn main(args: &CopyArgs) -> ExitCode {
+    match run(args) {
+        Ok(ended) => {
+            print_lines(&if args.json { ended.as_json() } else { ended.as_lines() });
+            if let Some(signal) = ended.signal {
+                let hint = if args.compare || args.dry_run {
+                    "nothing was changed"
+                } else {
+                    "run the same command again to go on"
+                };
+                eprintln!("tsdb: {signal}: stopped; {hint}");
+                return ExitCode::from(signal.exit_status());
+            }
+            ExitCode::from(u8::from(!ended.is_clean()))
+        }
+        Err(error) => {
+            eprintln!("tsdb: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &CopyArgs) -> anyhow::Result<CopyEnded> {
+    let from = CopyPlace::source(args)?;
+    let mut to = CopyPlace::target(args)?;
+    let settings = from.settings()?;
+    logging::start(&settings.log);
+    let selection = selection(args, &settings)?;
+    ensure!(from.identity()? != to.identity()?, "--from and --to name the same store");
+    tokio::runtime::Runtime::new()?.block_on(run_open(args, &from, &mut to, &settings, selection))
+}
+
+async fn run_open(
+    args: &CopyArgs,
+    from: &CopyPlace,
+    to: &mut CopyPlace,
+    settings: &Settings,
+    selection: CopySelection,
+) -> anyhow::Result<CopyEnded> {
+    let source = from.open(OpenFor::Reading).await?;
+    let limit = settings.shutdown_timeout;
+    let opened = async {
+        to.follow(from, source.engine.config().schema)?;
+        to.open(if args.dry_run { OpenFor::DryRun } else { OpenFor::writing(!args.compare) }).await
+    };
+    let target = match opened.await {
+        Ok(target) => target,
+        Err(error) => {
+            source.close(limit).await?;
+            return Err(error);
+        }
+    };
+    let ended = copy(args, (from, &source), (to, &target), settings, selection).await;
+    let closed = target.close(limit).await.map_err(|error| error.context(NotClosed));
+    let source_closed = source.close(limit).await;
+    let ended = ended?;
+    closed.and(source_closed)?;
+    Ok(ended)
+}
+
+/// What is selected.
+fn selection(args: &CopyArgs, settings: &Settings) -> anyhow::Result<CopySelection> {
+    let clock = query::clock(&settings.zone_name);
+    let second = |text: &Option<String>| -> anyhow::Result<Option<u32>> {
+        let Some(text) = text else { return Ok(None) };
+        let ms = time_ms(text, &clock)?;
+        Ok(Some(u32::try_from(ms.max(0) / 1_000).unwrap_or(u32::MAX)))
+    };
+    let (start, end) = (second(&args.start)?, second(&args.end)?);
+    let seconds = (start.is_some() || end.is_some())
+        .then_some((start.unwrap_or_default(), end.unwrap_or(u32::MAX)));
+    if let Some((first, last)) = seconds {
+        ensure!(first <= last, "--start is later than --end");
+    }
+    let kinds = args.tables.iter().map(|table| table.kind()).collect();
+    Ok(CopySelection { metrics: args.metric.clone(), seconds, kinds })
+}
+
+/// A time in the notations of queries.
+fn time_ms(text: &str, clock: &tsd_query::Clock) -> anyhow::Result<i64> {
+    let parsed = tsd_query::parse_time(text, None, clock).ok().flatten();
+    parsed.with_context(|| {
+        format!("{text:?} is no time; expected such as 30d-ago, 2013/01/01-00:00:00, or seconds since 1970")
+    })
+}
+
+async fn copy(
+    args: &CopyArgs,
+    (from, source): (&CopyPlace, &OpenEngine),
+    (to, target): (&CopyPlace, &OpenEngine),
+    settings: &Settings,
+    selection: CopySelection,
+) -> anyhow::Result<CopyEnded> {
+    let ends = CopyEnds { from: source.engine.clone(), to: target.engine.clone() };
+    let by_name = args.rekey || ends.keys_differ();
+    let mut run = CopyRun {
+        selection,
+        by_name: args.rekey,
+        since_ms: None,
+        keeps_newer: false,
+        copied_before_ms: None,
+        threads: args.threads.map_or_else(default_threads, usize::from),
+        max_cells_per_sec: args.rate,
+        max_bytes_per_sec: args.byte_rate,
+        dry_run: args.dry_run,
+        repairs: args.repair,
+        copied: std::collections::BTreeMap::new(),
+    };
+    for text in ends.doubts_about_keys().await? {
+        eprintln!("tsdb: {text}");
+    }
+    let state = if args.compare { None } else { Some(state_file(args, from, to)?) };
+    let copying = match &state {
+        None => None,
+        Some(file) => Some(begin(args, file, from, to, settings, &ends, &mut run).await?),
+    };
+    let started = Instant::now();
+    let is_written = !args.dry_run;
+    let file = state.filter(|_| is_written);
+    let console = Arc::new(Console::new(args, copying.clone(), file)?);
+    let stop = StopRequest::listen();
+    let mut result = Ok(());
+    if copying.is_some() {
+        let observer = Arc::<Console>::clone(&console);
+        result = ends.copy(run.clone(), observer, Arc::clone(&stop.flag)).await;
+    }
+    let is_whole = result.is_ok() && stop.signal().is_none();
+    console.end(is_whole)?;
+    result?;
+    let mut compared: Option<Vec<TableComparison>> = None;
+    if is_whole && (args.compare || args.verify) {
+        console.compares();
+        let observer = Arc::<Console>::clone(&console);
+        compared = Some(ends.compare(run.clone(), observer, Arc::clone(&stop.flag)).await?);
+    }
+    console.close()?;
+    Ok(CopyEnded {
+        is_copy: !args.compare,
+        is_dry: args.dry_run,
+        by_name,
+        since_ms: run.since_ms,
+        tables: console.tables(),
+        compared,
+        findings: console.findings(),
+        duration: started.elapsed(),
+        signal: stop.signal(),
+    })
+}
+
+/// Twice the processors.
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |processors| processors.get() * 2)
+}
+
+/// The state of the copy that is begun or gone on with.
+async fn begin(
+    args: &CopyArgs,
+    file: &StateFile,
+    from: &CopyPlace,
+    to: &CopyPlace,
+    settings: &Settings,
+    ends: &CopyEnds,
+    run: &mut CopyRun,
+) -> anyhow::Result<CopyState> {
+    let scope = scope(args, from, to)?;
+    let mut former = if args.restart { None } else { file.read(&scope)? };
+    let has_copied = |state: &CopyState| state.tables.values().any(|table| table.cells > 0);
+    if former.as_ref().is_some_and(has_copied) && !ends.target_has_rows(&run.selection).await? {
+        // Created again, or emptied: what the state says was copied to another one.
+        eprintln!("tsdb: the target is empty: the copy begins from the start");
+        former = None;
+    }
+    if args.since.is_some() {
+        ensure!(
+            !from.has_times_of_points()?,
+            "with tsd.storage.use_otsdb_timestamp cells have the times of their points, which do not tell when \
+             they were written: copy again without --since, which writes what is newer"
+        );
+    }
+    let state = match (former, &args.since) {
+        (Some(former), None) if !former.is_complete && former.since_ms.is_none() => former,
+        (Some(former), Some(_)) if !former.is_complete && former.since_ms.is_some() => former,
+        (Some(former), Some(_)) if !former.is_complete => {
+            bail!(
+                "the copy that began at {} is not complete: run it without --since first",
+                former.started_ms
+            );
+        }
+        (former, since) => {
+            let since_ms = since_ms(args, since.as_deref(), former.as_ref(), settings)?;
+            let is_exclusive = to.directory()?.is_some();
+            let has_rows = since_ms.is_some() || ends.target_has_rows(&run.selection).await?;
+            CopyState {
+                scope,
+                started_ms: now_ms(),
+                since_ms,
+                copied_before_ms: former.map(|former| former.started_ms),
+                keeps_newer: is_exclusive && has_rows,
+                ..CopyState::default()
+            }
+        }
+    };
+    let has_begun = (!state.parts.is_empty()).then_some(state.started_ms);
+    run.copied_before_ms = state.copied_before_ms.max(has_begun);
+    run.since_ms = state.since_ms;
+    run.keeps_newer = state.keeps_newer;
+    run.copied.clone_from(&state.parts);
+    Ok(state)
+}
+
+/// From when on cells are copied.
+fn since_ms(
+    args: &CopyArgs,
+    since: Option<&str>,
+    former: Option<&CopyState>,
+    settings: &Settings,
+) -> anyhow::Result<Option<i64>> {
+    let Some(since) = since else { return Ok(None) };
+    if since.eq_ignore_ascii_case("last") {
+        let former = former.context(
+            "--since last: there is no state of a former copy; name a time, or its file by --state",
+        )?;
+        let margin_ms = i64::from(args.margin) * 1_000;
+        return Ok(Some(former.started_ms.saturating_sub(margin_ms).max(0)));
+    }
+    let clock = query::clock(&settings.zone_name);
+    Ok(Some(time_ms(since, &clock)?))
+}
+
+/// Both places, and what is selected in the words of the command line.
+fn scope(args: &CopyArgs, from: &CopyPlace, to: &CopyPlace) -> anyhow::Result<Value> {
+    let kinds: Vec<String> = args.tables.iter().map(|table| format!("{table:?}")).collect();
+    Ok(json!({
+        "from": from.identity()?,
+        "to": to.identity()?,
+        "metrics": args.metric,
+        "start": args.start,
+        "end": args.end,
+        "tables": kinds,
+        "rekey": args.rekey,
+    }))
+}
+
+/// The given file, else one beside the data directory of the target or of the source.
+fn state_file(args: &CopyArgs, from: &CopyPlace, to: &CopyPlace) -> anyhow::Result<StateFile> {
+    if let Some(path) = &args.state {
+        return Ok(StateFile::new(path.clone()));
+    }
+    let beside = |directory: PathBuf| {
+        let mut name = std::path::absolute(&directory).unwrap_or(directory).into_os_string();
+        name.push(STATE_SUFFIX);
+        PathBuf::from(name)
+    };
+    let directory = to.directory()?.or(from.directory()?);
+    Ok(StateFile::new(directory.map_or_else(|| STATE_FILE.into(), beside)))
+}
+
+fn now_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}
+
+/// Signals that stop the copy. A second one ends the process at once.
+struct StopRequest {
+    flag: Arc<AtomicBool>,
+    status: Arc<AtomicU8>,
+    waiter: tokio::task::JoinHandle<()>,
+}
+
+impl StopRequest {
+    fn listen() -> Self {
+        let (flag, status) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU8::new(0)));
+        let (set, by) = (Arc::clone(&flag), Arc::clone(&status));
+        let waiter = tokio::spawn(async move {
+            let mut requests = Stop::on_signals();
+            let requested = requests.requested().await;
+            by.store(requested.exit_status(), Ordering::Relaxed);
+            set.store(true, Ordering::Relaxed);
+            requests.exit_at_next().await;
+        });
+        Self { flag, status, waiter }
+    }
+
+    fn signal(&self) -> Option<StopSignal> {
+        match self.status.load(Ordering::Relaxed) {
+            0 => None,
+            status if status == StopSignal::Terminate.exit_status() => Some(StopSignal::Terminate),
+            _ => Some(StopSignal::Interrupt),
+        }
+    }
+}
+
+impl Drop for StopRequest {
+    fn drop(&mut self) {
+        self.waiter.abort();
+    }
+}

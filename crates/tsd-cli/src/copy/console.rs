@@ -1,0 +1,196 @@
+//! What a copy shows while it runs, and the file of its state, which is written every ten seconds.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{BufWriter, IsTerminal, Write as _, stderr},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use indicatif::{
+    HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle,
+};
+use tsd_engine::{CopiedPart, CopiedRows, CopyObserver};
+use tsd_storage::Table;
+
+use super::state_file::{CopyState, StateFile};
+use crate::args::CopyArgs;
+
+/// Time between two writes of the state, and two lines of progress without a terminal.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Findings of a table that are printed; all are counted.
+const MAX_PRINTED: u64 = 20;
+/// Longest time left that is printed: beyond it the estimate means nothing.
+const MAX_LEFT: Duration = Duration::from_hours(24 * 365);
+/// Steps of the bar.
+const STEPS: u64 = 10_000;
+
+/// Prints findings and progress, and writes the state.
+pub(super) struct Console {
+    bar: ProgressBar,
+    started: Instant,
+    inner: Mutex<ConsoleInner>,
+}
+
+struct ConsoleInner {
+    state: CopyState,
+    file: Option<StateFile>,
+    findings_file: Option<BufWriter<File>>,
+    /// Findings by table.
+    found: BTreeMap<String, u64>,
+    /// Copied by this process.
+    cells: u64,
+    bytes: u64,
+    written: Instant,
+    failure: Option<anyhow::Error>,
+}
+
+impl Console {
+    /// A console of a copy, whose state goes to `file`, or of a comparison.
+    pub(super) fn new(
+        args: &CopyArgs,
+        state: Option<CopyState>,
+        file: Option<StateFile>,
+    ) -> anyhow::Result<Self> {
+        let findings = args.findings.as_ref().map(|path| {
+            File::create(path).with_context(|| format!("the findings {}", path.display()))
+        });
+        let bar = ProgressBar::new(STEPS);
+        bar.set_draw_target(if stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        });
+        let template = "copy {bar:30} {percent}%  {msg}  {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        let state = state.unwrap_or_default();
+        if let Some(file) = &file {
+            file.write(&state)?;
+        }
+        let inner = ConsoleInner {
+            state,
+            file,
+            findings_file: findings.transpose()?.map(BufWriter::new),
+            found: BTreeMap::new(),
+            cells: 0,
+            bytes: 0,
+            written: Instant::now(),
+            failure: None,
+        };
+        Ok(Self { bar, started: Instant::now(), inner: Mutex::new(inner) })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, ConsoleInner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the state at the end of the copy.
+    pub(super) fn end(&self, is_whole: bool) -> anyhow::Result<()> {
+        let inner = &mut *self.inner();
+        inner.state.is_complete = is_whole;
+        inner.write_state();
+        inner.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// From now on the places are compared.
+    pub(super) fn compares(&self) {
+        if let Ok(style) = ProgressStyle::with_template("{spinner} comparing") {
+            self.bar.set_style(style);
+        }
+    }
+
+    /// Ends the bar and the file of findings.
+    pub(super) fn close(&self) -> anyhow::Result<()> {
+        self.bar.finish_and_clear();
+        let inner = &mut *self.inner();
+        if let Some(mut file) = inner.findings_file.take() {
+            file.flush().context("the findings")?;
+        }
+        inner.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// What was copied, also before, by table.
+    pub(super) fn tables(&self) -> BTreeMap<String, CopiedRows> {
+        self.inner().state.tables.clone()
+    }
+
+    /// Numbers of findings by table.
+    pub(super) fn findings(&self) -> BTreeMap<String, u64> {
+        self.inner().found.clone()
+    }
+
+    fn print(&self, line: &str) {
+        self.bar.suspend(|| {
+            let _ = writeln!(stderr().lock(), "tsdb: {line}");
+        });
+    }
+
+    fn rates(&self, inner: &ConsoleInner) -> String {
+        let seconds = self.started.elapsed().as_secs_f64().max(0.001);
+        let cells = HumanCount((inner.cells as f64 / seconds) as u64);
+        let bytes = HumanBytes((inner.bytes as f64 / seconds) as u64);
+        format!("{} cells  {cells} cells/s  {bytes}/s", HumanCount(inner.cells))
+    }
+}
+
+impl ConsoleInner {
+    fn write_state(&mut self) {
+        self.written = Instant::now();
+        if let Some(file) = &self.file
+            && let Err(error) = file.write(&self.state)
+        {
+            self.failure.get_or_insert(error);
+        }
+    }
+}
+
+impl CopyObserver for Console {
+    fn found(&self, table: &Table, text: &str) {
+        let count = {
+            let inner = &mut *self.inner();
+            if let Some(file) = &mut inner.findings_file
+                && let Err(error) = writeln!(file, "{table}: {text}")
+            {
+                inner.failure.get_or_insert(anyhow::Error::new(error).context("the findings"));
+            }
+            let count = inner.found.entry(table.to_string()).or_default();
+            *count += 1;
+            *count
+        };
+        if count <= MAX_PRINTED {
+            self.print(&format!("{table}: {text}"));
+        }
+        if count == MAX_PRINTED + 1 {
+            self.print(&format!(
+                "{table}: further findings are only counted (--findings FILE has all)"
+            ));
+        }
+    }
+
+    fn advanced(&self, part: &CopiedPart<'_>, copied: &CopiedRows, done: f64) {
+        let inner = &mut *self.inner();
+        inner.cells += copied.cells;
+        inner.bytes += copied.bytes;
+        inner.state.tables.entry(part.table.to_string()).or_default().add(copied);
+        inner.state.parts.insert(part.name.to_owned(), part.progress.clone());
+        let rates = self.rates(inner);
+        self.bar.set_position((done * STEPS as f64) as u64);
+        self.bar.set_message(rates.clone());
+        if inner.written.elapsed() < INTERVAL {
+            return;
+        }
+        if self.bar.is_hidden() {
+            let left = match self.bar.eta() {
+                left if left > MAX_LEFT => String::new(),
+                left => format!("  about {} left", HumanDuration(left)),
+            };
+            eprintln!("tsdb: {:.1}%  {rates}{left}", done * 100.0);
+        }
+        inner.write_state();
+    }
+}

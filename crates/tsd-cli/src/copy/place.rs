@@ -1,0 +1,273 @@
+//! The two places of a copy: which store a text names, and how it is opened.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use tsd_engine::{MEMORY_LIMIT_KEY, MetaTracking};
+use tsd_model::TableSchema;
+
+use crate::{
+    args::CopyArgs,
+    config::{Config, EngineKind, Settings},
+    data_directory::{DataDirectoryError, PARTS},
+    memory_limit::{SMALLEST_LIMIT, find_limit},
+    node::OpenEngine,
+    store::Purpose,
+};
+
+const DIRECTORY_KEY: &str = "tsd.storage.data_directory";
+const QUORUM_KEY: &str = "tsd.storage.hbase.zk_quorum";
+/// Keys that a target takes from the source if it has none of them, so that the tables of rollups exist in it.
+const ROLLUP_KEYS: [&str; 4] = [
+    "tsd.rollups.enable",
+    "tsd.rollups.config",
+    "tsd.rollups.agg_tag_key",
+    "tsd.rollups.raw_agg_tag_value",
+];
+
+/// A place with its configuration, not yet open.
+#[derive(Debug)]
+pub(super) struct CopyPlace {
+    config: Config,
+    /// `--from` or `--to`.
+    flag: &'static str,
+}
+
+impl CopyPlace {
+    /// The source.
+    pub(super) fn source(args: &CopyArgs) -> anyhow::Result<Self> {
+        Self::new("--from", "--from-set", &args.from, &args.from_set, args)
+    }
+
+    /// The target.
+    pub(super) fn target(args: &CopyArgs) -> anyhow::Result<Self> {
+        Self::new("--to", "--to-set", &args.to, &args.to_set, args)
+    }
+
+    fn new(
+        flag: &'static str,
+        set_flag: &'static str,
+        text: &str,
+        settings: &[(String, String)],
+        args: &CopyArgs,
+    ) -> anyhow::Result<Self> {
+        let mut config = Config::new();
+        match named_by(text)? {
+            NamedPlace::Directory(path) => {
+                config.set_flag(flag, DIRECTORY_KEY, path.to_string_lossy());
+                config.set_flag(flag, "tsd.storage.engine", "embedded");
+            }
+            NamedPlace::File(path) => {
+                let text = fs::read(&path).with_context(|| format!("{flag} {}", path.display()))?;
+                config.add_file(&path, &text)?;
+            }
+            NamedPlace::Quorum { hosts, znode } => {
+                config.set_flag(flag, QUORUM_KEY, hosts);
+                if let Some(znode) = znode {
+                    config.set_flag(flag, "tsd.storage.hbase.zk_basedir", znode);
+                }
+            }
+        }
+        for (key, value) in settings {
+            config.set_flag(set_flag, key, value.as_str());
+        }
+        if !config.is_set(MEMORY_LIMIT_KEY) {
+            // Two stores are open in this process.
+            let half = (find_limit(None).bytes / 2).max(SMALLEST_LIMIT);
+            config.set_flag("tsdb copy", MEMORY_LIMIT_KEY, half.to_string());
+        }
+        // Full queues are waited for, as by an import.
+        config.set_flag("tsdb copy", "tsd.storage.write.deadline", i32::MAX.to_string());
+        config.set_flag("--log-level", "tsd.log.level", args.log_level.as_str());
+        if let Some(format) = &args.log_format {
+            config.set_flag("--log-format", "tsd.log.format", format.as_str());
+        }
+        if args.accept_damage {
+            config.set_flag("--accept-damage", "tsd.storage.accept_damage", "true");
+        }
+        Ok(Self { config, flag })
+    }
+
+    /// Takes the rollups of the source, and in a new data directory its keys, if no others are configured.
+    pub(super) fn follow(&mut self, source: &Self, schema: TableSchema) -> anyhow::Result<()> {
+        if ROLLUP_KEYS.iter().all(|key| !self.config.is_set(key)) {
+            for key in ROLLUP_KEYS {
+                self.config.copy_value(&source.config, key);
+            }
+        }
+        if !self.is_new_directory()? {
+            return Ok(());
+        }
+        for (key, number) in [
+            ("tsd.storage.uid.width.metric", schema.metric_width()),
+            ("tsd.storage.uid.width.tagk", schema.tagk_width()),
+            ("tsd.storage.uid.width.tagv", schema.tagv_width()),
+            ("tsd.storage.salt.width", schema.salt_width()),
+            ("tsd.storage.salt.buckets", schema.salt_buckets() as usize),
+        ] {
+            if !self.config.is_set(key) {
+                self.config.set_flag("as in the source", key, number.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn settings(&self) -> anyhow::Result<Settings> {
+        let settings = Settings::from_config(&self.config).context(self.flag)?;
+        ensure!(
+            settings.storage.engine != EngineKind::Memory,
+            "{}: tsd.storage.engine is memory; a store that is only in memory cannot be copied",
+            self.flag
+        );
+        Ok(settings)
+    }
+
+    /// The data directory; `None` on HBase.
+    pub(super) fn directory(&self) -> anyhow::Result<Option<PathBuf>> {
+        let settings = self.settings()?;
+        let is_embedded = settings.storage.engine == EngineKind::Embedded;
+        Ok(is_embedded.then_some(settings.storage.data_directory))
+    }
+
+    fn is_new_directory(&self) -> anyhow::Result<bool> {
+        let directory = self.directory()?;
+        let is_new = |data: PathBuf| !PARTS.iter().any(|part| data.join(part).exists());
+        Ok(directory.is_some_and(is_new))
+    }
+
+    /// What the state of a copy is for.
+    pub(super) fn identity(&self) -> anyhow::Result<Value> {
+        let settings = self.settings()?;
+        let tables = &settings.engine.tables;
+        let tables =
+            [&tables.data, &tables.uid, &tables.meta, &tables.tree].map(ToString::to_string);
+        Ok(match settings.storage.engine {
+            EngineKind::HBase => {
+                let cluster = &settings.storage.hbase.cluster;
+                json!({ "quorum": cluster.quorum, "znode": cluster.root, "tables": tables })
+            }
+            EngineKind::Embedded | EngineKind::Memory => {
+                let data = &settings.storage.data_directory;
+                let path = std::path::absolute(data).unwrap_or_else(|_| data.clone());
+                json!({ "data": path.to_string_lossy(), "tables": tables })
+            }
+        })
+    }
+
+    /// Opens the store.
+    pub(super) async fn open(&self, purpose: OpenFor) -> anyhow::Result<OpenEngine> {
+        let mut settings = self.settings()?;
+        settings.engine.meta_tracking = MetaTracking::Off;
+        if purpose == OpenFor::DryRun && self.is_new_directory()? {
+            // What would be created is empty.
+            settings.storage.engine = EngineKind::Memory;
+        }
+        let create = purpose == OpenFor::Writing;
+        for warning in self.config.warnings() {
+            tracing::warn!("{warning}");
+        }
+        let opened = OpenEngine::open(&self.config, &settings, Purpose::Copy { create }).await;
+        opened.map_err(explain_use).context(self.flag)
+    }
+
+    /// True if cells may have the times of their points, which say nothing about when they were written.
+    pub(super) fn has_times_of_points(&self) -> anyhow::Result<bool> {
+        Ok(self.settings()?.engine.rows.use_otsdb_timestamp)
+    }
+}
+
+/// Why a place is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenFor {
+    /// It is copied or compared.
+    Reading,
+    /// It is copied to, and created if it is missing.
+    Writing,
+    /// It would be copied to.
+    DryRun,
+}
+
+impl OpenFor {
+    pub(super) const fn writing(is_written: bool) -> Self {
+        if is_written { Self::Writing } else { Self::Reading }
+    }
+}
+
+/// What a text names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum NamedPlace {
+    Directory(PathBuf),
+    File(PathBuf),
+    Quorum { hosts: String, znode: Option<String> },
+}
+
+/// What exists is that; else a path that begins with `/` or `.` is a directory to create, and what has a port or several
+/// hosts, or `hbase:` in front, is a quorum.
+fn named_by(text: &str) -> anyhow::Result<NamedPlace> {
+    let path = Path::new(text);
+    if path.is_file() {
+        return Ok(NamedPlace::File(path.to_owned()));
+    }
+    if path.exists() || text.starts_with(['/', '.']) {
+        return Ok(NamedPlace::Directory(path.to_owned()));
+    }
+    let prefixed = text.strip_prefix("hbase:");
+    let is_quorum = prefixed.is_some() || text.contains([',', ':']);
+    let text = prefixed.unwrap_or(text);
+    let (hosts, znode) = match text.split_once('/') {
+        Some((hosts, znode)) => (hosts, Some(format!("/{znode}"))),
+        None => (text, None),
+    };
+    ensure!(
+        is_quorum && !hosts.is_empty(),
+        "there is no file or directory {text}: write ./{text} for a directory to be created, or hbase:{text} for a \
+         ZooKeeper quorum"
+    );
+    Ok(NamedPlace::Quorum { hosts: hosts.to_owned(), znode })
+}
+
+/// Adds what can be done if a daemon has the store open.
+fn explain_use(error: anyhow::Error) -> anyhow::Error {
+    if !matches!(error.downcast_ref(), Some(DataDirectoryError::InUse { .. })) {
+        return error;
+    }
+    error.context(
+        "a store that a daemon has open is copied from a snapshot of it (`tsdb snapshot TARGET`, then \
+         `tsdb restore --link --data DIRECTORY TARGET`), or while the daemon is stopped",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn places_are_distinguished() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("opentsdb.conf");
+        fs::write(&file, "").unwrap();
+        let named = |path: &Path| named_by(path.to_str().unwrap()).unwrap();
+        assert_eq!(named(directory.path()), NamedPlace::Directory(directory.path().into()));
+        assert_eq!(named(&file), NamedPlace::File(file));
+        let new = directory.path().join("new");
+        assert_eq!(named(&new), NamedPlace::Directory(new));
+        let quorum = |text: &str, hosts: &str, znode: Option<&str>| {
+            let (hosts, znode) = (hosts.to_owned(), znode.map(str::to_owned));
+            assert_eq!(named_by(text).unwrap(), NamedPlace::Quorum { hosts, znode });
+        };
+        quorum("zk1,zk2:2182", "zk1,zk2:2182", None);
+        quorum("zk1:2181/hbase-unsecure", "zk1:2181", Some("/hbase-unsecure"));
+        quorum("hbase:zk1", "zk1", None);
+        quorum("hbase:zk1/hbase", "zk1", Some("/hbase"));
+        for text in ["hbase:", "backup", "zk1/hbase", ""] {
+            let error = named_by(text).unwrap_err().to_string();
+            assert!(error.contains("there is no file or directory"), "{error}");
+        }
+    }
+}

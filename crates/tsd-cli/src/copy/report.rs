@@ -1,0 +1,185 @@
+//! The report of a copy, as lines and as JSON.
+
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+use indicatif::{HumanBytes, HumanCount};
+use serde_json::{Map, Value, json};
+use tsd_engine::{CopiedRows, TableComparison, TableDigest};
+
+use super::state_file::rows_json;
+use crate::import::StopSignal;
+
+/// How a copy or a comparison ended.
+#[derive(Debug)]
+pub(super) struct CopyEnded {
+    /// False if places were only compared.
+    pub(super) is_copy: bool,
+    pub(super) is_dry: bool,
+    /// Keys were rebuilt from names.
+    pub(super) by_name: bool,
+    pub(super) since_ms: Option<i64>,
+    /// What was copied, by table of the source.
+    pub(super) tables: BTreeMap<String, CopiedRows>,
+    pub(super) compared: Option<Vec<TableComparison>>,
+    /// Numbers of findings by table.
+    pub(super) findings: BTreeMap<String, u64>,
+    pub(super) duration: Duration,
+    pub(super) signal: Option<StopSignal>,
+}
+
+impl CopyEnded {
+    /// True if everything was copied as it is, and both places have the same.
+    pub(super) fn is_clean(&self) -> bool {
+        let is_equal = |compared: &Vec<TableComparison>| {
+            compared.iter().all(|table| table.is_equal() && table.without_names == 0)
+        };
+        self.compared.as_ref().is_none_or(is_equal)
+            && !self.tables.values().any(CopiedRows::has_losses)
+    }
+
+    pub(super) fn as_lines(&self) -> String {
+        let mut lines = String::new();
+        for (table, rows) in &self.tables {
+            lines.push_str(&copied_line(table, rows));
+        }
+        for table in self.compared.iter().flatten() {
+            lines.push_str(&compared_lines(table));
+        }
+        lines.push_str(&self.last_line());
+        lines
+    }
+
+    fn last_line(&self) -> String {
+        let seconds = self.duration.as_secs_f64();
+        let what = match (self.signal, self.is_copy, self.is_dry) {
+            (Some(_), _, _) => "Stopped",
+            (None, false, _) => "Compared",
+            (None, true, true) => "Would be copied",
+            (None, true, false) => "Copied",
+        };
+        let how = match (self.is_copy, self.by_name) {
+            (true, true) => ", with keys rebuilt from names",
+            (true, false) => ", cell for cell",
+            (false, _) => "",
+        };
+        let since = self.since_ms.map_or_else(String::new, |ms| {
+            jiff::Timestamp::from_millisecond(ms).map_or_else(
+                |_| format!(", what was written since {ms} ms"),
+                |time| {
+                    format!(", what was written since {}", time.strftime("%Y-%m-%d %H:%M:%S UTC"))
+                },
+            )
+        });
+        let result = match &self.compared {
+            None => "",
+            Some(_) if self.is_clean() => "; both places have the same",
+            Some(_) => "; the places differ",
+        };
+        format!("{what}{how}{since} in {seconds:.1} s{result}\n")
+    }
+
+    pub(super) fn as_json(&self) -> String {
+        let tables: Map<String, Value> =
+            self.tables.iter().map(|(table, rows)| (table.clone(), rows_json(rows))).collect();
+        let compared = self
+            .compared
+            .as_ref()
+            .map(|compared| compared.iter().map(comparison_json).collect::<Vec<Value>>());
+        let value = json!({
+            "completed": self.signal.is_none(),
+            "clean": self.is_clean(),
+            "dryRun": self.is_dry,
+            "keys": if self.by_name { "rebuilt" } else { "same" },
+            "sinceMs": self.since_ms,
+            "seconds": self.duration.as_secs_f64(),
+            "tables": tables,
+            "findings": self.findings,
+            "compared": compared,
+        });
+        format!("{value:#}\n")
+    }
+}
+
+fn copied_line(table: &str, rows: &CopiedRows) -> String {
+    let mut line = format!(
+        "{table}: {} cells of {} rows, {}",
+        HumanCount(rows.cells),
+        HumanCount(rows.rows),
+        HumanBytes(rows.bytes)
+    );
+    for (count, what) in [
+        (rows.kept_cells, "cells were the same or newer in the target"),
+        (rows.refused_rows, "rows NOT copied"),
+        (rows.refused_cells, "cells NOT copied"),
+        (rows.stale_references, "cells copied with a TSUID of the source"),
+    ] {
+        if count > 0 {
+            let _ = write!(line, "; {} {what}", HumanCount(count));
+        }
+    }
+    line + "\n"
+}
+
+fn compared_lines(table: &TableComparison) -> String {
+    let digest = |side: &TableDigest| {
+        let bytes = HumanBytes(side.bytes);
+        let (cells, rows) = (HumanCount(side.cells), HumanCount(side.rows));
+        format!("{:032x}  {cells} cells of {rows} rows, {bytes}", side.checksum)
+    };
+    let name = if table.from == table.to {
+        table.from.to_string()
+    } else {
+        format!("{} and {}", table.from, table.to)
+    };
+    if table.is_equal() && table.without_names == 0 {
+        return format!("{name}: equal  {}\n", digest(&table.source));
+    }
+    let word = if table.is_equal() { "equal" } else { "DIFFERENT" };
+    let mut lines = format!(
+        "{name}: {word}\n  source  {}\n  target  {}\n",
+        digest(&table.source),
+        digest(&table.target)
+    );
+    for (count, what) in [
+        (table.only_in_source, "rows only in the source"),
+        (table.only_in_target, "rows only in the target"),
+        (table.different, "rows with other contents"),
+        (table.repaired, "rows of the target are now as in the source"),
+        (
+            table.without_names,
+            "rows of the source cannot be in the target: damaged keys, or UIDs without names",
+        ),
+    ] {
+        if count > 0 {
+            let _ = writeln!(lines, "  {} {what}", HumanCount(count));
+        }
+    }
+    if !table.is_complete {
+        lines.push_str("  the comparison was stopped\n");
+    }
+    lines
+}
+
+fn comparison_json(table: &TableComparison) -> Value {
+    let digest = |side: &TableDigest| {
+        json!({
+            "rows": side.rows,
+            "cells": side.cells,
+            "bytes": side.bytes,
+            "checksum": format!("{:032x}", side.checksum),
+        })
+    };
+    json!({
+        "from": table.from.to_string(),
+        "to": table.to.to_string(),
+        "equal": table.is_equal(),
+        "source": digest(&table.source),
+        "target": digest(&table.target),
+        "onlyInSource": table.only_in_source,
+        "onlyInTarget": table.only_in_target,
+        "different": table.different,
+        "withoutNames": table.without_names,
+        "repaired": table.repaired,
+        "completed": table.is_complete,
+    })
+}

@@ -1,0 +1,421 @@
+//! Copies the tables of one store to another (`tsdb copy`), and compares them.
+//!
+//! Where both stores have the same keys, cells are copied as they are. Where they differ in salting or
+//! widths of UIDs, or where that is asked for, keys are rebuilt from names ([`key_map`]): the target's UIDs
+//! of the names are used, and new ones assigned. Cells keep their timestamps, so that the newest wins in the
+//! target as it does in the source.
+//!
+//! The tables are read in parts, some of them at once; how far each part is copied goes to the observer, so an
+//! interrupted copy goes on there. A part holds one batch of rows, and findings go to the observer one by
+//! one, so the memory does not grow with the damage. Files with that progress are the command's.
+
+mod checksum;
+mod compare;
+mod key_map;
+mod names;
+mod pace;
+mod parts;
+mod report;
+mod rows;
+mod tables;
+mod writer;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use tsd_model::{RowKey, Uid, UidKind};
+use tsd_storage::{StorageError, Table};
+
+use self::{
+    key_map::KeyMap, pace::CopyPace, parts::TablePart, rows::ReadSide, tables::CopiedTable,
+};
+use crate::{EngineHandle, uid::UidError};
+
+pub use self::{
+    report::{CopiedRows, TableComparison, TableDigest},
+    tables::CopiedKind,
+};
+
+/// Rows of a data table that are looked at before a copy.
+const SAMPLE_ROWS: usize = 32;
+
+/// What is copied, and how.
+#[expect(clippy::struct_excessive_bools, reason = "independent options")]
+#[derive(Clone, Debug)]
+pub struct CopyRun {
+    /// What is copied.
+    pub selection: CopySelection,
+    /// Rebuild keys from names, although both stores have the same keys.
+    pub by_name: bool,
+    /// Only cells that were written at this time or later, epoch milliseconds.
+    pub since_ms: Option<i64>,
+    /// Leave cells alone that are newer in the target. For targets without other writers, where the last write
+    /// wins; in HBase the newest cell does.
+    pub keeps_newer: bool,
+    /// Mappings of the target that are older than this, epoch milliseconds, are copies of the source's, which a
+    /// rename may change; all others must be equal. `None`: nothing was copied before.
+    pub copied_before_ms: Option<i64>,
+    /// Parts that are copied at once.
+    pub threads: usize,
+    /// Most cells a second; `None`: no limit.
+    pub max_cells_per_sec: Option<f64>,
+    /// Most bytes a second; `None`: no limit.
+    pub max_bytes_per_sec: Option<f64>,
+    /// Read everything and write nothing.
+    pub dry_run: bool,
+    /// A comparison makes rows of the target that differ as those of the source. Nothing else may write to either.
+    pub repairs: bool,
+    /// How far parts were copied before, by their names.
+    pub copied: BTreeMap<String, PartProgress>,
+}
+
+/// The rows to copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopySelection {
+    /// Names of metrics, in which `*` and `?` stand for any characters; empty: all.
+    pub metrics: Vec<String>,
+    /// First and last second; whole rows are copied.
+    pub seconds: Option<(u32, u32)>,
+    /// Kinds of tables; empty: all.
+    pub kinds: BTreeSet<CopiedKind>,
+}
+
+/// How far a part was copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartProgress {
+    /// The last row of the source that was copied; empty: none.
+    pub row: Bytes,
+    /// All of it was copied.
+    pub is_complete: bool,
+}
+
+/// What a copy reports while it runs.
+pub trait CopyObserver: Send + Sync {
+    /// Something could not be copied as it is, or differs.
+    fn found(&self, table: &Table, text: &str);
+
+    /// A part was copied up to a row, or to its end. `copied` is what was copied since the last call, and
+    /// `done` which share of the whole, from 0 to 1.
+    fn advanced(&self, part: &CopiedPart<'_>, copied: &CopiedRows, done: f64);
+}
+
+/// A part of a table and its progress.
+#[derive(Clone, Copy, Debug)]
+pub struct CopiedPart<'a> {
+    /// Name of the part.
+    pub name: &'a str,
+    /// Table of the source.
+    pub table: &'a Table,
+    /// How far it was copied.
+    pub progress: &'a PartProgress,
+}
+
+/// Why a copy ended early. What was copied before stays.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// The source cannot be read.
+    #[error("the source, table {table}")]
+    Source {
+        /// The table.
+        table: Table,
+        /// The error.
+        source: StorageError,
+    },
+    /// The target cannot be written or read.
+    #[error("the target, table {table}")]
+    Target {
+        /// The table.
+        table: Table,
+        /// The error.
+        source: StorageError,
+    },
+    /// A table is missing.
+    #[error("table {table} does not exist in the {side}; {advice}")]
+    NoTable {
+        /// `source` or `target`.
+        side: &'static str,
+        /// The table.
+        table: Table,
+        /// What the operator can do.
+        advice: &'static str,
+    },
+    /// The rollups of both sides cannot hold the same rows.
+    #[error("rollups: {0}")]
+    Rollups(String),
+    /// A name has another UID in the target, or a UID another name.
+    #[error(
+        "the UID tables contradict each other: {what}; copy by names (--rekey), which assigns the target's \
+         own UIDs"
+    )]
+    NamesContradict {
+        /// Both mappings.
+        what: String,
+    },
+    /// No metric has a selected name.
+    #[error("no metric of the source matches '{0}'")]
+    NoSuchMetric(String),
+    /// A UID cannot be looked up or assigned.
+    #[error("{side}")]
+    Uid {
+        /// `the source` or `the target`, and what for.
+        side: String,
+        /// The error.
+        source: UidError,
+    },
+    /// A task of the copy panicked.
+    #[error("the copy failed: {0}")]
+    Panicked(String),
+}
+
+impl CopyError {
+    fn source(table: &Table) -> impl Fn(StorageError) -> Self + '_ {
+        |source| Self::Source { table: table.clone(), source }
+    }
+
+    fn target(table: &Table) -> impl Fn(StorageError) -> Self + '_ {
+        |source| Self::Target { table: table.clone(), source }
+    }
+}
+
+/// What all parts of a copy share.
+struct CopyContext {
+    from: EngineHandle,
+    to: EngineHandle,
+    source: ReadSide,
+    run: CopyRun,
+    /// `None`: keys are the same.
+    map: Option<KeyMap>,
+    pace: CopyPace,
+    /// Metrics of the source that are selected; `None`: all.
+    metrics: Option<BTreeSet<Uid>>,
+    observer: Arc<dyn CopyObserver>,
+    stop: Arc<AtomicBool>,
+    progress: parts::TotalProgress,
+}
+
+/// Two open stores.
+#[derive(Clone, Debug)]
+pub struct CopyEnds {
+    /// What is copied.
+    pub from: EngineHandle,
+    /// Where it is copied to.
+    pub to: EngineHandle,
+}
+
+impl CopyEnds {
+    /// True if the keys of both stores differ in salting or widths, so that they are rebuilt.
+    #[must_use]
+    pub fn keys_differ(&self) -> bool {
+        let (from, to) = (self.from.config().schema, self.to.config().schema);
+        let widths = |schema: tsd_model::TableSchema| {
+            let salt = schema.salt_width();
+            let buckets = if salt == 0 { 0 } else { schema.salt_buckets() };
+            (schema.metric_width(), schema.tagk_width(), schema.tagv_width(), salt, buckets)
+        };
+        widths(from) != widths(to)
+    }
+
+    /// True if a table of the target has rows.
+    ///
+    /// # Errors
+    ///
+    /// If a table is missing or cannot be read.
+    pub async fn target_has_rows(&self, selection: &CopySelection) -> Result<bool, CopyError> {
+        for table in self.tables(selection).await? {
+            let scan = tsd_storage::Scan { limit: Some(1), ..Default::default() };
+            let mut rows = self.to.storage().scan(&table.to, scan);
+            if rows.next_rows().await.map_err(CopyError::target(&table.to))?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What speaks against the configured salting and widths of a side, if none of the first rows of its data table
+    /// has a key with a metric that has a name. Only a store on HBase does not record them.
+    ///
+    /// # Errors
+    ///
+    /// If a table cannot be read.
+    pub async fn doubts_about_keys(&self) -> Result<Vec<String>, CopyError> {
+        let mut doubts = Vec::new();
+        for (side, engine) in [("source", &self.from), ("target", &self.to)] {
+            let (schema, table) = (engine.config().schema, &engine.config().tables.data);
+            let scan = tsd_storage::Scan { limit: Some(SAMPLE_ROWS), ..Default::default() };
+            let mut rows = engine.storage().scan(table, scan);
+            let (mut read, mut fitting) = (0, 0);
+            while let Some(batch) = rows.next_rows().await.map_err(CopyError::source(table))? {
+                for row in batch {
+                    read += 1;
+                    let key = RowKey::decode(&schema, &row.key);
+                    let metric = key.ok().and_then(|key| Uid::try_new(key.metric()).ok());
+                    let Some(metric) = metric else { continue };
+                    let name = engine.uids().name_of(UidKind::Metric, metric).await;
+                    let is_global = metric.to_number() == 0;
+                    fitting += u64::from(is_global || name.is_ok());
+                }
+            }
+            if read > 0 && fitting == 0 {
+                doubts.push(format!(
+                    "none of the first {read} rows of {table} in the {side} has a metric with a name: check \
+                     tsd.storage.salt.width ({}) and the UID widths ({}, {}, {}) of the {side}",
+                    schema.salt_width(),
+                    schema.metric_width(),
+                    schema.tagk_width(),
+                    schema.tagv_width()
+                ));
+            }
+        }
+        Ok(doubts)
+    }
+
+    /// Copies what a run selects, until all of it was copied or `stop` is set.
+    ///
+    /// # Errors
+    ///
+    /// See [`CopyError`]. The same run with the progress that the observer was given goes on where it ended.
+    pub async fn copy(
+        &self,
+        run: CopyRun,
+        observer: Arc<dyn CopyObserver>,
+        stop: Arc<AtomicBool>,
+    ) -> Result<(), CopyError> {
+        let tables = self.tables(&run.selection).await?;
+        let by_name = run.by_name || self.keys_differ();
+        let map = by_name.then(|| KeyMap::new(self.from.clone(), self.to.clone()));
+        let metrics = parts::selected_metrics(&self.from, &run.selection, true).await?;
+        let mut all_parts = Vec::new();
+        for table in &tables {
+            all_parts.extend(parts::of_table(&self.from, table, &run.selection, metrics.as_ref()));
+        }
+        let progress = parts::TotalProgress::new(&self.from, &all_parts, &run.copied).await?;
+        let pace = CopyPace::new(run.max_cells_per_sec, run.max_bytes_per_sec);
+        let (from, to) = (self.from.clone(), self.to.clone());
+        let source = ReadSide { engine: from.clone(), is_target: false };
+        let context = Arc::new(CopyContext {
+            from,
+            to,
+            source,
+            run,
+            map,
+            pace,
+            metrics,
+            observer,
+            stop,
+            progress,
+        });
+        if !by_name && let Some(uid) = tables.iter().find(|of| of.kind == CopiedKind::Uid) {
+            names::check(&context, uid).await?;
+        }
+        // Names first, so that what an interrupted copy has left can be read.
+        let (uid, others): (Vec<_>, Vec<_>) =
+            all_parts.into_iter().partition(|part| part.kind == CopiedKind::Uid);
+        context.copy_parts(uid.clone()).await?;
+        context.copy_parts(others).await?;
+        let has_selected_names = by_name && context.metrics.is_some();
+        let may_have_new_names = !by_name && context.from.config().multi_writer;
+        if has_selected_names || may_have_new_names {
+            // Names that were assigned meanwhile: series of the rows above may have them.
+            context.copy_parts(uid.into_iter().map(TablePart::again).collect()).await?;
+        }
+        Ok(())
+    }
+
+    /// Compares what a run selects: rows, cells, bytes and a checksum of each table in both stores, and which rows
+    /// differ.
+    ///
+    /// # Errors
+    ///
+    /// See [`CopyError`].
+    pub async fn compare(
+        &self,
+        run: CopyRun,
+        observer: Arc<dyn CopyObserver>,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Vec<TableComparison>, CopyError> {
+        let tables = self.tables(&run.selection).await?;
+        let by_name = run.by_name || self.keys_differ();
+        let mut compared = Vec::new();
+        let has_selected_names = by_name && !run.selection.metrics.is_empty();
+        for table in tables {
+            if table.kind == CopiedKind::Uid && has_selected_names {
+                // Each side has names that are not selected.
+                continue;
+            }
+            let comparison = compare::Comparison::new(self, &run, by_name, &observer, &stop);
+            compared.push(comparison.table(&table).await?);
+        }
+        Ok(compared)
+    }
+
+    async fn tables(&self, selection: &CopySelection) -> Result<Vec<CopiedTable>, CopyError> {
+        tables::pairs(&self.from, &self.to, selection).await
+    }
+}
+
+impl CopyContext {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    async fn copy_parts(self: &Arc<Self>, parts: Vec<TablePart>) -> Result<(), CopyError> {
+        let tasks = parts.into_iter().map(|part| {
+            let context = Arc::clone(self);
+            async move { tokio::spawn(rows::copy_part(context, part)).await }
+        });
+        let mut tasks = stream::iter(tasks).buffer_unordered(self.run.threads.max(1));
+        let mut result = Ok(());
+        // After an error the other parts end their batch, whose progress is reported.
+        while let Some(ended) = tasks.next().await {
+            let ended = ended.map_err(|error| CopyError::Panicked(error.to_string())).flatten();
+            if ended.is_err() && result.is_ok() {
+                self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                result = ended;
+            }
+        }
+        result
+    }
+}
+
+/// True if a name matches a pattern of `*` and `?`.
+fn matches_pattern(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut of) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while let Some(c) = name.get(at) {
+        match pattern.get(of) {
+            Some('*') => {
+                star = Some((of, at));
+                of += 1;
+            }
+            Some(p) if *p == '?' || p == c => {
+                (at, of) = (at + 1, of + 1);
+            }
+            _ => {
+                // The last star takes one character more.
+                let Some((star_of, star_at)) = star else { return false };
+                star = Some((star_of, star_at + 1));
+                (at, of) = (star_at + 1, star_of + 1);
+            }
+        }
+    }
+    pattern.iter().skip(of).all(|p| *p == '*')
+}
+
+/// The UID kinds of a series in the order of its key.
+fn series_uids<'k>(
+    metric: &'k [u8],
+    tags: impl Iterator<Item = (&'k [u8], &'k [u8])>,
+) -> impl Iterator<Item = (UidKind, &'k [u8])> {
+    let tags = tags.flat_map(|(k, v)| [(UidKind::Tagk, k), (UidKind::Tagv, v)]);
+    std::iter::once((UidKind::Metric, metric)).chain(tags)
+}
+
+#[cfg(test)]
+mod tests;

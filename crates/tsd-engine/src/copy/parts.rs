@@ -1,0 +1,288 @@
+//! The parts of a table: ranges of keys that do not depend on its contents, so that a copy that is repeated has
+//! the same ones.
+//!
+//! A salted table is divided by salt. Another one is divided by metric UID, in ranges whose bounds grow by an
+//! eighth: whether UIDs were assigned one after the other or at random, several ranges have rows. The first
+//! part begins with the first row of the table and the last one ends with the last, whatever their keys are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use tsd_model::{SaltBucket, TableSchema, Uid, UidKind};
+use tsd_storage::{Get, Table};
+
+use super::{
+    CopiedKind, CopyError, CopySelection, PartProgress, matches_pattern, tables::CopiedTable,
+};
+use crate::{EngineHandle, series_scan::prefix_range};
+
+/// Bits of a metric number below the first that are in the bounds of parts.
+const BOUND_BITS: u32 = 3;
+
+/// A range of rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TablePart {
+    /// Its name, the same in each run.
+    pub(super) name: String,
+    pub(super) kind: CopiedKind,
+    pub(super) from: Table,
+    pub(super) to: Table,
+    pub(super) start: Bytes,
+    pub(super) stop: Bytes,
+    /// First and last base time.
+    pub(super) bases: Option<(u32, u32)>,
+    /// Its rows were counted when they were copied for the first time.
+    pub(super) is_repeated: bool,
+}
+
+impl TablePart {
+    /// A table as one part.
+    pub(super) fn whole(table: &CopiedTable) -> Self {
+        Self {
+            name: table.from.to_string(),
+            kind: table.kind,
+            from: table.from.clone(),
+            to: table.to.clone(),
+            start: Bytes::new(),
+            stop: Bytes::new(),
+            bases: None,
+            is_repeated: false,
+        }
+    }
+
+    /// The same part under another name, to be copied once more.
+    pub(super) fn again(self) -> Self {
+        Self { name: format!("{} again", self.name), is_repeated: true, ..self }
+    }
+}
+
+/// The selected metrics; `None`: all.
+pub(super) async fn selected_metrics(
+    of: &EngineHandle,
+    selection: &CopySelection,
+    must_exist: bool,
+) -> Result<Option<BTreeSet<Uid>>, CopyError> {
+    if selection.metrics.is_empty() {
+        return Ok(None);
+    }
+    let table = &of.config().tables.uid;
+    let mut found = BTreeSet::new();
+    for pattern in &selection.metrics {
+        let before = found.len();
+        let matches = |name: &str| matches_pattern(pattern, name);
+        let listed = of.uids().list(Some(UidKind::Metric), matches, |mapping| {
+            if !mapping.is_counter
+                && let Ok(uid) = Uid::try_new(&mapping.uid)
+            {
+                found.insert(uid);
+            }
+            true
+        });
+        listed.await.map_err(CopyError::source(table))?;
+        if must_exist && found.len() == before {
+            return Err(CopyError::NoSuchMetric(pattern.clone()));
+        }
+    }
+    Ok(Some(found))
+}
+
+/// The parts of a table that are selected.
+pub(super) fn of_table(
+    of: &EngineHandle,
+    table: &CopiedTable,
+    selection: &CopySelection,
+    metrics: Option<&BTreeSet<Uid>>,
+) -> Vec<TablePart> {
+    let schema = of.config().schema;
+    let bases = selection.seconds.filter(|_| table.kind.has_row_keys()).map(|(first, last)| {
+        let first = table.spans.iter().map(|span| span.base_time(first).as_secs()).min();
+        (first.unwrap_or_default(), last)
+    });
+    let ranges = match (table.kind, metrics) {
+        (CopiedKind::Uid | CopiedKind::Tree, _) | (CopiedKind::Meta, None) => {
+            vec![(Bytes::new(), Bytes::new())]
+        }
+        (CopiedKind::Meta, Some(metrics)) => {
+            metrics.iter().map(|metric| prefix_range(metric.as_bytes())).collect()
+        }
+        (CopiedKind::Data | CopiedKind::Rollup, None) => {
+            let mut bounds = bounds(schema);
+            bounds.insert(0, Bytes::new());
+            let stops = bounds.iter().skip(1).cloned().chain([Bytes::new()]);
+            bounds.iter().cloned().zip(stops).collect()
+        }
+        (CopiedKind::Data | CopiedKind::Rollup, Some(metrics)) => {
+            let prefixes = salts(schema).into_iter().flat_map(|salt| {
+                metrics.iter().map(move |metric| [&salt[..], metric.as_bytes()].concat())
+            });
+            prefixes.map(|prefix| prefix_range(&prefix)).collect()
+        }
+    };
+    let part = |(start, stop): (Bytes, Bytes)| TablePart {
+        name: format!("{} {}", table.from, tsd_model::to_hex(&start)),
+        kind: table.kind,
+        from: table.from.clone(),
+        to: table.to.clone(),
+        start,
+        stop,
+        bases,
+        is_repeated: false,
+    };
+    ranges.into_iter().map(part).collect()
+}
+
+/// The distinct salts: with many buckets and a narrow salt some have the same.
+fn salts(schema: TableSchema) -> BTreeSet<Vec<u8>> {
+    let buckets = if schema.salt_width() == 0 { 1 } else { schema.salt_buckets() };
+    (0..buckets)
+        .map(|bucket| SaltBucket::from_index(bucket).salt(schema.salt_width()).to_vec())
+        .collect()
+}
+
+/// Where parts begin, without the first.
+fn bounds(schema: TableSchema) -> Vec<Bytes> {
+    if schema.salt_width() > 0 {
+        return salts(schema).into_iter().skip(1).map(Bytes::from).collect();
+    }
+    let width = schema.metric_width();
+    let first = 1_u64 << BOUND_BITS;
+    let mut bounds = Vec::new();
+    for shift in 0..64 - BOUND_BITS {
+        for number in (first..2 * first).map(|number| u128::from(number) << shift) {
+            let number = u64::try_from(number).unwrap_or(u64::MAX);
+            if number <= Uid::max_number(width) {
+                let bytes = number.to_be_bytes();
+                bounds.push(Bytes::copy_from_slice(bytes.get(8 - width..).unwrap_or_default()));
+            }
+        }
+    }
+    bounds
+}
+
+/// Epoch seconds from which on points are expected, for the estimate of a share only.
+const EXPECTED_FROM: u32 = 946_684_800;
+
+/// Estimates which share of all parts is copied, from the numbers of metrics and the times of their rows.
+#[derive(Debug)]
+pub(super) struct TotalProgress {
+    salt_width: usize,
+    metric_width: usize,
+    /// The metric numbers of each part: first, and how many.
+    metrics: BTreeMap<String, (u64, u64)>,
+    total: u64,
+    /// First and last base time of a metric, as far as they are known.
+    bases: (u32, u32),
+    /// Metrics that are copied, by part.
+    copied: std::sync::Mutex<BTreeMap<String, f64>>,
+}
+
+impl TotalProgress {
+    pub(super) async fn new(
+        of: &EngineHandle,
+        parts: &[TablePart],
+        copied: &BTreeMap<String, PartProgress>,
+    ) -> Result<Self, CopyError> {
+        let schema = of.config().schema;
+        let last = highest_metric(of).await?;
+        let (salt_width, metric_width) = (schema.salt_width(), schema.metric_width());
+        let number = |key: &Bytes| {
+            let metric = key.get(salt_width..).unwrap_or_default();
+            let metric = metric.get(..metric_width).unwrap_or(metric);
+            let mut padded = [0_u8; 8];
+            for (to, from) in padded.iter_mut().skip(8 - metric_width).zip(metric) {
+                *to = *from;
+            }
+            u64::from_be_bytes(padded)
+        };
+        let mut metrics = BTreeMap::new();
+        let mut total = 0;
+        for part in parts.iter().filter(|part| part.kind.has_row_keys()) {
+            let first = number(&part.start);
+            // A range of a salt, or the last one, ends with the last metric.
+            let stop = Some(number(&part.stop)).filter(|stop| *stop > first);
+            let stop = stop.unwrap_or(u64::MAX).min(last.saturating_add(1));
+            let count = stop.saturating_sub(first);
+            total += count;
+            metrics.insert(part.name.clone(), (first, count));
+        }
+        let complete = metrics
+            .iter()
+            .filter(|(name, _)| copied.get(*name).is_some_and(|progress| progress.is_complete));
+        let complete = complete.map(|(name, (_, count))| (name.clone(), *count as f64)).collect();
+        let copied = std::sync::Mutex::new(complete);
+        let now = u32::try_from(of.config().clock.now_ms() / 1_000).unwrap_or(u32::MAX);
+        let (first, last) = parts.iter().find_map(|part| part.bases).unwrap_or((0, u32::MAX));
+        let bases = (first.max(EXPECTED_FROM), last.min(now));
+        Ok(Self { salt_width, metric_width, metrics, total, bases, copied })
+    }
+
+    /// The share that is copied, with this progress of a part.
+    pub(super) fn share(&self, part: &str, progress: &PartProgress) -> f64 {
+        let mut copied = self.copied.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some((first, count)) = self.metrics.get(part) {
+            let of_part = if progress.is_complete {
+                *count as f64
+            } else {
+                self.metrics_before(&progress.row, *first).min(*count as f64)
+            };
+            copied.insert(part.to_owned(), of_part);
+        }
+        if self.total == 0 {
+            return 0.0;
+        }
+        (copied.values().sum::<f64>() / self.total as f64).min(1.0)
+    }
+
+    /// Metrics from `first` on that are before a row, that of the row in part.
+    fn metrics_before(&self, row: &[u8], first: u64) -> f64 {
+        let (at, end) = (self.salt_width, self.salt_width + self.metric_width);
+        let Some(metric) = row.get(at..end) else { return 0.0 };
+        let before = Uid::number_of(metric).saturating_sub(first) as f64;
+        let base = row.get(end..).and_then(<[u8]>::first_chunk::<4>);
+        let (from, to) = self.bases;
+        let past = base.map_or(0, |base| u32::from_be_bytes(*base).saturating_sub(from));
+        let span = to.saturating_sub(from).max(1);
+        before + (f64::from(past) / f64::from(span)).min(1.0)
+    }
+}
+
+/// The highest number that was assigned to a metric; with random UIDs nothing tells it.
+async fn highest_metric(of: &EngineHandle) -> Result<u64, CopyError> {
+    let table = &of.config().tables.uid;
+    let row = Bytes::from_static(&tsd_model::UID_COUNTER_ROW);
+    let column = Bytes::from_static(UidKind::Metric.as_str().as_bytes());
+    let get = Get::column(row, tsd_model::Family::Id, column);
+    let row = of.storage().get(table, get).await.map_err(CopyError::source(table))?;
+    let cell = row.and_then(|row| row.cells.into_iter().next());
+    let count = cell.and_then(|cell| tsd_model::decode_counter(&cell.value)).unwrap_or_default();
+    let is_random = of.config().uids.random_metrics;
+    let most = Uid::max_number(of.config().schema.metric_width());
+    Ok(if is_random { most } else { u64::try_from(count).unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn bounds_are_in_order_and_every_width_has_some() {
+        for (width, count) in [(1, 6 * 8 - 8), (3, 22 * 8 - 8), (8, 60 * 8)] {
+            let schema = TableSchema::try_new(width, 3, 3, 0, 20).unwrap();
+            let bounds = bounds(schema);
+            assert!(bounds.is_sorted_by(|a, b| a < b), "{width}");
+            assert!(
+                bounds.len() >= count && bounds.len() <= count + 16,
+                "{width}: {}",
+                bounds.len()
+            );
+            assert!(bounds.iter().all(|bound| bound.len() == width));
+        }
+        let salted =
+            |width, buckets| bounds(TableSchema::try_new(3, 3, 3, width, buckets).unwrap());
+        assert_eq!(salted(1, 3), [Bytes::from_static(&[1]), Bytes::from_static(&[2])]);
+        assert_eq!(salted(1, 1_000).len(), 255, "buckets share their salts");
+        assert!(salted(2, 1).is_empty());
+    }
+}
