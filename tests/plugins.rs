@@ -105,15 +105,15 @@ fn what_hbase_refuses_is_spooled_and_replayed() {
         );
         http(daemon.address(), "POST", "/api/put?sync&details", Some(&body))
     };
-    assert_eq!(put(1_600_000_000, "1").status, 200);
+    assert_eq!(put(1_600_000_000, "1.5").status, 200);
     hbase.stop();
     // Later times first: the spool is in no order of time.
-    for (time, value) in [(1_600_000_002, "0.1"), (1_600_000_001, "12345")] {
+    for (time, value) in [(1_600_000_002, "0.1"), (1_600_000_001, "12345.6")] {
         let refused = put(time, value);
         assert!(refused.status != 204 && refused.body.contains("\"failed\":1"), "{}", refused.body);
     }
     hbase.restart();
-    wait_for(PATIENCE, || (put(1_600_000_003, "3").status == 200).then_some(())).expect("HBase");
+    wait_for(PATIENCE, || (put(1_600_000_003, "3.5").status == 200).then_some(())).expect("HBase");
     let query = |address| {
         let uri = "/api/query?start=1599999999&end=1600000010&m=none:m";
         http(address, "GET", uri, None).body
@@ -127,6 +127,6 @@ fn what_hbase_refuses_is_spooled_and_replayed() {
     assert!(output.status.success(), "{output:?}");
     let daemon = hbase.daemon(&directory.path().join("data")).start();
     let found = query(daemon.address());
-    let dps = r#""dps":{"1600000000":1,"1600000001":12345,"1600000002":0.1,"1600000003":3}"#;
+    let dps = r#""dps":{"1600000000":1.5,"1600000001":12345.6,"1600000002":0.1,"1600000003":3.5}"#;
     assert!(found.contains(dps), "{found}");
 }
