@@ -44,6 +44,12 @@ tsd.core.tree.enable_processing = true
 tsd.rollups.enable = true
 tsd.rollups.config = {\"aggregationIds\":{\"sum\":0,\"count\":1},\"intervals\":[{\"table\":\"tsdb\",\"preAggregationTable\":\"tsdb\",\"interval\":\"1m\",\"rowSpan\":\"1h\",\"defaultInterval\":true},{\"table\":\"tsdb-rollup-1h\",\"preAggregationTable\":\"tsdb-rollup-1h\",\"interval\":\"1h\",\"rowSpan\":\"1d\"}]}
 tsd.core.histograms.config = {\"net.opentsdb.core.SimpleHistogramDecoder\": 0}
+tsd.uidfilter.enable = true
+tsd.uidfilter.whitelist.metric_patterns = .
+tsd.rtpublisher.enable = true
+tsd.rtpublisher.plugin = file
+tsd.core.storage_exception_handler.enable = true
+tsd.core.storage_exception_handler.plugin = spool
 ";
 
 /// Something that OpenTSDB offers.
@@ -176,7 +182,12 @@ fn ask_statistics(stats: &str, offer: &Offer) -> OfferState {
 fn ask_all(offers: &[Offer]) -> Vec<OfferState> {
     let directory = tempfile::tempdir().expect("a directory");
     let settings = directory.path().join("opentsdb.conf");
-    fs::write(&settings, SETTINGS).expect("a file");
+    let of_plugins = format!(
+        "tsd.rtpublisher.file = {0}/published\n\
+         tsd.core.storage_exception_handler.directory = {0}/spool\n",
+        directory.path().display()
+    );
+    fs::write(&settings, format!("{SETTINGS}{of_plugins}")).expect("a file");
     let settings = settings.to_str().expect("a path");
     let daemon = tsdb(&directory.path().join("data")).args(&["--config", settings]).start();
     let point = r#"{"metric":"m","timestamp":1600000000,"value":1,"tags":{"host":"a"}}"#;

@@ -79,14 +79,14 @@ impl HBase {
             .expect("run tsdb")
     }
 
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.runtime.block_on(async {
             self.cluster.kill(0).await;
             self.cluster.kill(1).await;
         });
     }
 
-    fn restart(&self) {
+    pub(crate) fn restart(&self) {
         self.runtime.block_on(async {
             self.cluster.restart(0).await;
             self.cluster.restart(1).await;

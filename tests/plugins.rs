@@ -2,9 +2,9 @@
 
 use std::{fs, process::Command, time::Duration};
 
-use tsd_testkit::{exchange, wait_for};
+use tsd_testkit::{exchange, http, wait_for};
 
-use crate::{TSDB, tsdb};
+use crate::{TSDB, hbase_fake::HBase, tsdb};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -55,4 +55,78 @@ fn a_daemon_and_an_import_follow_the_rules_of_the_time_series_filter() {
     let (status, stderr) = builder().run_to_exit();
     assert_eq!(status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("tsd.timeseriesfilter.rules_file"), "{stderr}");
+}
+
+#[test]
+fn stored_points_are_published_to_a_file_and_those_of_an_import_into_the_directory_are_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (data, file) = (directory.path().join("data"), directory.path().join("published"));
+    let settings = [
+        ("TSD_RTPUBLISHER_ENABLE", "true"),
+        ("TSD_RTPUBLISHER_PLUGIN", "file"),
+        ("TSD_RTPUBLISHER_FILE", file.to_str().expect("a path")),
+    ];
+    let builder =
+        || settings.iter().fold(tsdb(&data), |daemon, (key, value)| daemon.env(key, value));
+    let daemon = builder().start();
+    assert_eq!(exchange(daemon.address(), b"put m 1600000000 1 host=a\nexit\n"), b"");
+    assert!(daemon.terminate().success());
+    let published = fs::read_to_string(&file).expect("the file");
+    let line = r#"{"type":"point","metric":"m","timestamp":1600000000,"value":1,"tags":{"host":"a"},"tsuid":"000001000001000001"}"#;
+    assert_eq!(published, format!("{line}\n"), "a shutdown delivers what is queued");
+
+    let points = directory.path().join("points");
+    fs::write(&points, "m 1600000001 1 host=a\n").expect("write");
+    let output = Command::new(TSDB)
+        .envs(settings)
+        .args(["import", "--data", data.to_str().expect("a path")])
+        .arg(&points)
+        .output()
+        .expect("run tsdb");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read_to_string(&file).expect("the file"), published);
+}
+
+/// What HBase did not accept is in the spool, and in HBase after an import.
+#[test]
+fn what_hbase_refuses_is_spooled_and_replayed() {
+    let hbase = HBase::with_tables();
+    let directory = tempfile::tempdir().expect("a directory");
+    let spool = directory.path().join("spool");
+    let daemon = hbase
+        .daemon(&directory.path().join("data"))
+        .env("TSD_CORE_STORAGE_EXCEPTION_HANDLER_ENABLE", "true")
+        .env("TSD_CORE_STORAGE_EXCEPTION_HANDLER_PLUGIN", "spool")
+        .env("TSD_CORE_STORAGE_EXCEPTION_HANDLER_DIRECTORY", spool.to_str().expect("a path"))
+        .start();
+    let put = |time: u64, value: &str| {
+        let body = format!(
+            r#"[{{"metric":"m","timestamp":{time},"value":{value},"tags":{{"host":"a"}}}}]"#
+        );
+        http(daemon.address(), "POST", "/api/put?sync&details", Some(&body))
+    };
+    assert_eq!(put(1_600_000_000, "1.5").status, 200);
+    hbase.stop();
+    // Later times first: the spool is in no order of time.
+    for (time, value) in [(1_600_000_002, "0.1"), (1_600_000_001, "12345.6")] {
+        let refused = put(time, value);
+        assert!(refused.status != 204 && refused.body.contains("\"failed\":1"), "{}", refused.body);
+    }
+    hbase.restart();
+    wait_for(PATIENCE, || (put(1_600_000_003, "3.5").status == 200).then_some(())).expect("HBase");
+    let query = |address| {
+        let uri = "/api/query?start=1599999999&end=1600000010&m=none:m";
+        http(address, "GET", uri, None).body
+    };
+    assert!(!query(daemon.address()).contains("1600000001"));
+    assert!(daemon.terminate().success());
+
+    let file = fs::read_dir(&spool).expect("the spool").next().expect("a file").expect("an entry");
+    let path = file.path();
+    let output = hbase.tool(&["import", "--spool", path.to_str().expect("a path")], &[]);
+    assert!(output.status.success(), "{output:?}");
+    let daemon = hbase.daemon(&directory.path().join("data")).start();
+    let found = query(daemon.address());
+    let dps = r#""dps":{"1600000000":1.5,"1600000001":12345.6,"1600000002":0.1,"1600000003":3.5}"#;
+    assert!(found.contains(dps), "{found}");
 }

@@ -48,7 +48,9 @@ fn authentication_plugins_and_empty_uid_filters_stop_the_start() {
     for (variable, value, expected) in [
         ("TSD_CORE_AUTHENTICATION_ENABLE", "true", "plug-ins are file, allow_all"),
         ("TSD_CORE_AUTHENTICATION_PLUGIN", "a.B", "plug-ins are file, allow_all"),
-        ("TSD_RTPUBLISHER_ENABLE", "1", "no real-time publisher plug-in is built in"),
+        ("TSD_RTPUBLISHER_ENABLE", "1", "publisher plug-ins are file, tcp, http"),
+        ("TSD_CORE_META_CACHE_ENABLE", "1", "tsd.core.meta.enable_tsuid_tracking"),
+        ("TSD_SEARCH_PLUGIN", "a.B", "search plug-in is scan, or set tsd.search.enable = false"),
         ("TSD_HTTP_RPC_PLUGINS", "a.B,c.D", "no HTTP RPC plug-in is built in"),
         ("TSD_UIDFILTER_PLUGIN", "a.B", "net.opentsdb.uid.UniqueIdWhitelistFilter"),
         ("TSD_UIDFILTER_ENABLE", "true", "tsd.uidfilter.whitelist.metric_patterns"),

@@ -87,7 +87,10 @@ input. The first invalid line ends the import with exit status 1; points before 
 If the store fails, the status is 2; after Ctrl-C it is 130. The last line says what was stored.
 
 If a daemon has the data directory open, or with --url, points are put over its HTTP API. Its
-configuration then decides about new names, and values keep double precision.")]
+configuration then decides about new names, and values keep double precision.
+
+With --spool, files of a daemon's spool (tsd.core.storage_exception_handler.plugin = spool) are
+replayed: times need not increase, and values are stored as `put` stores them.")]
     Import(ImportArgs),
     /// Print the points of a query
     #[command(after_help = "\

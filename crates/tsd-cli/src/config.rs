@@ -26,7 +26,8 @@ pub(crate) use meanings::{meaning as key_meaning, why_without_effect};
 pub use properties::{PropertiesError, Property, parse as parse_properties};
 pub use settings::{
     Ack, AuthenticationMethod, AuthenticationSettings, EngineKind, HBaseSettings, ImportSettings,
-    LogFormat, LogSettings, RetentionSettings, Settings, StorageSettings,
+    LogFormat, LogSettings, PluginSettings, PointPluginSettings, RetentionSettings, Settings,
+    StorageSettings,
 };
 pub(crate) use settings::{RULES_FILE, USERS_FILE};
 

@@ -204,7 +204,8 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
     let (config, settings) = prepare(config)?;
     let options = ImportOptions {
         skip_errors: args.skip_errors,
-        allow_out_of_order: settings.import.allow_out_of_order,
+        allow_out_of_order: settings.import.allow_out_of_order || args.spool,
+        keep_doubles: args.spool,
         settle_new_series: settings.import.names_may_be_refused,
     };
     let by_daemon = |client: DaemonClient| {

@@ -124,6 +124,8 @@ pub(crate) struct PlanInput {
     /// True if the series of a table in HBase are indexed.
     pub(crate) has_series_index: bool,
     pub(crate) write_shards: u64,
+    /// Queues of the plug-ins that get points, bytes.
+    pub(crate) plugin_queues: u64,
 }
 
 /// Parts that do not fit.
@@ -177,6 +179,7 @@ impl MemoryPlan {
             ("compaction_queues", compaction_queue),
             ("query_cache", query_cache),
             ("series_index", if_any(input.has_series_index, series_index)),
+            ("plugin_queues", input.plugin_queues),
         ];
         let fixed_bytes = fixed.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
         if fixed_bytes.saturating_add(all / SHARED_DIVISOR) > all {
@@ -328,6 +331,7 @@ mod tests {
             has_block_cache: true,
             has_series_index: false,
             write_shards: 20,
+            plugin_queues: 0,
         }
     }
 

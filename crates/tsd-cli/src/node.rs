@@ -5,20 +5,20 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::Path,
     sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::task::AbortOnDropHandle;
-use tsd_engine::{Engine, EngineHandle, FilterRules};
-use tsd_server::{BindError, Server, install_metrics};
+use tsd_engine::{Engine, EngineConfig, EngineHandle, FilterRules, plugin_queue};
+use tsd_server::{BindError, PluginTask, Server, install_metrics, start_publisher, start_spool};
 use tsd_storage::Storage;
 use tsd_storage_hbase::publish_metrics;
 
 use crate::{
     authentication,
-    config::{Config, RULES_FILE, Settings},
+    config::{Config, PointPluginSettings, RULES_FILE, Settings},
     data_directory::DataDirectory,
     followed_file::{FileFollower, FollowedFile},
     hbase_stats,
@@ -27,6 +27,9 @@ use crate::{
     retention_file::parse_rules,
     store::{self, OpenStore, Purpose},
 };
+
+/// Least time that a plug-in has to deliver what is queued at the shutdown.
+const LEAST_PLUGIN_STOP: Duration = Duration::from_secs(1);
 
 /// A daemon in this process.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ pub(crate) struct OpenEngine {
     store: OpenStore,
     /// Of the time series filter, if it is on.
     filter_rules: Option<FollowedFile>,
+    /// The plug-ins that get points.
+    plugins: Vec<PluginTask>,
 }
 
 impl Node {
@@ -195,8 +200,14 @@ impl OpenEngine {
         settings: &Settings,
         purpose: Purpose,
     ) -> anyhow::Result<Self> {
-        let store = store::open(config, settings, purpose).await?;
         let mut engine = settings.engine.clone();
+        let plugins = if purpose == Purpose::Daemon {
+            start_plugins(&settings.point_plugins, &mut engine).await?
+        } else {
+            // Tools have none, as in OpenTSDB.
+            Vec::new()
+        };
+        let store = store::open(config, settings, purpose).await?;
         engine.schema = store.schema;
         // The close flushes; a log keeps what it cannot flush.
         engine.flush_on_shutdown = store.log.is_none();
@@ -225,17 +236,44 @@ impl OpenEngine {
             engine.set_write_filter(Some(Arc::new(rules)));
             filter_rules = Some(file);
         }
-        Ok(Self { engine, store, filter_rules })
+        Ok(Self { engine, store, filter_rules, plugins })
     }
 
     /// Stops the engine and closes the store.
     pub(crate) async fn close(self, limit: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + limit;
         let in_time = self.engine.shutdown(limit).await;
         drop(self.engine);
+        for plugin in self.plugins {
+            let left = deadline.saturating_duration_since(Instant::now());
+            plugin.stop(left.max(LEAST_PLUGIN_STOP)).await;
+        }
         self.store.close(limit).await?;
         anyhow::ensure!(in_time, "not everything was written before the shutdown timeout");
         Ok(())
     }
+}
+
+/// Starts the plug-ins that get points, and gives the engine their queues.
+async fn start_plugins(
+    settings: &PointPluginSettings,
+    engine: &mut EngineConfig,
+) -> anyhow::Result<Vec<PluginTask>> {
+    let mut tasks = Vec::new();
+    if let Some(publisher) = &settings.publisher {
+        let (queue, items) = plugin_queue("publish", publisher.queue_bytes, publisher.on_full);
+        let started = start_publisher(publisher.config.clone(), items).await;
+        tasks.push(started.context("cannot start the real-time publisher")?);
+        engine.plugins.publisher = Some(queue);
+    }
+    if let Some(spool) = &settings.spool {
+        let (queue, items) =
+            plugin_queue("storageExceptionHandler", spool.queue_bytes, spool.on_full);
+        let started = start_spool(spool.config.clone(), items).await;
+        tasks.push(started.context("cannot start the storage exception handler")?);
+        engine.plugins.exception_handler = Some(queue);
+    }
+    Ok(tasks)
 }
 
 /// True if static files can be served from a path. If not, that is no error: a configuration of OpenTSDB

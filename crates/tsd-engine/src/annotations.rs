@@ -17,7 +17,10 @@ use tsd_storage::{
     Column, Delete, Get, Retention, RowFilter, Scan, Storage, StorageError, Table, TagCondition,
 };
 
-use crate::series_scan::{prefix_end, tag_pattern};
+use crate::{
+    point_plugins::PointPlugins,
+    series_scan::{prefix_end, tag_pattern},
+};
 
 /// Attempts of an edit before it fails with a conflict.
 const MAX_ATTEMPTS: usize = 16;
@@ -78,6 +81,7 @@ pub struct Annotations {
     /// Cell timestamps are the start times of annotations.
     pub(crate) use_otsdb_timestamp: bool,
     pub(crate) retention: Option<Arc<Retention>>,
+    pub(crate) plugins: PointPlugins,
 }
 
 impl Annotations {
@@ -123,6 +127,7 @@ impl Annotations {
                 self.storage.compare_and_set(table, column, expected, value).await?
             };
             if swapped {
+                self.plugins.annotation(&annotation);
                 return Ok(AnnotationEditOutcome::Stored(annotation));
             }
         }

@@ -11,6 +11,7 @@ use tsd_storage::{ByteBudget, Retention, Table};
 use crate::{
     clock::{Clock, SystemClock},
     meta_tracking::MetaTracking,
+    point_plugins::PointPlugins,
     process_memory::ProcessMemory,
     query::LimitOverrides,
     stats::ClientStats,
@@ -85,6 +86,8 @@ settings! {
         pub clock: Arc<dyn Clock> = Arc::new(SystemClock),
         /// How long points are kept, if the store has a retention.
         pub retention: Option<Arc<Retention>> = None,
+        /// Queues of the plug-ins that get points.
+        pub plugins: PointPlugins = PointPlugins::default(),
     }
 }
 

@@ -231,6 +231,7 @@ fn build(
         schema: config.schema,
         use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
         retention: config.retention.clone(),
+        plugins: config.plugins.clone(),
     };
     let meta = MetaObjects { uids: uids.clone(), table: config.tables.meta.clone() };
     let trees = Trees::new(meta.clone(), config.tables.tree.clone());
@@ -242,6 +243,7 @@ fn build(
         max_tags: config.ingest.max_tags,
         retention: config.retention.clone(),
         write_filter: WriteFilterSlot::default(),
+        plugins: config.plugins.clone(),
         appends: config.ingest.enable_appends,
         use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
         // Append columns are never compacted.

@@ -15,7 +15,7 @@ mod validate;
 pub(crate) use self::{
     chunk_log::NameList,
     commit_group::WriteCompletion,
-    extra_cell::{WriteTarget, WriteTargets},
+    extra_cell::{CellView, WriteTarget, WriteTargets},
     shared::{IngestShared, ResolvedSeries},
     validate::NameRules,
 };

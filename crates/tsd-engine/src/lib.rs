@@ -25,6 +25,7 @@ mod meta_search;
 mod meta_sync;
 mod meta_tracking;
 mod metrics;
+mod point_plugins;
 mod process_memory;
 mod put_error;
 mod quarantine;
@@ -72,6 +73,10 @@ pub use meta_search::{MetaSearch, SearchPage, SearchResult, SearchTarget};
 pub use meta_sync::MetaSyncProgress;
 pub use meta_tracking::MetaTracking;
 pub use metrics::describe_metrics;
+pub use point_plugins::{
+    OnFull, PluginBatch, PluginItem, PluginItems, PluginQueue, PointPlugins, PointRecord,
+    RecordContent, plugin_queue,
+};
 pub use process_memory::{FixedShare, MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
 pub use put_error::{CommitReport, PointFailure, PutError};
 pub use quarantine::{LostPoints, QuarantinedPart};

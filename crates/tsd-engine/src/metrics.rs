@@ -27,6 +27,7 @@ impl WriteMetrics {
 /// Idempotent. Must run after the recorder is installed and before the first metric is recorded.
 pub fn describe_metrics() {
     describe_memory_metrics();
+    describe_plugin_metrics();
     describe_query_cache_metrics();
     describe_refusal_metrics();
     describe_tree_metrics();
@@ -71,7 +72,6 @@ pub fn describe_metrics() {
         ("tsd_uid_assigned_total", "UIDs assigned."),
         ("tsd_uid_cache_hits_total", "Names and UIDs found in the UID cache."),
         ("tsd_uid_cache_misses_total", "Names and UIDs not found in the UID cache."),
-        ("tsd_uid_filtered_total", "Names rejected by the UID filter, by kind."),
         ("tsd_uid_random_collisions_total", "Random UIDs that were taken already."),
         ("tsd_uid_rejected_total", "Names rejected because too many were waiting for a UID."),
         ("tsd_write_points_failed_total", "Points that the storage failed to write."),
@@ -166,9 +166,32 @@ fn describe_refusal_metrics() {
             "tsd_uid_creations_forbidden_total",
             "Names that were not created because the sender may not create names of their kind.",
         ),
+        ("tsd_uid_allowed_total", "New names allowed by the UID filter, by kind."),
+        ("tsd_uid_filtered_total", "Names rejected by the UID filter, by kind."),
     ] {
         describe_counter!(name, text);
     }
+}
+
+/// Queues of the plug-ins that get points.
+fn describe_plugin_metrics() {
+    for (name, text) in [
+        (
+            "tsd_plugin_delivered_total",
+            "Points and annotations that a plug-in has delivered, by plug-in.",
+        ),
+        (
+            "tsd_plugin_dropped_total",
+            "Points and annotations that did not get to a plug-in: its queue was full, its receiver \
+             refused them, or it was stopped.",
+        ),
+        ("tsd_plugin_failures_total", "Failed deliveries of a plug-in; most are repeated."),
+        ("tsd_plugin_waits_total", "Waits of senders for the full queue of a plug-in."),
+    ] {
+        describe_counter!(name, text);
+    }
+    let queued = "Points and annotations that wait for a plug-in or are being delivered.";
+    describe_gauge!("tsd_plugin_queued_bytes", Unit::Bytes, queued);
 }
 
 fn describe_query_cache_metrics() {

@@ -72,6 +72,14 @@ pub enum PutError {
     Closed,
 }
 
+impl PutError {
+    /// True if the store, not the point, is the cause: the point may be sent again.
+    #[must_use]
+    pub const fn is_of_store(&self) -> bool {
+        matches!(self, Self::Throttled | Self::Storage(_) | Self::Lost | Self::Closed)
+    }
+}
+
 impl From<StorageError> for PutError {
     fn from(error: StorageError) -> Self {
         match error {

@@ -151,6 +151,32 @@ fn point_stats(shared: &EngineShared) -> Vec<Stat> {
     stats.push(stat(errors, 0, [("rpc", "delete")]));
     stats.push(stat("compaction.writes", load(&compaction.writes), []));
     stats.push(stat("compaction.deletes", load(&compaction.deletes), []));
+    stats.extend(plugin_stats(shared));
+    stats
+}
+
+/// The statistics of the plug-ins that are on, in OpenTSDB's order. Those of the white list are its own.
+fn plugin_stats(shared: &EngineShared) -> Vec<Stat> {
+    let mut stats = Vec::new();
+    for queue in shared.config.plugins.queues() {
+        let tags = [("plugin", queue.plugin())];
+        stats.push(stat("plugin.delivered", queue.delivered(), tags));
+        stats.push(stat("plugin.dropped", queue.dropped(), tags));
+        stats.push(stat("plugin.failures", queue.failures(), tags));
+        stats.push(stat("plugin.queued_bytes", queue.queued_bytes() as u64, tags));
+    }
+    if shared.config.uids.filter.is_some() {
+        let counts = &shared.uid_stats;
+        for (name, by_kind) in [
+            ("uid.filter.whitelist.accepted", &counts.allowed),
+            ("uid.filter.whitelist.rejected", &counts.filtered),
+        ] {
+            for (kind, count) in by_kind.iter() {
+                let tags = [("type", kind.as_str()), ("plugin", "uidFilter")];
+                stats.push(stat(name, load(count), tags));
+            }
+        }
+    }
     stats
 }
 
@@ -235,6 +261,10 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
         metrics::counter!("tsd_uid_filtered_total", "kind" => kind.as_str())
             .absolute(load(filtered));
     }
+    for (kind, allowed) in shared.uid_stats.allowed.iter() {
+        metrics::counter!("tsd_uid_allowed_total", "kind" => kind.as_str()).absolute(load(allowed));
+    }
+    set_plugin_gauges(shared);
     set("tsd_uid_pending_names", load_size(&shared.uid_stats.pending));
     for (kind, assigned) in shared.uid_stats.assigned.iter() {
         let (hits, misses, size) = shared.uids.resolver.caches.counts(kind);
@@ -264,6 +294,22 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
             metrics::counter!(name).absolute(value as u64);
         } else {
             metrics::gauge!(name).set(value);
+        }
+    }
+}
+
+fn set_plugin_gauges(shared: &EngineShared) {
+    for queue in shared.config.plugins.queues() {
+        let plugin = queue.plugin();
+        let queued = queue.queued_bytes() as f64;
+        metrics::gauge!("tsd_plugin_queued_bytes", "plugin" => plugin).set(queued);
+        for (name, value) in [
+            ("tsd_plugin_delivered_total", queue.delivered()),
+            ("tsd_plugin_dropped_total", queue.dropped()),
+            ("tsd_plugin_failures_total", queue.failures()),
+            ("tsd_plugin_waits_total", queue.waits()),
+        ] {
+            metrics::counter!(name, "plugin" => plugin).absolute(value);
         }
     }
 }

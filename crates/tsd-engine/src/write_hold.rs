@@ -64,6 +64,11 @@ impl WriteHold {
         self.ended.is_cancelled()
     }
 
+    /// Waits until no point is held any more.
+    pub(crate) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
     /// Waits before the `n`-th retry, counted from 0, or until the hold ends.
     pub(crate) async fn pause(&self, n: u32) {
         self.retries.increment(1);

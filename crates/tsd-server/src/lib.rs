@@ -14,6 +14,7 @@ mod health;
 mod http;
 mod latency;
 mod metrics;
+mod plugins;
 mod process;
 mod put_error_mapping;
 mod query_failure_mapping;
@@ -37,6 +38,10 @@ pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
 pub use http::{quarantine_json, snapshot_json, verification_json};
 pub use metrics::{describe_metrics, install_metrics};
+pub use plugins::{
+    PluginTask, PublisherConfig, PublisherUrl, PublisherUrlError, SpoolConfig, start_publisher,
+    start_spool,
+};
 pub use recent_logs::{LogControl, LogEvent, LogLevelError, RecentLogs};
 pub use server::{BindError, Server, ShutdownReport};
 

@@ -19,6 +19,7 @@ mod histograms;
 mod hostile;
 mod memory;
 mod pages;
+mod plugins;
 mod put;
 mod query;
 mod query_endpoints;

@@ -9,6 +9,7 @@ use crate::config::{Config, ConfigError};
 
 /// Arguments of `tsdb import`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct ImportArgs {
     #[command(flatten)]
     overrides: Overrides,
@@ -20,6 +21,9 @@ pub(crate) struct ImportArgs {
     /// Report invalid lines and continue
     #[arg(long)]
     pub(crate) skip_errors: bool,
+    /// The files are of the spool of refused points: in any order, values as `put` stores them
+    #[arg(long)]
+    pub(crate) spool: bool,
     /// Create metrics that do not exist yet [tsd.core.auto_create_metrics]
     #[arg(long)]
     pub(crate) auto_metric: bool,

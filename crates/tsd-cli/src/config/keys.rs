@@ -174,8 +174,17 @@ pub static KEYS: &[Key] = &[
     int("tsd.core.series_cache.size", "1000000", 1, INT_MAX),
     int("tsd.core.socket.timeout", "0", 0, INT_MAX),
     bool("tsd.core.stats_with_port", "false"),
-    no_plugin("tsd.core.storage_exception_handler.enable"),
-    without_effect("tsd.core.storage_exception_handler.plugin", None),
+    // Directory of the spool.
+    text("tsd.core.storage_exception_handler.directory", None),
+    bool("tsd.core.storage_exception_handler.enable", "false"),
+    // Bound of the files of the spool, bytes.
+    int("tsd.core.storage_exception_handler.max_bytes", "1073741824", 1, BYTES_MAX),
+    // What happens when the queue of the plug-in is full.
+    one_of("tsd.core.storage_exception_handler.on_full", "drop", &["drop", "hold"]),
+    // `spool`.
+    text("tsd.core.storage_exception_handler.plugin", None),
+    // Bytes of points that wait for the plug-in.
+    int("tsd.core.storage_exception_handler.queue_size", "16777216", 65_536, BYTES_MAX),
     text("tsd.core.tag.allow_specialchars", None),
     text("tsd.core.timezone", None),
     bool("tsd.core.tree.enable_processing", "false"),
@@ -284,8 +293,21 @@ pub static KEYS: &[Key] = &[
     // the store accepts it, or is closed with the reason.
     one_of("tsd.rpc.telnet.on_storage_error", "hold", &["hold", "close"]),
     bool("tsd.rpc.telnet.return_errors", "true"),
-    no_plugin("tsd.rtpublisher.enable"),
-    without_effect("tsd.rtpublisher.plugin", Some("")),
+    // HOST:PORT of the receiver of the plug-in `tcp`.
+    text("tsd.rtpublisher.address", None),
+    bool("tsd.rtpublisher.enable", "false"),
+    // File of the plug-in `file`, the size at which it is renamed, and how many renamed ones are kept.
+    text("tsd.rtpublisher.file", None),
+    int("tsd.rtpublisher.file.keep", "5", 0, 1_000),
+    int("tsd.rtpublisher.file.max_bytes", "104857600", 1, BYTES_MAX),
+    // What happens when the queue of the plug-in is full.
+    one_of("tsd.rtpublisher.on_full", "drop", &["drop", "hold"]),
+    // `file`, `tcp` or `http`.
+    text("tsd.rtpublisher.plugin", Some("")),
+    // Bytes of points that wait for the plug-in.
+    int("tsd.rtpublisher.queue_size", "16777216", 65_536, BYTES_MAX),
+    // URL of the receiver of the plug-in `http`.
+    text("tsd.rtpublisher.url", None),
     // OpenTSDB's default is false: without a plug-in it cannot search.
     bool("tsd.search.enable", "true"),
     without_effect("tsd.search.plugin", Some("")),

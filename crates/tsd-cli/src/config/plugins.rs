@@ -73,12 +73,18 @@ static POINTS: [PluginPoint; 10] = [
         instead: "series are tracked by tsd.core.meta.enable_tsuid_tracking",
         ..point("meta cache", "tsd.core.meta.cache.enable", "tsd.core.meta.cache.plugin")
     },
-    point(
-        "storage exception handler",
-        "tsd.core.storage_exception_handler.enable",
-        "tsd.core.storage_exception_handler.plugin",
-    ),
-    point("real-time publisher", "tsd.rtpublisher.enable", "tsd.rtpublisher.plugin"),
+    PluginPoint {
+        built_in: &[built_in("spool")],
+        ..point(
+            "storage exception handler",
+            "tsd.core.storage_exception_handler.enable",
+            "tsd.core.storage_exception_handler.plugin",
+        )
+    },
+    PluginPoint {
+        built_in: &[built_in("file"), built_in("tcp"), built_in("http")],
+        ..point("real-time publisher", "tsd.rtpublisher.enable", "tsd.rtpublisher.plugin")
+    },
     PluginPoint {
         built_in: &[built_in("scan")],
         is_named_by_default: true,

@@ -5,6 +5,7 @@ mod engine;
 mod extra_data;
 mod hbase;
 mod memory;
+mod point_plugins;
 mod queries;
 mod retention;
 mod server;
@@ -26,6 +27,7 @@ pub(crate) use self::{authentication::USERS_FILE, write_filter::RULES_FILE};
 pub use self::{
     authentication::{AuthenticationMethod, AuthenticationSettings},
     hbase::{Ack, HBaseSettings},
+    point_plugins::{PluginSettings, PointPluginSettings},
     retention::RetentionSettings,
 };
 use super::{Config, ConfigError};
@@ -56,6 +58,8 @@ pub struct Settings {
     pub authentication: Option<AuthenticationSettings>,
     /// File of the rules of the time series filter, if it is on.
     pub filter_rules: Option<PathBuf>,
+    /// The plug-ins that get points.
+    pub point_plugins: PointPluginSettings,
     /// Rules of `tsdb import`.
     pub import: ImportSettings,
     /// File of query limits by metric, if one is configured.
@@ -140,7 +144,9 @@ impl Settings {
     pub fn from_config(config: &Config) -> Result<Self, ConfigError> {
         config.check()?;
         let mut storage = storage(config)?;
-        let memory = memory::memory(config, storage.engine, storage.schema)?;
+        let point_plugins = point_plugins::point_plugins(config)?;
+        let memory =
+            memory::memory(config, storage.engine, storage.schema, point_plugins.queue_bytes())?;
         storage.memtable_bytes = usize::try_from(memory.memtables).unwrap_or(usize::MAX);
         storage.cache_bytes = memory.block_cache;
         storage.write_budget =
@@ -170,6 +176,7 @@ impl Settings {
             log: log(config)?,
             authentication: authentication::authentication(config)?,
             filter_rules: write_filter::filter_rules(config)?,
+            point_plugins,
             retention: retention::retention(config, storage.engine)?,
             limits_file: queries::limits_file(config, &engine.query)?,
             engine,

@@ -4,7 +4,7 @@ use std::{io, path::Path, time::Duration};
 
 use tokio::time::{Instant, timeout};
 use tsd_engine::PutError;
-use tsd_model::Timestamp;
+use tsd_model::{InputFormat, Timestamp};
 
 use super::{
     engine_sink::is_about_the_point,
@@ -23,11 +23,14 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Rules of an import.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent rules")]
 pub struct ImportOptions {
     /// Invalid lines are reported and skipped; otherwise the first one ends the import.
     pub skip_errors: bool,
     /// Timestamps of a series need not increase.
     pub allow_out_of_order: bool,
+    /// Values with a point or an exponent are stored as `put` stores them, not in single precision.
+    pub keep_doubles: bool,
     /// UID lookups may reject names, so each new series is committed before the next line is read.
     pub settle_new_series: bool,
 }
@@ -322,7 +325,9 @@ impl<S: PointSink> Importer<S> {
         &mut self,
         line: &'l [u8],
     ) -> Result<(ImportLine<'l>, Option<(super::order::SeriesIndex, i64)>), Refusal> {
-        let point = ImportLine::parse(line)?;
+        let format =
+            if self.options.keep_doubles { InputFormat::Telnet } else { InputFormat::Import };
+        let point = ImportLine::parse(line, format)?;
         if self.options.allow_out_of_order {
             return Ok((point, None));
         }

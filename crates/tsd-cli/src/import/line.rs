@@ -15,7 +15,7 @@ pub(super) struct ImportLine<'l> {
     pub(super) metric: &'l [u8],
     /// Timestamp, positive.
     pub(super) timestamp: i64,
-    /// Value; floating point in single precision.
+    /// Value.
     pub(super) value: PointValue,
     /// The value as written.
     pub(super) value_text: &'l [u8],
@@ -47,8 +47,8 @@ pub(super) enum LineError {
 }
 
 impl<'l> ImportLine<'l> {
-    /// Parses a line without its line end.
-    pub(super) fn parse(line: &'l [u8]) -> Result<Self, LineError> {
+    /// Parses a line without its line end, its value in a format.
+    pub(super) fn parse(line: &'l [u8], format: InputFormat) -> Result<Self, LineError> {
         let mut words = line.splitn(4, |b| *b == b' ');
         let (Some(metric), Some(time), Some(value), Some(tags_raw)) =
             (words.next(), words.next(), words.next(), words.next())
@@ -61,7 +61,7 @@ impl<'l> ImportLine<'l> {
         Ok(Self {
             metric,
             timestamp: parse_import_timestamp(time)?,
-            value: parse_point_value(value, InputFormat::Import)?,
+            value: parse_point_value(value, format)?,
             value_text: value,
             tags_raw,
         })
@@ -81,14 +81,15 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, timestamp: i64, value: PointValue) {
-        let point = ImportLine::parse(line.as_bytes()).unwrap();
+        let point = ImportLine::parse(line.as_bytes(), InputFormat::Import).unwrap();
         assert_eq!((point.timestamp, point.value), (timestamp, value));
         assert_eq!(point.tags().unwrap().len(), 1);
     }
 
     #[track_caller]
     fn check_error(line: &str, expected: &str) {
-        let error = ImportLine::parse(line.as_bytes()).and_then(|point| point.tags());
+        let parsed = ImportLine::parse(line.as_bytes(), InputFormat::Import);
+        let error = parsed.and_then(|point| point.tags());
         assert_eq!(error.unwrap_err().to_string(), expected);
     }
 
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn a_dot_in_the_time_is_rejected() {
         assert!(matches!(
-            ImportLine::parse(b"m 1356998400.5 1 host=a"),
+            ImportLine::parse(b"m 1356998400.5 1 host=a", InputFormat::Import),
             Err(LineError::Timestamp(_))
         ));
     }

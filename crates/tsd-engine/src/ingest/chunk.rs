@@ -5,12 +5,13 @@ use tsd_model::{BaseTime, ColumnKind, Family, Qualifier};
 use tsd_storage::{CellBatch, CellRef};
 
 use super::{
-    chunk_log::{EntryBody, PointBody, UnresolvedPoint},
-    extra_cell::{ExtraCell, WriteTargets},
+    chunk_log::{EntryBody, NameList, PointBody, UnresolvedPoint},
+    extra_cell::{CellView, ExtraCell, WriteTargets},
     shared::{IngestShared, ResolvedSeries},
 };
 use crate::{
     meta_tracking::{TrackedSeries, tsuid_of},
+    point_plugins::PointRecord,
     put_error::PutError,
     series_cache::LastNotifiedRow,
     writer::TouchedRow,
@@ -42,6 +43,9 @@ pub(super) struct ShardBatch {
     /// Identify the points in failures.
     pub(super) tags: Vec<u32>,
     pub(super) touched: Vec<TouchedRow>,
+    /// The points, if plug-ins get them.
+    pub(super) records: Vec<PointRecord>,
+    record_bytes: usize,
     // Key of the last row of `cells`.
     row: Vec<u8>,
 }
@@ -68,7 +72,8 @@ impl Chunk {
         self.single_shard = shard;
     }
 
-    /// Adds a point. `notify` reports its row to row compaction once it is stored.
+    /// Adds a point. `notify` reports its row to row compaction once it is stored; `names` are set if a
+    /// plug-in gets the point.
     #[inline]
     pub(super) fn point(
         &mut self,
@@ -77,6 +82,7 @@ impl Chunk {
         shard: usize,
         notify: bool,
         body: PointBody,
+        names: Option<&NameList>,
     ) -> Result<(), PutError> {
         shared.check_age(template, body.time_secs())?;
         if self.shards.is_empty() {
@@ -110,6 +116,9 @@ impl Chunk {
             batch.push(qualifier.as_bytes(), &bytes, timestamp_ms)?;
         }
         batch.tags.push(body.tag);
+        if let Some(names) = names {
+            batch.record(shared, template, names, CellView::Point(body.timestamp, body.value));
+        }
         if notify {
             batch.touched.push(TouchedRow { shard, key: Bytes::copy_from_slice(key) });
         }
@@ -124,8 +133,9 @@ impl Chunk {
         shard: usize,
         cell: &ExtraCell<'_>,
         tag: u32,
+        names: Option<&NameList>,
     ) -> Result<(), PutError> {
-        shared.check_age(template, cell.time_secs)?;
+        shared.check_age(template, cell.time_secs())?;
         if self.shards.is_empty() {
             self.shards.resize_with(shared.shards.len(), ShardBatch::default);
         }
@@ -143,6 +153,9 @@ impl Chunk {
         batch.open_row(key)?;
         batch.push(&cell.qualifier, cell.value.bytes(), None)?;
         batch.tags.push(tag);
+        if let Some(names) = names {
+            batch.record(shared, template, names, cell.view());
+        }
         Ok(())
     }
 
@@ -154,10 +167,11 @@ impl Chunk {
         shard: usize,
         notify: bool,
         body: &EntryBody,
+        names: Option<&NameList>,
     ) -> Result<(), PutError> {
         match body {
-            EntryBody::Point(body) => self.point(shared, template, shard, notify, *body),
-            EntryBody::Cell(cell, tag) => self.cell(shared, template, shard, cell, *tag),
+            EntryBody::Point(body) => self.point(shared, template, shard, notify, *body, names),
+            EntryBody::Cell(cell, tag) => self.cell(shared, template, shard, cell, *tag, names),
         }
     }
 
@@ -176,7 +190,9 @@ impl Chunk {
             }
             _ => None,
         };
-        self.body(shared, &series.template, series.shard, last_notified.is_some(), &point.body)?;
+        let names = shared.plugins.are_on().then_some(&point.names);
+        let notify = last_notified.is_some();
+        self.body(shared, &series.template, series.shard, notify, &point.body, names)?;
         Ok(last_notified.unwrap_or(LastNotifiedRow::NONE))
     }
 
@@ -196,11 +212,17 @@ impl Chunk {
         batches.flat_map(|batch| batch.tags.iter().copied())
     }
 
-    /// Number of non-empty batches, and bytes of their cells.
+    /// Takes the points as plug-ins get them.
+    pub(super) fn take_records(&mut self) -> Vec<PointRecord> {
+        let batches = self.shards.iter_mut().chain(self.extra.iter_mut().map(|e| &mut e.batch));
+        batches.flat_map(ShardBatch::take_records).collect()
+    }
+
+    /// Number of non-empty batches, and their bytes.
     pub(super) fn size(&self) -> (usize, usize) {
         let batches = self.shards.iter().chain(self.extra.iter().map(|extra| &extra.batch));
         let batches = batches.filter(|batch| !batch.tags.is_empty());
-        batches.fold((0, 0), |(n, bytes), batch| (n + 1, bytes + batch.cells.byte_len()))
+        batches.fold((0, 0), |(n, bytes), batch| (n + 1, bytes + batch.byte_len()))
     }
 
     /// Takes the non-empty batches: index of the write target, index of the shard, cells.
@@ -220,6 +242,8 @@ impl Chunk {
             batch.tags.clear();
             batch.row.clear();
             batch.touched.clear();
+            batch.records.clear();
+            batch.record_bytes = 0;
         }
         self.extra.clear();
         self.tracked.clear();
@@ -261,6 +285,29 @@ impl ShardBatch {
             self.row.extend_from_slice(key);
         }
         Ok(())
+    }
+
+    /// Keeps a value for the plug-ins.
+    fn record(
+        &mut self,
+        shared: &IngestShared,
+        template: &[u8],
+        names: &NameList,
+        cell: CellView<'_>,
+    ) {
+        let record = PointRecord::new(names, tsuid_of(shared.schema, template), cell);
+        self.record_bytes += record.byte_len();
+        self.records.push(record);
+    }
+
+    fn take_records(&mut self) -> Vec<PointRecord> {
+        self.record_bytes = 0;
+        std::mem::take(&mut self.records)
+    }
+
+    /// Bytes of the cells, and of the points that plug-ins get.
+    pub(super) fn byte_len(&self) -> usize {
+        self.cells.byte_len() + self.record_bytes
     }
 
     #[inline]

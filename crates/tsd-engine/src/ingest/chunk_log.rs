@@ -7,7 +7,8 @@
 use smallvec::SmallVec;
 use tsd_model::{PointValue, Timestamp, decode_latin1};
 
-use super::extra_cell::{ExtraCell, seconds};
+use super::extra_cell::{CellView, ExtraCell, seconds};
+use crate::point_plugins::PointRecord;
 
 /// A point without its series.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +39,15 @@ impl EntryBody {
     pub(crate) fn time_secs(&self) -> u32 {
         match self {
             Self::Point(body) => body.time_secs(),
-            Self::Cell(cell, _) => cell.time_secs,
+            Self::Cell(cell, _) => cell.time_secs(),
+        }
+    }
+
+    /// What is stored, as plug-ins get it.
+    pub(crate) fn view(&self) -> CellView<'_> {
+        match self {
+            Self::Point(body) => CellView::Point(body.timestamp, body.value),
+            Self::Cell(cell, _) => cell.view(),
         }
     }
 
@@ -64,6 +73,8 @@ pub(crate) enum LogEntry {
         notify: bool,
         /// What is stored.
         body: EntryBody,
+        /// Names of the series, if a plug-in gets the point.
+        names: Option<Box<NameList>>,
     },
     /// Of a series that is not cached.
     New(Box<UnresolvedPoint>),
@@ -83,6 +94,11 @@ pub(crate) struct UnresolvedPoint {
 }
 
 impl UnresolvedPoint {
+    /// The point as plug-ins get it, without a TSUID.
+    pub(crate) fn record(&self) -> PointRecord {
+        PointRecord::new(&self.names, SmallVec::new(), self.body.view())
+    }
+
     /// Its names, for messages: `metric tagk=tagv ...`.
     pub(crate) fn series(&self) -> String {
         let mut names = self.names.iter().map(decode_latin1);
@@ -120,6 +136,11 @@ impl NameList {
             None => 0,
         };
         self.bytes.get(start..end)
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn byte_len(&self) -> usize {
+        self.bytes.len() + size_of::<u32>() * self.ends.len()
     }
 
     /// Number of names.

@@ -10,7 +10,10 @@ use std::sync::{
 
 use tokio::sync::{Notify, mpsc};
 
-use crate::put_error::{CommitReport, PointFailure, PutError};
+use crate::{
+    point_plugins::{PointPlugins, PointRecord},
+    put_error::{CommitReport, PointFailure, PutError},
+};
 
 /// Countdown of one chunk.
 #[derive(Debug)]
@@ -29,6 +32,15 @@ pub(crate) struct CommitGroup {
 pub(crate) struct WriteCompletion {
     group: Arc<CommitGroup>,
     tags: Vec<u32>,
+    /// The points, if plug-ins get them.
+    records: Option<Records>,
+}
+
+/// The points of a completion, for the plug-ins.
+#[derive(Debug)]
+struct Records {
+    plugins: PointPlugins,
+    points: Vec<PointRecord>,
 }
 
 impl CommitGroup {
@@ -50,7 +62,7 @@ impl CommitGroup {
     /// Opens a part of the chunk: the points with these tags.
     pub(crate) fn completion(self: &Arc<Self>, tags: Vec<u32>) -> WriteCompletion {
         self.open.fetch_add(1, Ordering::Relaxed);
-        WriteCompletion { group: Arc::clone(self), tags }
+        WriteCompletion { group: Arc::clone(self), tags, records: None }
     }
 
     /// Reports failures of points that are in no part.
@@ -135,15 +147,31 @@ impl WriteCompletion {
         self.group.holds()
     }
 
+    /// Passes these points on to the plug-ins when the result is set.
+    pub(crate) fn with_records(mut self, plugins: &PointPlugins, points: Vec<PointRecord>) -> Self {
+        if !points.is_empty() {
+            self.records = Some(Records { plugins: plugins.clone(), points });
+        }
+        self
+    }
+
     /// Sets the result of this part.
     pub(crate) fn complete(mut self, result: Result<(), PutError>) {
+        self.pass_on(result.as_ref().copied());
         self.group.complete(&mut self.tags, result);
+    }
+
+    fn pass_on(&mut self, result: Result<(), &PutError>) {
+        if let Some(Records { plugins, points }) = self.records.take() {
+            plugins.written(points, result);
+        }
     }
 }
 
 impl Drop for WriteCompletion {
     fn drop(&mut self) {
         if !self.tags.is_empty() {
+            self.pass_on(Err(&PutError::Lost));
             self.group.complete(&mut self.tags, Err(PutError::Lost));
         }
         self.group.close_one();

@@ -25,8 +25,7 @@ use crate::{
 pub(crate) struct ExtraCell<'v> {
     pub(super) target: usize,
     pub(super) base: BaseTime,
-    /// Time of the value, epoch seconds.
-    pub(super) time_secs: u32,
+    pub(super) timestamp: Timestamp,
     pub(super) qualifier: SmallVec<[u8; 8]>,
     pub(super) value: CellValue<'v>,
 }
@@ -55,13 +54,37 @@ impl CellValue<'_> {
 impl ExtraCell<'_> {
     /// Copies a value that is borrowed.
     pub(super) fn into_owned(self) -> ExtraCell<'static> {
-        let Self { target, base, time_secs, qualifier, value } = self;
+        let Self { target, base, timestamp, qualifier, value } = self;
         let value = match value {
             CellValue::Rollup(value) => CellValue::Rollup(value),
             CellValue::Histogram(value) => CellValue::Histogram(Cow::Owned(value.into_owned())),
         };
-        ExtraCell { target, base, time_secs, qualifier, value }
+        ExtraCell { target, base, timestamp, qualifier, value }
     }
+
+    /// Time of the value, epoch seconds.
+    pub(super) fn time_secs(&self) -> u32 {
+        seconds(self.timestamp)
+    }
+
+    /// The value as plug-ins get it.
+    pub(super) fn view(&self) -> CellView<'_> {
+        match &self.value {
+            CellValue::Rollup(_) => CellView::Rollup(self.timestamp),
+            CellValue::Histogram(value) => CellView::Histogram(self.timestamp, value),
+        }
+    }
+}
+
+/// A value as plug-ins get it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CellView<'a> {
+    /// A point.
+    Point(Timestamp, PointValue),
+    /// A rolled-up value or a pre-aggregate.
+    Rollup(Timestamp),
+    /// A histogram as stored.
+    Histogram(Timestamp, &'a [u8]),
 }
 
 /// Table and operation of a write.
@@ -129,7 +152,7 @@ impl WriteTargets {
                 rollups.slot(interval, aggregator_id, pre_aggregate, time_secs, flags)?
             }
         };
-        Ok(ExtraCell { target, base, time_secs, qualifier, value: CellValue::Rollup(value) })
+        Ok(ExtraCell { target, base, timestamp, qualifier, value: CellValue::Rollup(value) })
     }
 
     /// Checks the time of a histogram, given as stored, and encodes it.
@@ -144,7 +167,7 @@ impl WriteTargets {
             // The same target as points if these are puts, so that both are in one batch.
             target: if appends { Self::DATA_PUTS } else { Self::POINTS },
             base: timestamp.base_time(),
-            time_secs: seconds(timestamp),
+            timestamp,
             qualifier: histogram_qualifier(timestamp),
             value: CellValue::Histogram(Cow::Borrowed(value)),
         })

@@ -13,7 +13,7 @@ use tsd_model::PointValue;
 use super::{
     NameText,
     chunk::Chunk,
-    chunk_log::{EntryBody, LogEntry, PointBody, UnresolvedPoint},
+    chunk_log::{EntryBody, LogEntry, NameList, PointBody, UnresolvedPoint},
     commit_group::CommitGroup,
     extra_cell::ExtraCell,
     sample::{Sample, SampleContent, check_numbers},
@@ -156,28 +156,44 @@ impl IngestSession {
         E: From<PutError>,
     {
         match series {
-            Some(series) => Ok(self.put_cached(series, &sample(input))?),
+            Some(series) => {
+                let sample = sample(input);
+                let names = if self.shared.plugins.are_on() {
+                    Some(self.names_of(&sample, tags(input)?.as_ref())?)
+                } else {
+                    None
+                };
+                Ok(self.put_cached(series, &sample, names)?)
+            }
             None => tags(input).and_then(|tags| Ok(self.put_new(&sample(input), tags.as_ref())?)),
         }
     }
 
-    /// Adds a sample of a cached series.
+    /// The names of a sample, which plug-ins get.
+    #[inline(never)]
+    fn names_of(&self, sample: &Sample<'_>, tags: &[(&[u8], &[u8])]) -> Result<NameList, PutError> {
+        let shared = &*self.shared;
+        check_point(&shared.names, shared.max_tags, self.text, sample.metric, tags)
+    }
+
+    /// Adds a sample of a cached series. `names` are set if a plug-in gets it.
     #[inline]
     fn put_cached(
         &mut self,
         series: CachedSeries<'_>,
         sample: &Sample<'_>,
+        names: Option<NameList>,
     ) -> Result<(), PutError> {
         let targets = &self.shared.targets;
         match sample.content {
-            SampleContent::Point(value) => self.put_cached_point(series, sample, value),
+            SampleContent::Point(value) => self.put_cached_point(series, sample, value, names),
             SampleContent::Rollup { place, value } => {
                 let cell = targets.rollup(place, sample.timestamp, value)?;
-                self.put_cached_cell(series, cell, sample.tag)
+                self.put_cached_cell(series, cell, sample.tag, names)
             }
             SampleContent::Histogram(value) => {
                 let cell = targets.histogram(sample.timestamp, value)?;
-                self.put_cached_cell(series, cell, sample.tag)
+                self.put_cached_cell(series, cell, sample.tag, names)
             }
         }
     }
@@ -188,6 +204,7 @@ impl IngestSession {
         series: CachedSeries<'_>,
         sample: &Sample<'_>,
         value: PointValue,
+        names: Option<NameList>,
     ) -> Result<(), PutError> {
         let Self { shared, chunk, log, due_before, .. } = self;
         let shared = &**shared;
@@ -199,10 +216,11 @@ impl IngestSession {
             && series.last_notified().advance(|last| last.next(base, *due_before, round));
         let body = PointBody { timestamp, value, tag: sample.tag };
         if log.is_empty() {
-            chunk.point(shared, series.template(), shard, notify, body)?;
+            chunk.point(shared, series.template(), shard, notify, body, names.as_ref())?;
         } else {
             let template = series.template().into();
-            log.push(LogEntry::Cached { template, shard, notify, body: EntryBody::Point(body) });
+            let (body, names) = (EntryBody::Point(body), names.map(Box::new));
+            log.push(LogEntry::Cached { template, shard, notify, body, names });
         }
         self.points += 1;
         Ok(())
@@ -215,14 +233,16 @@ impl IngestSession {
         series: CachedSeries<'_>,
         cell: ExtraCell<'_>,
         tag: u32,
+        names: Option<NameList>,
     ) -> Result<(), PutError> {
         let Self { shared, chunk, log, .. } = self;
         let (template, shard) = (series.template(), series.write_shard());
         if log.is_empty() {
-            chunk.cell(shared, template, shard, &cell, tag)?;
+            chunk.cell(shared, template, shard, &cell, tag, names.as_ref())?;
         } else {
             let body = EntryBody::Cell(Box::new(cell.into_owned()), tag);
-            log.push(LogEntry::Cached { template: template.into(), shard, notify: false, body });
+            let (template, names) = (template.into(), names.map(Box::new));
+            log.push(LogEntry::Cached { template, shard, notify: false, body, names });
         }
         self.points += 1;
         Ok(())
@@ -296,6 +316,7 @@ impl IngestSession {
         };
         let mut report = group.take_report();
         if !in_time {
+            self.refuse_rest(&PutError::Throttled);
             self.discard_chunk();
             report.timed_out =
                 points.saturating_sub(report.stored).saturating_sub(report.failures.len());

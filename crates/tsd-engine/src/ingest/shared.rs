@@ -14,8 +14,8 @@ use tsd_storage::{BudgetAccess, Retention};
 use super::{extra_cell::WriteTargets, validate::NameRules};
 use crate::{
     actor::ActorRef, clock::Clock, compaction::latest_base, meta_tracking::TrackerMessage,
-    put_error::PutError, series_cache::SeriesCache, uid::Resolver, write_filter::WriteFilterSlot,
-    write_hold::WriteHold, writer::WriteShard,
+    point_plugins::PointPlugins, put_error::PutError, series_cache::SeriesCache, uid::Resolver,
+    write_filter::WriteFilterSlot, write_hold::WriteHold, writer::WriteShard,
 };
 
 /// State shared by all sessions.
@@ -26,6 +26,7 @@ pub(crate) struct IngestShared {
     pub(crate) max_tags: usize,
     pub(crate) retention: Option<Arc<Retention>>,
     pub(crate) write_filter: WriteFilterSlot,
+    pub(crate) plugins: PointPlugins,
     pub(crate) appends: bool,
     pub(crate) use_otsdb_timestamp: bool,
     pub(crate) compaction: bool,

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use super::{
@@ -13,6 +14,7 @@ use super::{
 };
 use crate::{
     meta_tracking::MetaTracker,
+    point_plugins::PointRecord,
     put_error::{PointFailure, PutError},
     series_cache::NewSeries,
     uid::{CreatableNames, UidError},
@@ -26,6 +28,7 @@ impl IngestSession {
         self.shared.received_total.increment(self.points as u64);
         if self.shared.closed.load(Ordering::Acquire) {
             group.fail(self.tags().map(|tag| PointFailure::new(tag, PutError::Closed)));
+            self.refuse_rest(&PutError::Closed);
             self.discard_chunk();
         }
         if !self.log.is_empty() {
@@ -50,7 +53,16 @@ impl IngestSession {
         if batches == 0 {
             return;
         }
-        let acquired = shared.admission.acquire(batches, bytes, group.is_pipelined());
+        let acquired = async {
+            if shared.plugins.are_on() {
+                tokio::select! {
+                    () = shared.plugins.room() => {}
+                    // A shutdown does not wait for a plug-in.
+                    () = shared.hold.ended() => {}
+                }
+            }
+            shared.admission.acquire(batches, bytes, group.is_pipelined()).await
+        };
         let acquired = if group.holds() {
             // Held points wait as long as it takes.
             Ok(acquired.await)
@@ -60,9 +72,9 @@ impl IngestSession {
         let refused = match acquired {
             Ok(Some(mut permit)) => {
                 for (target, shard, batch) in self.chunk.take_batches() {
-                    let ShardBatch { cells, tags, touched, .. } = batch;
-                    let permit = permit.split(cells.byte_len());
-                    let completion = group.completion(tags);
+                    let permit = permit.split(batch.byte_len());
+                    let ShardBatch { cells, tags, touched, records, .. } = batch;
+                    let completion = group.completion(tags).with_records(&shared.plugins, records);
                     let request = WriteRequest { target, cells, completion, touched, permit };
                     if let Some(shard) = shared.shards.get(shard) {
                         shard.submit(request);
@@ -74,7 +86,24 @@ impl IngestSession {
             Err(_) => PutError::Throttled,
         };
         group.fail(self.chunk.tags().map(|tag| PointFailure::new(tag, refused.clone())));
+        shared.plugins.written(self.chunk.take_records(), Err(&refused));
         self.chunk.clear();
+    }
+
+    /// Passes the points put since the last chunk ended to the plug-in for those that are not stored.
+    pub(super) fn refuse_rest(&mut self, error: &PutError) {
+        if !self.shared.plugins.are_on() {
+            return;
+        }
+        let mut records = self.chunk.take_records();
+        records.extend(self.log.iter().filter_map(|entry| match entry {
+            LogEntry::Cached { names, body, .. } => {
+                let names = names.as_ref()?;
+                Some(PointRecord::new(names, SmallVec::new(), body.view()))
+            }
+            LogEntry::New(point) => Some(point.record()),
+        }));
+        self.shared.plugins.written(records, Err(error));
     }
 
     /// Tags of the points put since the last chunk ended.
@@ -106,8 +135,10 @@ impl IngestSession {
         let patterns = shared.retention.as_ref().filter(|retention| retention.asks_for_names());
         for entry in log.drain(..) {
             match entry {
-                LogEntry::Cached { template, shard, notify, body } => {
-                    if let Err(error) = chunk.body(&shared, &template, shard, notify, &body) {
+                LogEntry::Cached { template, shard, notify, body, names } => {
+                    let names = names.as_deref();
+                    if let Err(error) = chunk.body(&shared, &template, shard, notify, &body, names)
+                    {
                         failures.push(PointFailure::new(body.tag(), error));
                     }
                 }
@@ -131,6 +162,9 @@ impl IngestSession {
                             resolved.push((point, series, last_notified));
                         }
                         Err(error) => {
+                            if shared.plugins.are_on() {
+                                shared.plugins.written(vec![point.record()], Err(&error));
+                            }
                             let series = Some(point.series().into());
                             failures.push(PointFailure { tag, error, series });
                         }

@@ -59,6 +59,8 @@ pub(crate) struct AssignerStats {
     pub(crate) uncreated_metrics: AtomicU64,
     /// One more than the highest number seen in the counter of a kind; 0: none was seen yet.
     highest: PerKind<AtomicU64>,
+    /// Names that the filter allowed, by kind.
+    pub(crate) allowed: PerKind<AtomicU64>,
     /// Names rejected by the filter, by kind.
     pub(crate) filtered: PerKind<AtomicU64>,
     /// Names that wait for a UID now.

@@ -214,6 +214,7 @@ impl Resolver {
             self.creations_forbidden.increment(1);
             ResolvedName::Error(UidError::CreationForbidden { kind, name: text })
         } else if self.filter.allows(kind, &text) {
+            self.stats.allowed[kind].fetch_add(1, Ordering::Relaxed);
             ResolvedName::Absent
         } else {
             self.stats.filtered[kind].fetch_add(1, Ordering::Relaxed);

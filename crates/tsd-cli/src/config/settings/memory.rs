@@ -20,6 +20,7 @@ pub(super) fn memory(
     config: &Config,
     engine: EngineKind,
     schema: TableSchema,
+    plugin_queues: u64,
 ) -> Result<MemoryPlan, ConfigError> {
     let limit: u64 = config.int(MEMORY_LIMIT_KEY);
     if limit > 0 && limit < SMALLEST_LIMIT {
@@ -45,6 +46,7 @@ pub(super) fn memory(
         has_block_cache: engine == EngineKind::Embedded,
         has_series_index: super::hbase::series_index(config).is_some(),
         write_shards: u64::from(schema.salt_buckets()).clamp(1, MAX_WRITE_SHARDS),
+        plugin_queues,
     };
     MemoryPlan::try_new(input).map_err(|error| config.bad_value(error.key, error.text))
 }

@@ -1,0 +1,161 @@
+//! Settings of the plug-ins that get points: the real-time publisher and the storage exception handler.
+
+use tsd_engine::OnFull;
+use tsd_server::{PublisherConfig, SpoolConfig};
+
+use super::text;
+use crate::config::{Config, ConfigError, plugins};
+
+const PUBLISHER: &str = "tsd.rtpublisher";
+const HANDLER: &str = "tsd.core.storage_exception_handler";
+
+/// The plug-ins that are on.
+#[derive(Clone, Debug, Default)]
+pub struct PointPluginSettings {
+    /// The real-time publisher.
+    pub publisher: Option<PluginSettings<PublisherConfig>>,
+    /// The storage exception handler.
+    pub spool: Option<PluginSettings<SpoolConfig>>,
+}
+
+/// A plug-in and its queue.
+#[derive(Clone, Debug)]
+pub struct PluginSettings<C> {
+    /// The plug-in.
+    pub config: C,
+    /// Bound of its queue, bytes.
+    pub queue_bytes: usize,
+    /// What happens when it is full.
+    pub on_full: OnFull,
+}
+
+impl PointPluginSettings {
+    /// Most bytes of all queues.
+    pub(super) fn queue_bytes(&self) -> u64 {
+        let publisher = self.publisher.as_ref().map_or(0, PluginSettings::most_bytes);
+        publisher + self.spool.as_ref().map_or(0, PluginSettings::most_bytes)
+    }
+}
+
+impl<C> PluginSettings<C> {
+    fn new(config: &Config, owner: &str, plugin: C) -> Self {
+        let holds = config.text(&format!("{owner}.on_full")) == Some("hold");
+        Self {
+            config: plugin,
+            queue_bytes: config.int(&format!("{owner}.queue_size")),
+            on_full: if holds { OnFull::Hold } else { OnFull::Drop },
+        }
+    }
+
+    /// A queue that holds senders has room for what was being written when it became full.
+    const fn most_bytes(&self) -> u64 {
+        let queue = self.queue_bytes as u64;
+        match self.on_full {
+            OnFull::Drop => queue,
+            OnFull::Hold => queue.saturating_mul(2),
+        }
+    }
+}
+
+pub(super) fn point_plugins(config: &Config) -> Result<PointPluginSettings, ConfigError> {
+    Ok(PointPluginSettings { publisher: publisher(config)?, spool: spool(config)? })
+}
+
+fn publisher(config: &Config) -> Result<Option<PluginSettings<PublisherConfig>>, ConfigError> {
+    const FILE: &str = "tsd.rtpublisher.file";
+    const ADDRESS: &str = "tsd.rtpublisher.address";
+    const URL: &str = "tsd.rtpublisher.url";
+    let Some(name) = plugins::selected(config, "tsd.rtpublisher.plugin") else { return Ok(None) };
+    let publisher = match name {
+        "file" => PublisherConfig::File {
+            path: required(config, FILE, "expected the path of a file")?.into(),
+            max_bytes: config.int("tsd.rtpublisher.file.max_bytes"),
+            keep: config.int("tsd.rtpublisher.file.keep"),
+        },
+        "tcp" => {
+            let address = required(config, ADDRESS, "expected HOST:PORT")?;
+            let port = address.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+            if !matches!(port, Some(Ok(1..))) {
+                return Err(config.bad_value(ADDRESS, "expected HOST:PORT".to_owned()));
+            }
+            PublisherConfig::Tcp(address)
+        }
+        _ => {
+            let url = text(config, URL).parse();
+            PublisherConfig::Http(url.map_err(|error: tsd_server::PublisherUrlError| {
+                config.bad_value(URL, error.to_string())
+            })?)
+        }
+    };
+    Ok(Some(PluginSettings::new(config, PUBLISHER, publisher)))
+}
+
+fn spool(config: &Config) -> Result<Option<PluginSettings<SpoolConfig>>, ConfigError> {
+    const DIRECTORY: &str = "tsd.core.storage_exception_handler.directory";
+    if plugins::selected(config, "tsd.core.storage_exception_handler.plugin").is_none() {
+        return Ok(None);
+    }
+    let spool = SpoolConfig {
+        directory: required(config, DIRECTORY, "expected the path of a directory")?.into(),
+        max_bytes: config.int("tsd.core.storage_exception_handler.max_bytes"),
+    };
+    Ok(Some(PluginSettings::new(config, HANDLER, spool)))
+}
+
+fn required(config: &Config, key: &str, expected: &str) -> Result<String, ConfigError> {
+    let value = text(config, key);
+    if value.is_empty() {
+        return Err(config.bad_value(key, expected.to_owned()));
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::config::Settings;
+
+    fn load(settings: &[(&str, &str)]) -> Result<Settings, String> {
+        let mut config = Config::new();
+        for (key, value) in settings {
+            config.set_flag("test", key, *value);
+        }
+        Settings::from_config(&config).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_publisher_needs_its_destination() {
+        for (plugin, key, wrong, right) in [
+            ("file", "tsd.rtpublisher.file", "", "/tmp/points"),
+            ("tcp", "tsd.rtpublisher.address", "host", "host:1"),
+            ("tcp", "tsd.rtpublisher.address", "host:0", "[::1]:65535"),
+            ("http", "tsd.rtpublisher.url", "https://host/", "http://host/"),
+        ] {
+            let with = |destination| {
+                load(&[
+                    ("tsd.rtpublisher.enable", "true"),
+                    ("tsd.rtpublisher.plugin", plugin),
+                    (key, destination),
+                ])
+            };
+            assert!(with(wrong).unwrap_err().starts_with(key), "{plugin} {wrong}");
+            assert!(with(right).unwrap().point_plugins.publisher.is_some(), "{plugin} {right}");
+        }
+    }
+
+    #[test]
+    fn queues_are_a_part_of_the_memory_limit() {
+        let settings = load(&[
+            ("tsd.core.storage_exception_handler.enable", "true"),
+            ("tsd.core.storage_exception_handler.plugin", "spool"),
+            ("tsd.core.storage_exception_handler.directory", "/tmp/spool"),
+            ("tsd.core.storage_exception_handler.on_full", "hold"),
+        ])
+        .unwrap();
+        let part = |(name, bytes): &(&str, u64)| (*name == "plugin_queues").then_some(*bytes);
+        assert_eq!(settings.memory.budget.fixed().iter().find_map(part), Some(32 << 20));
+        assert!(load(&[]).unwrap().point_plugins.spool.is_none());
+    }
+}

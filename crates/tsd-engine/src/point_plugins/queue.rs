@@ -1,0 +1,327 @@
+//! The queue of one plug-in: bounded by bytes, with a defined behaviour when it is full.
+//!
+//! A batch counts for the bound until the plug-in has delivered it. A full queue drops what comes in, or
+//! holds the senders of points: then what is being written may exceed the bound, up to twice of it.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Notify, mpsc};
+use tsd_model::Annotation;
+use tsd_storage::LogLimit;
+
+use super::record::PointRecord;
+
+/// Minimum interval between two messages about dropped points.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Bytes of an annotation beside its texts.
+const ANNOTATION_BYTES: usize = 256;
+
+/// What happens when a queue is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFull {
+    /// What comes in is dropped and counted.
+    #[default]
+    Drop,
+    /// Points are not written before there is room: their senders wait.
+    Hold,
+}
+
+/// The queue of a plug-in, at the end where points come in.
+#[derive(Debug)]
+pub struct PluginQueue {
+    plugin: &'static str,
+    limit: usize,
+    on_full: OnFull,
+    bytes: Mutex<usize>,
+    freed: Notify,
+    closed: AtomicBool,
+    sender: mpsc::UnboundedSender<QueuedItem>,
+    delivered: AtomicU64,
+    dropped: AtomicU64,
+    failures: AtomicU64,
+    waits: AtomicU64,
+    drop_log: LogLimit,
+}
+
+#[derive(Debug)]
+struct QueuedItem {
+    item: PluginItem,
+    bytes: usize,
+}
+
+/// What a plug-in gets.
+#[derive(Clone, Debug)]
+pub enum PluginItem {
+    /// Points and histograms.
+    Points(Vec<PointRecord>),
+    /// An annotation.
+    Annotation(Box<Annotation>),
+}
+
+impl PluginItem {
+    fn count(&self) -> u64 {
+        match self {
+            Self::Points(points) => points.len() as u64,
+            Self::Annotation(_) => 1,
+        }
+    }
+}
+
+/// The queue of a plug-in, at the end where the plug-in takes from it. What is left when it is dropped
+/// counts as dropped.
+#[derive(Debug)]
+pub struct PluginItems {
+    receiver: mpsc::UnboundedReceiver<QueuedItem>,
+    queue: Arc<PluginQueue>,
+}
+
+/// Items that a plug-in has taken and not delivered yet. What is left when it is dropped counts as dropped.
+#[derive(Debug)]
+pub struct PluginBatch {
+    items: Vec<PluginItem>,
+    bytes: usize,
+    queue: Arc<PluginQueue>,
+}
+
+/// Creates the queue of a plug-in, which `stats` and metrics name so.
+#[must_use]
+pub fn plugin_queue(
+    plugin: &'static str,
+    limit_bytes: usize,
+    on_full: OnFull,
+) -> (Arc<PluginQueue>, PluginItems) {
+    // Unbounded: the bound is in bytes.
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let queue = Arc::new(PluginQueue {
+        plugin,
+        limit: limit_bytes,
+        on_full,
+        bytes: Mutex::new(0),
+        freed: Notify::new(),
+        closed: AtomicBool::new(false),
+        sender,
+        delivered: AtomicU64::new(0),
+        dropped: AtomicU64::new(0),
+        failures: AtomicU64::new(0),
+        waits: AtomicU64::new(0),
+        drop_log: LogLimit::new(LOG_INTERVAL),
+    });
+    (Arc::clone(&queue), PluginItems { receiver, queue })
+}
+
+impl PluginQueue {
+    /// Name of the plug-in in `stats`.
+    #[must_use]
+    pub const fn plugin(&self) -> &'static str {
+        self.plugin
+    }
+
+    /// Bytes that wait or are being delivered.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Points and annotations that the plug-in has delivered.
+    #[must_use]
+    pub fn delivered(&self) -> u64 {
+        self.delivered.load(Ordering::Relaxed)
+    }
+
+    /// Points and annotations that were dropped: the queue was full, or the plug-in cannot deliver them.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Deliveries that failed; most are repeated.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Times that senders were held.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    /// Counts a delivery that failed.
+    pub fn note_failure(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Queues points, in order; those that do not fit are dropped.
+    pub(super) fn push_points(&self, mut points: Vec<PointRecord>) {
+        let (fit, bytes) = self.reserve(points.iter().map(PointRecord::byte_len));
+        let excess = (points.len() - fit) as u64;
+        points.truncate(fit);
+        self.send(PluginItem::Points(points), bytes);
+        self.note_dropped(excess, "its queue is full");
+    }
+
+    /// Queues an annotation, or drops it.
+    pub(super) fn push_annotation(&self, annotation: Annotation) {
+        let texts = annotation.description.len() + annotation.notes.len();
+        let (fit, bytes) = self.reserve([ANNOTATION_BYTES + texts]);
+        if fit == 0 {
+            return self.note_dropped(1, "its queue is full");
+        }
+        self.send(PluginItem::Annotation(Box::new(annotation)), bytes);
+    }
+
+    /// Waits until there is room, if the queue holds senders.
+    pub(super) async fn room(&self) {
+        if self.on_full == OnFull::Drop {
+            return;
+        }
+        let mut waits = false;
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if self.closed.load(Ordering::Acquire) || self.queued_bytes() < self.limit {
+                return;
+            }
+            if !waits {
+                self.waits.fetch_add(1, Ordering::Relaxed);
+                waits = true;
+            }
+            freed.await;
+        }
+    }
+
+    /// Reserves room for as many of the first items as fit. Returns their number and bytes.
+    fn reserve(&self, sizes: impl IntoIterator<Item = usize>) -> (usize, usize) {
+        let limit = match self.on_full {
+            OnFull::Drop => self.limit,
+            // What was being written when the queue became full.
+            OnFull::Hold => self.limit.saturating_mul(2),
+        };
+        let mut queued = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *queued;
+        let mut fit = 0;
+        for size in sizes {
+            if queued.saturating_add(size) > limit {
+                break;
+            }
+            *queued += size;
+            fit += 1;
+        }
+        (fit, *queued - before)
+    }
+
+    fn release(&self, bytes: usize) {
+        let mut queued = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        *queued = queued.saturating_sub(bytes);
+        drop(queued);
+        self.freed.notify_waiters();
+    }
+
+    fn send(&self, item: PluginItem, bytes: usize) {
+        let count = item.count();
+        if count > 0 && self.sender.send(QueuedItem { item, bytes }).is_err() {
+            self.release(bytes);
+            self.note_dropped(count, "the plug-in has stopped");
+        }
+    }
+
+    /// Counts what was dropped, and logs it, once in a while.
+    pub fn note_dropped(&self, count: u64, reason: &str) {
+        if count == 0 {
+            return;
+        }
+        let total = self.dropped.fetch_add(count, Ordering::Relaxed) + count;
+        if let Some(suppressed) = self.drop_log.admit() {
+            tracing::warn!(
+                plugin = self.plugin,
+                reason,
+                dropped = count,
+                dropped_since_start = total,
+                suppressed,
+                "points were dropped instead of being passed to a plug-in"
+            );
+        }
+    }
+}
+
+impl PluginItems {
+    /// The queue.
+    #[must_use]
+    pub const fn queue(&self) -> &Arc<PluginQueue> {
+        &self.queue
+    }
+
+    /// Waits for items, and takes those that are there, up to about so many bytes. `None` after
+    /// [`Self::close`], when all were taken. Dropping the future loses nothing.
+    pub async fn next_batch(&mut self, most_bytes: usize) -> Option<PluginBatch> {
+        let QueuedItem { item, mut bytes } = self.receiver.recv().await?;
+        let mut items = vec![item];
+        while bytes < most_bytes
+            && let Ok(next) = self.receiver.try_recv()
+        {
+            items.push(next.item);
+            bytes += next.bytes;
+        }
+        Some(PluginBatch { items, bytes, queue: Arc::clone(&self.queue) })
+    }
+
+    /// Nothing comes in any more, and nobody waits for room.
+    pub fn close(&mut self) {
+        self.queue.closed.store(true, Ordering::Release);
+        self.queue.freed.notify_waiters();
+        self.receiver.close();
+    }
+}
+
+impl Drop for PluginItems {
+    fn drop(&mut self) {
+        self.close();
+        while let Ok(QueuedItem { item, bytes }) = self.receiver.try_recv() {
+            self.queue.release(bytes);
+            self.queue.note_dropped(item.count(), "the plug-in has stopped");
+        }
+    }
+}
+
+impl PluginBatch {
+    /// The items, in order.
+    #[must_use]
+    pub fn items(&self) -> &[PluginItem] {
+        &self.items
+    }
+
+    /// Number of points and annotations.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.items.iter().map(PluginItem::count).sum()
+    }
+
+    /// Ends a batch of which all but `dropped` points are delivered.
+    pub fn delivered(mut self, dropped: u64, reason: &str) {
+        let count = self.count();
+        self.items.clear();
+        self.queue.delivered.fetch_add(count.saturating_sub(dropped), Ordering::Relaxed);
+        self.queue.note_dropped(dropped, reason);
+    }
+
+    /// Ends a batch that cannot be delivered.
+    pub fn refused(mut self, reason: &str) {
+        let count = self.count();
+        self.items.clear();
+        self.queue.note_dropped(count, reason);
+    }
+}
+
+impl Drop for PluginBatch {
+    fn drop(&mut self) {
+        self.queue.release(self.bytes);
+        self.queue.note_dropped(self.count(), "the plug-in has stopped");
+    }
+}

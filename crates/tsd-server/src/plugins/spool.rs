@@ -1,0 +1,281 @@
+//! The spool: points that the store refused, as lines for `tsdb import --spool`.
+//!
+//! The directory has one file that is written, `refused.part`, and complete ones, `refused-TIME-NUMBER.import`.
+//! A file is complete when it is large, when nothing was refused for a while, and when the daemon stops or
+//! starts; its user imports and removes it. Lines are synced before they count as delivered. When the files
+//! have reached their bound, points are dropped and counted.
+
+use std::{
+    fmt::Write as _,
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    path::PathBuf,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use tsd_engine::{PluginBatch, PluginItem, PointRecord, RecordContent};
+use tsd_model::{PointValue, java_double};
+
+use super::{Sink, SinkError, blocking};
+
+/// Name of the file that is written.
+const OPEN_FILE: &str = "refused.part";
+const COMPLETE_SUFFIX: &str = ".import";
+/// Size at which a file is complete.
+const FILE_BYTES: u64 = 64 << 20;
+/// How long nothing was refused when a file is complete.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// Where points are spooled.
+#[derive(Clone, Debug)]
+pub struct SpoolConfig {
+    /// Directory of the files; it is created.
+    pub directory: PathBuf,
+    /// Bound of all files, bytes.
+    pub max_bytes: u64,
+}
+
+/// Writes refused points to files.
+pub(super) struct Spool {
+    /// `None` while a write is in progress, and after it panicked.
+    files: Option<SpoolFiles>,
+}
+
+impl Spool {
+    pub(super) fn open(config: SpoolConfig) -> io::Result<Self> {
+        Ok(Self { files: Some(SpoolFiles::open(config)?) })
+    }
+
+    /// Does work with the files.
+    async fn with_files<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut SpoolFiles) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, SinkError> {
+        let Some(mut files) = self.files.take() else {
+            return Err(SinkError::Refused("the files of the spool are lost".to_owned()));
+        };
+        let both = move || {
+            let result = work(&mut files);
+            Ok((files, result))
+        };
+        let (files, result) = blocking(both).await?;
+        self.files = Some(files);
+        Ok(result?)
+    }
+}
+
+impl Sink for Spool {
+    async fn deliver(&mut self, batch: &PluginBatch) -> Result<u64, SinkError> {
+        let (lines, without_form) = render(batch);
+        let fits = self.with_files(move |files| files.append(lines.as_bytes())).await?;
+        if fits {
+            Ok(without_form)
+        } else {
+            Err(SinkError::Refused("the spool is full".to_owned()))
+        }
+    }
+
+    async fn idle(&mut self) {
+        let done = self.with_files(|files| match files.last_write {
+            Some(last) if last.elapsed() >= QUIET => files.complete(),
+            _ => Ok(()),
+        });
+        if let Err(error) = done.await {
+            tracing::warn!(%error, "a file of the spool stays open");
+        }
+    }
+
+    async fn close(&mut self) {
+        if let Err(error) = self.with_files(SpoolFiles::complete).await {
+            tracing::warn!(%error, "a file of the spool stays open");
+        }
+    }
+}
+
+/// The lines of a batch, and the number of its points that have none.
+fn render(batch: &PluginBatch) -> (String, u64) {
+    let (mut out, mut without_form) = (String::new(), 0);
+    for item in batch.items() {
+        match item {
+            PluginItem::Points(points) => {
+                for point in points {
+                    without_form += u64::from(!push_line(point, &mut out));
+                }
+            }
+            PluginItem::Annotation(_) => without_form += 1,
+        }
+    }
+    (out, without_form)
+}
+
+/// `METRIC TIME VALUE TAGK=TAGV ...`. False if the point cannot be written so.
+fn push_line(point: &PointRecord, out: &mut String) -> bool {
+    let RecordContent::Point(value) = point.content() else { return false };
+    let value = match *value {
+        PointValue::Integer(value) => value.to_string(),
+        // Read as a double and stored in the shorter form that it had.
+        PointValue::Single(value) => java_double(f64::from(value)),
+        PointValue::Double(value) => java_double(value),
+    };
+    let start = out.len();
+    // Writing to a string cannot fail.
+    let _ = write!(out, "{} {} {value}", point.metric(), point.timestamp());
+    let blanks = |text: &str| text.contains([' ', '=', '\n', '\r']);
+    // Characters that a setting may allow in names.
+    let mut is_line = !point.metric().contains([' ', '\n', '\r']);
+    for (tagk, tagv) in point.tags() {
+        is_line &= !blanks(&tagk) && !blanks(&tagv);
+        let _ = write!(out, " {tagk}={tagv}");
+    }
+    if is_line {
+        out.push('\n');
+    } else {
+        out.truncate(start);
+    }
+    is_line
+}
+
+/// The files of a spool.
+struct SpoolFiles {
+    config: SpoolConfig,
+    /// The file that is written, and its size.
+    open: Option<(File, u64)>,
+    last_write: Option<Instant>,
+    /// Bytes of all complete files, as last seen.
+    complete_bytes: u64,
+    next_number: u32,
+}
+
+impl SpoolFiles {
+    fn open(config: SpoolConfig) -> io::Result<Self> {
+        fs::create_dir_all(&config.directory)?;
+        let mut files =
+            Self { config, open: None, last_write: None, complete_bytes: 0, next_number: 1 };
+        // What an earlier process left.
+        files.complete()?;
+        files.complete_bytes = files.count_complete()?;
+        Ok(files)
+    }
+
+    /// Appends lines and syncs them. False if that would exceed the bound.
+    fn append(&mut self, lines: &[u8]) -> io::Result<bool> {
+        let bytes = lines.len() as u64;
+        if bytes == 0 {
+            return Ok(true);
+        }
+        let open_bytes = self.open.as_ref().map_or(0, |(_, bytes)| *bytes);
+        if self.complete_bytes + open_bytes + bytes > self.config.max_bytes {
+            // Files may have been imported and removed.
+            self.complete_bytes = self.count_complete()?;
+            if self.complete_bytes + open_bytes + bytes > self.config.max_bytes {
+                return Ok(false);
+            }
+        }
+        let path = self.config.directory.join(OPEN_FILE);
+        let (file, written) = match &mut self.open {
+            Some(open) => open,
+            none => {
+                let file = OpenOptions::new().create(true).append(true).open(path)?;
+                // So that the name is durable, too.
+                File::open(&self.config.directory)?.sync_all()?;
+                none.insert((file, 0))
+            }
+        };
+        if let Err(error) = file.write_all(lines).and_then(|()| file.sync_data()) {
+            // So that the next attempt does not follow half of a line.
+            file.set_len(*written)?;
+            return Err(error);
+        }
+        *written += bytes;
+        self.last_write = Some(Instant::now());
+        if *written >= FILE_BYTES {
+            self.complete()?;
+        }
+        Ok(true)
+    }
+
+    /// Gives the file that is written, if there is one, the name of a complete one.
+    fn complete(&mut self) -> io::Result<()> {
+        let path = self.config.directory.join(OPEN_FILE);
+        self.last_write = None;
+        self.open = None;
+        let bytes = match fs::metadata(&path) {
+            Ok(found) => found.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if bytes == 0 {
+            return fs::remove_file(path);
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let complete = loop {
+            let name = format!("refused-{now}-{}{COMPLETE_SUFFIX}", self.next_number);
+            self.next_number = self.next_number.wrapping_add(1);
+            let path = self.config.directory.join(name);
+            if !path.exists() {
+                break path;
+            }
+        };
+        fs::rename(path, &complete)?;
+        File::open(&self.config.directory)?.sync_all()?;
+        self.complete_bytes += bytes;
+        tracing::warn!(
+            file = %complete.display(),
+            bytes,
+            "points that the store refused wait for `tsdb import --spool`"
+        );
+        Ok(())
+    }
+
+    fn count_complete(&self) -> io::Result<u64> {
+        let mut bytes = 0;
+        for entry in fs::read_dir(&self.config.directory)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().ends_with(COMPLETE_SUFFIX) {
+                bytes += entry.metadata()?.len();
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn files(directory: &std::path::Path, max_bytes: u64) -> SpoolFiles {
+        SpoolFiles::open(SpoolConfig { directory: directory.to_owned(), max_bytes }).unwrap()
+    }
+
+    fn names(directory: &std::path::Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn an_unfinished_file_is_completed_at_the_next_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut spool = files(directory.path(), 1_000);
+        assert!(spool.append(b"m 1 1 a=b\n").unwrap());
+        assert_eq!(names(directory.path()), [OPEN_FILE]);
+        drop(spool);
+        let _next = files(directory.path(), 1_000);
+        let names = names(directory.path());
+        assert!(matches!(&names[..], [only] if only.ends_with(COMPLETE_SUFFIX)), "{names:?}");
+    }
+
+    #[test]
+    fn a_full_spool_has_room_again_when_a_file_was_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut spool = files(directory.path(), 15);
+        assert!(spool.append(b"m 1 1 a=b\n").unwrap());
+        spool.complete().unwrap();
+        assert!(!spool.append(b"m 2 1 a=b\n").unwrap());
+        for name in names(directory.path()) {
+            fs::remove_file(directory.path().join(name)).unwrap();
+        }
+        assert!(spool.append(b"m 2 1 a=b\n").unwrap());
+    }
+}
