@@ -43,7 +43,7 @@ fn points(hour: u64, value: u64) -> Value {
     (0..HOSTS).map(point).collect()
 }
 
-pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
+pub(crate) fn run(cluster: &Cluster) -> ScenarioResult<()> {
     tsd::create_tables(cluster, &SOURCE)?;
     tsd::create_tables(cluster, &SALTED)?;
     let directory = tempfile::tempdir()?;

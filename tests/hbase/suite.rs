@@ -19,7 +19,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("conformance", |cluster| Box::pin(conformance::run(cluster))),
     ("two-daemons", |cluster| Box::pin(two_daemons::run(cluster))),
     ("series-index", |cluster| Box::pin(async { series_index::run(cluster) })),
-    ("copy", |cluster| Box::pin(copy::run(cluster))),
+    ("copy", |cluster| Box::pin(async { copy::run(cluster) })),
     ("opentsdb", |cluster| Box::pin(opentsdb::run(cluster))),
     ("corrections", |cluster| Box::pin(corrections::run(cluster))),
     ("outage", |cluster| Box::pin(outage::run(cluster))),
