@@ -353,24 +353,29 @@ async fn doubled(engine: EngineHandle, is_function: bool) -> Vec<(i64, f64)> {
     }
 }
 
+/// Starts an expression or a function and returns once it is registered.
+async fn start_doubled(
+    engine: &EngineHandle,
+    is_function: bool,
+) -> tokio::task::JoinHandle<Vec<(i64, f64)>> {
+    let before = engine.queries().await.running.len();
+    let task = tokio::spawn(doubled(engine.clone(), is_function));
+    while engine.queries().await.running.len() == before {
+        tokio::task::yield_now().await;
+    }
+    task
+}
+
 #[tokio::test]
 async fn expressions_and_functions_share_executions_with_their_own_kind() {
     let (engine, scans) = paused(|_| {}).await;
-    let start = async |is_function| {
-        let before = engine.queries().await.running.len();
-        let task = tokio::spawn(doubled(engine.clone(), is_function));
-        while engine.queries().await.running.len() == before {
-            tokio::task::yield_now().await;
-        }
-        task
-    };
     // One of each kind reads, and does not serve those who come later.
-    let first = [start(false).await, start(true).await];
+    let first = [start_doubled(&engine, false).await, start_doubled(&engine, true).await];
     scans.wait_for(2).await;
     put_one(&engine, "m", "host=a", HOUR + 10, 2).await.unwrap();
     let mut later = Vec::new();
     for n in 0..10 {
-        later.push(start(n % 2 == 0).await);
+        later.push(start_doubled(&engine, n % 2 == 0).await);
     }
     resume(&scans);
     for task in first {
