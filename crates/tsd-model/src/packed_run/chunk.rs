@@ -206,7 +206,9 @@ impl PackedChunk {
         let (mut columns, mut marks) = (PointColumns::default(), Vec::new());
         let mut reader =
             header.decode_points(&self.bytes, self.origin_ms(), &mut columns, Some(&mut marks))?;
-        let base_of = |time_ms: i64| (time_ms / 1_000) as u32 / ROW_SECS * ROW_SECS;
+        // The seconds of the last row's points may be beyond 32 bits, its base time is not.
+        let hour = i64::from(ROW_SECS);
+        let base_of = |time_ms: i64| (time_ms / (hour * 1_000) * hour) as u32;
         let same_row = |a: &i64, b: &i64| base_of(*a) == base_of(*b);
         let compacted = header.shape == RunShape::Compacted;
         let cells =
