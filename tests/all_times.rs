@@ -81,8 +81,8 @@ fn milliseconds_beyond_2106_survive_flushes_and_merges() {
     let directory = directory();
     let data = directory.path();
     let check = |running: &Daemon, what: &str| {
-        let set_aside = metric_value(running.address(), "tsd_parts_quarantined_files");
-        assert_eq!(set_aside, 0, "{what}");
+        let quarantined = metric_value(running.address(), "tsd_parts_quarantined_files");
+        assert_eq!(quarantined, 0, "{what}");
         for (i, at) in BEYOND_MS[..2].iter().enumerate() {
             let uri =
                 format!("/api/query?start={at}&end={}&m=sum:beyond%7Bhost=h{i}%7D&ms", at + 1);

@@ -33,7 +33,7 @@ const RECORDS: &[u8] = b"l";
 const STATE: &[u8] = b"s";
 const OPEN: &[u8] = b"open";
 /// Regions a region server.
-const LANES: usize = 2;
+const REGIONS: usize = 2;
 const SEGMENT_BYTES: usize = 16 << 20;
 const RECORD_BYTES: usize = 96 << 10;
 /// Bytes of a point in a record: the log on disk has 5 to 18.
@@ -162,7 +162,7 @@ fn create(cluster: &BenchCluster) {
         .attribute("MERGE_ENABLED", "false")
         .family(FamilyDescriptor::new(RECORDS).versions(1))
         .family(FamilyDescriptor::new(STATE).versions(1));
-    let splits = (1..SERVERS * LANES).map(|lane| Bytes::from(vec![lane as u8]));
+    let splits = (1..SERVERS * REGIONS).map(|region| Bytes::from(vec![region as u8]));
     cluster.block_on(async {
         recreate(&cluster.client, &descriptor, splits).await;
         cluster.client.table(name()).regions().await.expect("regions");
@@ -214,10 +214,10 @@ async fn append_for(
 }
 
 impl Stream {
-    /// Lanes take turns.
+    /// Regions take turns.
     fn row(&self, segment: u32) -> Bytes {
-        let lane = (self.number + segment as usize) % (SERVERS * LANES);
-        let mut row = vec![lane as u8, self.number as u8];
+        let region = (self.number + segment as usize) % (SERVERS * REGIONS);
+        let mut row = vec![region as u8, self.number as u8];
         row.extend(segment.to_be_bytes());
         row.into()
     }
