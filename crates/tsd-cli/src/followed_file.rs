@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(file.change(read(&path), parse), None, "the same");
         for broken in [Ok("x".to_owned()), read(directory.path())] {
             let problem = file.change(broken, parse).unwrap().unwrap_err();
-            assert!(problem.contains("the file of numbers is invalid"), "{problem}");
+            assert!(problem.contains("is invalid; they are unchanged"), "{problem}");
         }
         // It is as before again.
         assert_eq!(file.change(Ok("1".to_owned()), parse), Some(Ok(1)));
