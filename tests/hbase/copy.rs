@@ -16,6 +16,8 @@ use crate::{
 const SECOND: u64 = 1_600_000_000;
 const HOSTS: u64 = 200;
 const HOURS: u64 = 24;
+/// Values of two bytes, as corrections have: those of another width would be another column.
+const FIRST_VALUE: u64 = 300;
 const SOURCE: [(&str, &str); 4] = [
     ("tsd.storage.hbase.data_table", "copy-source"),
     ("tsd.storage.hbase.uid_table", "copy-source-uid"),
@@ -49,7 +51,7 @@ pub(crate) fn run(cluster: &Cluster) -> ScenarioResult<()> {
     let directory = tempfile::tempdir()?;
     let source = tsd::start(cluster, &directory.path().join("source"), &SOURCE);
     for hour in 0..HOURS {
-        put(source.address(), "/api/put", &points(hour, hour))?;
+        put(source.address(), "/api/put", &points(hour, FIRST_VALUE + hour))?;
     }
     let data = directory.path().join("data");
     let data = data.to_str().ok_or("a path")?;
