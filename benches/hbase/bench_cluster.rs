@@ -1,6 +1,6 @@
 //! The HBase of the bench, and the runtime of the native client.
 
-use std::{future::Future, path::PathBuf};
+use std::{future::Future, net::SocketAddr, path::PathBuf};
 
 use cluster::{Cluster, ClusterConfig, Node};
 use hbase_rs::{Client, ClientConfig};
@@ -47,6 +47,15 @@ impl BenchCluster {
     pub(crate) fn region_server_cpu(&self) -> f64 {
         let of = |index| self.processes.cpu_time(Node::RegionServer(index));
         (0..SERVERS).map(|index| of(index).as_secs_f64()).sum()
+    }
+
+    /// Restarts OpenTSDB with other settings; returns its address.
+    pub(crate) fn restart_opentsdb(&mut self, settings: &[(&str, &str)]) -> SocketAddr {
+        self.processes.set_opentsdb_settings(settings);
+        self.processes.kill(Node::OpenTsdb).expect("OpenTSDB is stopped");
+        self.runtime.block_on(self.processes.restart(Node::OpenTsdb)).expect("OpenTSDB serves");
+        let address = self.processes.opentsdb_address().expect("OpenTSDB");
+        address.parse().expect("an address")
     }
 
     /// CPU seconds of OpenTSDB.

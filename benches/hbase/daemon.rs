@@ -34,6 +34,11 @@ pub(crate) fn truncate_points(cluster: &BenchCluster) {
     cluster.block_on(table::truncate(&cluster.client, &table_name(TABLES[0].0)));
 }
 
+/// The table of the points.
+pub(crate) fn points_table() -> TableName {
+    table_name(TABLES[0].0)
+}
+
 /// Number of cells in the table of the points.
 pub(crate) fn stored_cells(cluster: &BenchCluster) -> u64 {
     let scan = Scan::all().select(Selection::all().without_block_cache());
@@ -51,25 +56,32 @@ fn table_name(name: &str) -> TableName {
     name.parse().expect("a name")
 }
 
-/// Starts a daemon without row compaction: the load's hours are so old that every row would be due at
+/// The settings that name the tables and their salt, for our daemon and for OpenTSDB.
+pub(crate) fn table_settings() -> Vec<(&'static str, String)> {
+    let [(data, _), (uid, _), (tree, _), (meta, _)] = TABLES;
+    vec![
+        ("tsd.storage.hbase.data_table", data.to_owned()),
+        ("tsd.storage.hbase.uid_table", uid.to_owned()),
+        ("tsd.storage.hbase.tree_table", tree.to_owned()),
+        ("tsd.storage.hbase.meta_table", meta.to_owned()),
+        ("tsd.storage.salt.width", "1".to_owned()),
+        ("tsd.storage.salt.buckets", BUCKETS.to_string()),
+    ]
+}
+
+/// Starts a daemon without row compaction, unless it is set: the load's hours are so old that every row would be due at
 /// once.
 pub(crate) fn start(cluster: &BenchCluster, directory: &Path, settings: &[(&str, &str)]) -> Daemon {
     let quorum = cluster.processes().quorum();
-    let buckets = BUCKETS.to_string();
-    let [(data, _), (uid, _), (tree, _), (meta, _)] = TABLES;
     let ours = [
         ("tsd.core.auto_create_metrics", "true"),
         ("tsd.storage.enable_compaction", "false"),
         ("tsd.storage.hbase.zk_quorum", &quorum),
-        ("tsd.storage.hbase.data_table", data),
-        ("tsd.storage.hbase.uid_table", uid),
-        ("tsd.storage.hbase.tree_table", tree),
-        ("tsd.storage.hbase.meta_table", meta),
-        ("tsd.storage.salt.width", "1"),
-        ("tsd.storage.salt.buckets", &buckets),
     ];
+    let tables = table_settings();
+    let tables = tables.iter().map(|(key, value)| (*key, value.as_str()));
     let mut text = String::new();
-    for (key, value) in ours.iter().chain(settings) {
+    for (key, value) in ours.into_iter().chain(tables).chain(settings.iter().copied()) {
         writeln!(text, "{key} = {value}").expect("text");
     }
     fs::create_dir_all(directory).expect("directory");

@@ -2,7 +2,8 @@
 //! HBase.
 //!
 //! ```text
-//! cargo bench --bench hbase -- [--parts write,scan,get,put,store,small,log,log-table,opentsdb] [--rounds N]
+//! cargo bench --bench hbase -- [--parts write,scan,get,put,store,small,log,log-table,opentsdb,
+//!                                      compact] [--rounds N]
 //!                              [--series N] [--steps N] [--quick] [--attach DIRECTORY]
 //!                              [--request-points N,…] [--clients N,…]
 //! ```
@@ -24,6 +25,7 @@ mod log_table;
 mod opentsdb;
 mod point_load;
 mod report;
+mod row_compaction;
 mod scans;
 mod small_writes;
 mod table;
@@ -42,8 +44,8 @@ use writes::Baseline;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// All parts.
-const PARTS: [&str; 9] =
-    ["write", "scan", "get", "put", "store", "small", "log", "log-table", "opentsdb"];
+const PARTS: [&str; 10] =
+    ["write", "scan", "get", "put", "store", "small", "log", "log-table", "opentsdb", "compact"];
 
 /// Options of the command line.
 struct Options {
@@ -52,6 +54,7 @@ struct Options {
     series: u32,
     steps: u32,
     scan_series: u32,
+    compact_series: u32,
     gets: u32,
     held_rounds: usize,
     /// Sizes of small requests, and numbers of clients that send them.
@@ -70,7 +73,8 @@ fn main() {
         return;
     }
     let start = Instant::now();
-    let cluster = BenchCluster::open(options.attach.as_ref(), options.has("opentsdb"));
+    let opentsdb = options.has("opentsdb") || options.has("compact");
+    let mut cluster = BenchCluster::open(options.attach.as_ref(), opentsdb);
     let directory = tempfile::tempdir().expect("temporary directory");
     let programs = JavaPrograms::compile(&cluster, directory.path());
     cluster.block_on(table::create(&cluster.client));
@@ -106,6 +110,9 @@ fn main() {
     if options.has("opentsdb") {
         opentsdb::run(&cluster, directory.path(), &options);
     }
+    if options.has("compact") {
+        row_compaction::run(&mut cluster, directory.path(), &options);
+    }
     println!("\n{:.0} s in all", start.elapsed().as_secs_f64());
     cluster.close();
 }
@@ -132,6 +139,7 @@ impl Options {
             series: 20_000,
             steps: 42,
             scan_series: 100_000,
+            compact_series: 3_000,
             gets: 5_000,
             held_rounds: 1,
             request_points: vec![1, 10, 50, 500],
@@ -165,6 +173,7 @@ impl Options {
                     options.rounds = 1;
                     options.series = 2_000;
                     options.scan_series = 2_000;
+                    options.compact_series = 300;
                     options.gets = 500;
                 }
                 _ => arguments.unknown(),
