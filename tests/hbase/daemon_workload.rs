@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio::{
     task::{JoinHandle, spawn_blocking},
-    time::{Instant, sleep, timeout},
+    time::{sleep, timeout},
 };
 use tsd_testkit::{
     HttpResponse,
@@ -25,7 +25,7 @@ use tsd_testkit::{
     try_http,
 };
 
-use crate::workload::Workload;
+use crate::workload::{Workload, await_acknowledgements, await_tasks};
 
 /// Writers, each with a metric.
 const WRITERS: usize = 2;
@@ -325,29 +325,13 @@ impl Workload for DaemonWorkload {
     }
 
     fn wait_for_progress(&self) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(async {
-            let before = self.state.points.acknowledged();
-            let deadline = Instant::now() + TIMEOUT;
-            while self.state.points.acknowledged().iter().zip(&before).any(|(a, b)| a == b) {
-                if Instant::now() > deadline {
-                    return Err(format!("no acknowledgement after {before:?}"));
-                }
-                sleep(Duration::from_millis(20)).await;
-            }
-            Ok(())
-        })
+        Box::pin(await_acknowledgements(&self.state.points, TIMEOUT))
     }
 
     fn finish(&self) -> BoxFuture<'_, Result<Vec<String>, String>> {
         Box::pin(async {
             self.state.stopped.store(true, SeqCst);
-            let tasks =
-                std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
-            for task in tasks {
-                let ended = timeout(TIMEOUT, task).await;
-                let ended = ended.map_err(|_| format!("a task does not end in {TIMEOUT:?}"))?;
-                ended.map_err(|error| error.to_string())?;
-            }
+            await_tasks(&self.tasks, TIMEOUT).await?;
             let (missing, wrong) = self.check_all().await?;
             Ok(match (missing, wrong) {
                 (0, 0) => Vec::new(),

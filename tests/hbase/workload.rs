@@ -1,9 +1,16 @@
 //! The interface of workloads under faults: on the HBase client, and on a daemon.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
-use tsd_testkit::hbase_workload::{TableWorkload, WorkloadCounts};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+use tsd_testkit::hbase_workload::{AckTracker, TableWorkload, WorkloadCounts};
 
 /// Running writers and readers.
 pub(crate) trait Workload: Send + Sync {
@@ -64,4 +71,34 @@ impl Workload for TableWorkload {
     fn finish(&self) -> BoxFuture<'_, Result<Vec<String>, String>> {
         Box::pin(self.finish())
     }
+}
+
+/// Waits until every writer has had a point acknowledged, `longest` at most.
+pub(crate) async fn await_acknowledgements(
+    points: &AckTracker,
+    longest: Duration,
+) -> Result<(), String> {
+    let before = points.acknowledged();
+    let deadline = Instant::now() + longest;
+    while points.acknowledged().iter().zip(&before).any(|(a, b)| a == b) {
+        if Instant::now() > deadline {
+            return Err(format!("no acknowledgement after {before:?}"));
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// Waits for tasks that were told to stop, `longest` at most for each.
+pub(crate) async fn await_tasks(
+    tasks: &Mutex<Vec<JoinHandle<()>>>,
+    longest: Duration,
+) -> Result<(), String> {
+    let tasks = std::mem::take(&mut *tasks.lock().unwrap_or_else(PoisonError::into_inner));
+    for task in tasks {
+        let ended = timeout(longest, task).await;
+        let ended = ended.map_err(|_| format!("a task does not end in {longest:?}"))?;
+        ended.map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }

@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::{
     task::{JoinHandle, spawn_blocking},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 use tsd_testkit::{
     hbase_workload::{AckTracker, WorkloadCounts, WorkloadStats},
@@ -29,7 +29,7 @@ use crate::{
     report::PartReport,
     run::Context,
     table_set::{COMPACTION, TableSet},
-    workload::Workload,
+    workload::{Workload, await_acknowledgements, await_tasks},
 };
 
 /// Faults of a short run; a longer one has all.
@@ -287,29 +287,13 @@ impl Workload for SharedLoad {
     }
 
     fn wait_for_progress(&self) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(async {
-            let before = self.state.points.acknowledged();
-            let deadline = Instant::now() + TIMEOUT;
-            while self.state.points.acknowledged().iter().zip(&before).any(|(a, b)| a == b) {
-                if Instant::now() > deadline {
-                    return Err(format!("no acknowledgement after {before:?}"));
-                }
-                sleep(Duration::from_millis(20)).await;
-            }
-            Ok(())
-        })
+        Box::pin(await_acknowledgements(&self.state.points, TIMEOUT))
     }
 
     fn finish(&self) -> BoxFuture<'_, Result<Vec<String>, String>> {
         Box::pin(async {
             self.state.stopped.store(true, SeqCst);
-            let tasks =
-                std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
-            for task in tasks {
-                let ended = timeout(TIMEOUT, task).await;
-                let ended = ended.map_err(|_| format!("a task does not end in {TIMEOUT:?}"))?;
-                ended.map_err(|error| error.to_string())?;
-            }
+            await_tasks(&self.tasks, TIMEOUT).await?;
             Ok(match self.state.count_lost().await? {
                 0 => Vec::new(),
                 lost => vec![format!("read back: {lost} points missing")],
