@@ -254,14 +254,6 @@ mod tests {
     use super::*;
     use crate::config::{AuthenticationMethod, Settings};
 
-    fn load(settings: &[(&str, &str)]) -> Result<Settings, String> {
-        let mut config = Config::new();
-        for (key, value) in settings {
-            config.set_flag("test", key, *value);
-        }
-        Settings::from_config(&config).map_err(|error| error.to_string())
-    }
-
     #[test]
     fn plugins_that_are_not_built_in_stop_the_start() {
         for point in &POINTS {
@@ -270,7 +262,7 @@ mod tests {
                     if !point.built_in.is_empty() {
                         continue;
                     }
-                    let error = load(&[(enable, value)]).unwrap_err();
+                    let error = Settings::with(&[(enable, value)]).unwrap_err();
                     assert!(
                         error.starts_with(&format!("{enable} = {value:?} (test): no ")),
                         "{error}"
@@ -278,25 +270,25 @@ mod tests {
                     assert!(error.ends_with("; expected false"), "{error}");
                 }
                 let disabled = [(point.plugin, "a.B"), (enable, "false")];
-                assert!(load(&disabled).is_ok(), "{}", point.plugin);
-                let error = load(&[(point.plugin, "a.B"), (enable, "true")]).unwrap_err();
+                assert!(Settings::with(&disabled).is_ok(), "{}", point.plugin);
+                let error = Settings::with(&[(point.plugin, "a.B"), (enable, "true")]).unwrap_err();
                 for known in point.built_in {
                     assert!(error.contains(known.name), "{error}");
                     assert!(known.class.is_none_or(|class| error.contains(class)), "{error}");
                 }
             }
-            let error = load(&[(point.plugin, "a.B")]).unwrap_err();
+            let error = Settings::with(&[(point.plugin, "a.B")]).unwrap_err();
             assert!(error.starts_with(&format!("{} = \"a.B\" (test): ", point.plugin)), "{error}");
-            assert!(load(&[(point.plugin, " ")]).is_ok());
+            assert!(Settings::with(&[(point.plugin, " ")]).is_ok());
         }
     }
 
     #[test]
     fn searches_need_no_plugin() {
-        assert!(load(&[]).unwrap().server.search_enabled);
-        assert!(load(&[("tsd.search.enable", "true")]).unwrap().server.search_enabled);
+        assert!(Settings::with(&[]).unwrap().server.search_enabled);
+        assert!(Settings::with(&[("tsd.search.enable", "true")]).unwrap().server.search_enabled);
         let disabled = [("tsd.search.enable", "false"), ("tsd.search.plugin", "a.B")];
-        assert!(!load(&disabled).unwrap().server.search_enabled);
+        assert!(!Settings::with(&disabled).unwrap().server.search_enabled);
     }
 
     #[test]
@@ -305,24 +297,31 @@ mod tests {
         const PLUGIN: &str = "tsd.core.authentication.plugin";
         const CLASS: &str = "net.opentsdb.auth.AllowAllAuthenticatingAuthorizer";
         let on = (ENABLE, "true");
-        let error = load(&[on]).unwrap_err();
+        let error = Settings::with(&[on]).unwrap_err();
         assert!(error.contains("expected also tsd.core.authentication.plugin = NAME"), "{error}");
         assert!(error.contains("file, allow_all"), "{error}");
-        let method = |name| load(&[on, (PLUGIN, name)]).unwrap().authentication.unwrap().method;
+        let method =
+            |name| Settings::with(&[on, (PLUGIN, name)]).unwrap().authentication.unwrap().method;
         assert_eq!(method("allow_all"), AuthenticationMethod::AllowAll);
         assert_eq!(method(CLASS), AuthenticationMethod::AllowAll);
-        let error = load(&[on, (PLUGIN, "file")]).unwrap_err();
+        let error = Settings::with(&[on, (PLUGIN, "file")]).unwrap_err();
         assert!(error.starts_with("tsd.core.authentication.users_file"), "{error}");
         let file = ("tsd.core.authentication.users_file", "/etc/users");
-        let settings = load(&[on, (PLUGIN, "file"), file]).unwrap().authentication.unwrap();
+        let settings =
+            Settings::with(&[on, (PLUGIN, "file"), file]).unwrap().authentication.unwrap();
         assert_eq!(settings.method, AuthenticationMethod::UsersFile("/etc/users".into()));
         assert!(!settings.per_connection);
-        assert!(load(&[(PLUGIN, "file"), file]).unwrap_err().contains("expected also"));
-        assert!(load(&[on, (PLUGIN, "file,allow_all"), file]).is_err());
+        assert!(Settings::with(&[(PLUGIN, "file"), file]).unwrap_err().contains("expected also"));
+        assert!(Settings::with(&[on, (PLUGIN, "file,allow_all"), file]).is_err());
         assert!(
-            load(&[on, (PLUGIN, "file"), file, ("tsd.core.authentication.open_paths", "/x")])
-                .unwrap_err()
-                .contains("cannot be open")
+            Settings::with(&[
+                on,
+                (PLUGIN, "file"),
+                file,
+                ("tsd.core.authentication.open_paths", "/x")
+            ])
+            .unwrap_err()
+            .contains("cannot be open")
         );
     }
 
@@ -334,23 +333,25 @@ mod tests {
         }) {
             assert!(POINTS.iter().any(|point| point.plugin == key.name), "{}", key.name);
         }
-        let error = load(&[("tsd.my.plugin", "a.B")]).unwrap_err();
+        let error = Settings::with(&[("tsd.my.plugin", "a.B")]).unwrap_err();
         assert!(error.starts_with("tsd.my.plugin = \"a.B\" (test): there are no"), "{error}");
-        assert!(load(&[("tsd.my.plugin", "a.B"), ("tsd.my.enable", "false")]).is_ok());
+        assert!(Settings::with(&[("tsd.my.plugin", "a.B"), ("tsd.my.enable", "false")]).is_ok());
     }
 
     #[test]
     fn a_uid_filter_without_patterns_stops_the_start() {
         let (on, patterns) = ((UID_FILTER, "true"), (WHITE_LISTS[1], "^host$"));
         for empty in ["", " ", ",", ",,"] {
-            let error = load(&[on, (WHITE_LISTS[0], empty)]).unwrap_err();
+            let error = Settings::with(&[on, (WHITE_LISTS[0], empty)]).unwrap_err();
             assert!(error.starts_with("tsd.uidfilter.enable = \"true\""), "{error}");
             assert!(WHITE_LISTS.iter().all(|key| error.contains(key)), "{error}");
         }
-        assert!(load(&[on, patterns]).unwrap().engine.uids.filter.is_some());
-        let error = load(&[patterns]).unwrap_err();
+        assert!(Settings::with(&[on, patterns]).unwrap().engine.uids.filter.is_some());
+        let error = Settings::with(&[patterns]).unwrap_err();
         assert!(error.contains("expected also tsd.uidfilter.enable = true"), "{error}");
-        assert!(load(&[patterns, (UID_FILTER, "no")]).unwrap().engine.uids.filter.is_none());
+        assert!(
+            Settings::with(&[patterns, (UID_FILTER, "no")]).unwrap().engine.uids.filter.is_none()
+        );
     }
 
     #[test]
@@ -358,10 +359,12 @@ mod tests {
         const PLUGIN: &str = "tsd.uidfilter.plugin";
         let name = (PLUGIN, "net.opentsdb.uid.UniqueIdWhitelistFilter");
         let short = (PLUGIN, "whitelist");
-        assert!(load(&[short, (UID_FILTER, "true"), (WHITE_LISTS[0], "sys")]).is_ok());
-        assert!(load(&[name, (UID_FILTER, "true"), (WHITE_LISTS[0], "sys")]).is_ok());
-        assert!(load(&[name]).unwrap_err().contains("expected also tsd.uidfilter.enable"));
-        let error = load(&[(PLUGIN, "a.B"), (UID_FILTER, "true")]).unwrap_err();
+        assert!(Settings::with(&[short, (UID_FILTER, "true"), (WHITE_LISTS[0], "sys")]).is_ok());
+        assert!(Settings::with(&[name, (UID_FILTER, "true"), (WHITE_LISTS[0], "sys")]).is_ok());
+        assert!(
+            Settings::with(&[name]).unwrap_err().contains("expected also tsd.uidfilter.enable")
+        );
+        let error = Settings::with(&[(PLUGIN, "a.B"), (UID_FILTER, "true")]).unwrap_err();
         assert!(error.contains("net.opentsdb.uid.UniqueIdWhitelistFilter"), "{error}");
     }
 }

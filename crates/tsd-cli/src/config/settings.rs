@@ -139,6 +139,18 @@ pub struct StorageSettings {
     pub accept_damage: bool,
 }
 
+#[cfg(test)]
+impl Settings {
+    /// The settings that these keys make, or the text of the error.
+    pub(crate) fn with(values: &[(&str, &str)]) -> Result<Self, String> {
+        let mut config = Config::new();
+        for (key, value) in values {
+            config.set_flag("test", key, *value);
+        }
+        Self::from_config(&config).map_err(|error| error.to_string())
+    }
+}
+
 impl Settings {
     /// Validates and converts every value.
     pub fn from_config(config: &Config) -> Result<Self, ConfigError> {

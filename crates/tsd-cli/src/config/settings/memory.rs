@@ -55,20 +55,11 @@ pub(super) fn memory(
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use super::*;
     use crate::config::Settings;
-
-    fn settings(values: &[(&str, &str)]) -> Result<Settings, String> {
-        let mut config = Config::new();
-        for (key, value) in values {
-            config.set_flag("test", key, *value);
-        }
-        Settings::from_config(&config).map_err(|error| error.to_string())
-    }
 
     #[test]
     fn parts_follow_the_limit_and_are_shown_with_their_sizes() {
-        let settings = settings(&[("tsd.memory.limit", "268435456")]).unwrap();
+        let settings = Settings::with(&[("tsd.memory.limit", "268435456")]).unwrap();
         let plan = &settings.memory;
         assert_eq!(settings.storage.memtable_bytes, 26_843_545);
         assert_eq!(settings.storage.cache_bytes, 16 << 20);
@@ -84,12 +75,14 @@ mod tests {
     #[test]
     fn configured_parts_that_do_not_fit_stop_the_start() {
         let limit = ("tsd.memory.limit", "268435456");
-        let error = settings(&[limit, ("tsd.storage.memtable.size", "268435456")]).unwrap_err();
+        let error =
+            Settings::with(&[limit, ("tsd.storage.memtable.size", "268435456")]).unwrap_err();
         assert!(error.starts_with("tsd.storage.memtable.size = \"268435456\""), "{error}");
         assert!(error.contains("tsd.memory.limit = 268435456"), "{error}");
-        let error = settings(&[limit, ("tsd.http.request.max_total", "268435456")]).unwrap_err();
+        let error =
+            Settings::with(&[limit, ("tsd.http.request.max_total", "268435456")]).unwrap_err();
         assert!(error.contains("at most"), "{error}");
-        let error = settings(&[("tsd.memory.limit", "1000")]).unwrap_err();
+        let error = Settings::with(&[("tsd.memory.limit", "1000")]).unwrap_err();
         assert!(error.contains("expected at least 268435456 bytes"), "{error}");
     }
 }

@@ -114,16 +114,7 @@ fn required(config: &Config, key: &str, expected: &str) -> Result<String, Config
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use super::*;
     use crate::config::Settings;
-
-    fn load(settings: &[(&str, &str)]) -> Result<Settings, String> {
-        let mut config = Config::new();
-        for (key, value) in settings {
-            config.set_flag("test", key, *value);
-        }
-        Settings::from_config(&config).map_err(|error| error.to_string())
-    }
 
     #[test]
     fn each_publisher_needs_its_destination() {
@@ -134,7 +125,7 @@ mod tests {
             ("http", "tsd.rtpublisher.url", "https://host/", "http://host/"),
         ] {
             let with = |destination| {
-                load(&[
+                Settings::with(&[
                     ("tsd.rtpublisher.enable", "true"),
                     ("tsd.rtpublisher.plugin", plugin),
                     (key, destination),
@@ -147,7 +138,7 @@ mod tests {
 
     #[test]
     fn queues_are_a_part_of_the_memory_limit() {
-        let settings = load(&[
+        let settings = Settings::with(&[
             ("tsd.core.storage_exception_handler.enable", "true"),
             ("tsd.core.storage_exception_handler.plugin", "spool"),
             ("tsd.core.storage_exception_handler.directory", "/tmp/spool"),
@@ -156,6 +147,6 @@ mod tests {
         .unwrap();
         let part = |(name, bytes): &(&str, u64)| (*name == "plugin_queues").then_some(*bytes);
         assert_eq!(settings.memory.budget.fixed().iter().find_map(part), Some(32 << 20));
-        assert!(load(&[]).unwrap().point_plugins.spool.is_none());
+        assert!(Settings::with(&[]).unwrap().point_plugins.spool.is_none());
     }
 }
