@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     io::Write as _,
-    net::SocketAddr,
+    net::{SocketAddr, TcpStream},
     sync::atomic::{AtomicU64, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
@@ -11,7 +11,7 @@ use std::{
 
 use tsd_testkit::{
     Xorshift64, close_and_drain, connect,
-    put_load::{ConnectionLoad, PutResponses, REQUEST_POINTS},
+    put_load::{ConnectionLoad, PutOutcomes, PutResponses, REQUEST_POINTS},
 };
 
 pub(crate) const HOUR: u64 = 3600;
@@ -27,6 +27,8 @@ const LATE: u64 = 100;
 const ACKNOWLEDGED_SECS: u64 = 100 * STEP;
 /// Unanswered requests of an HTTP sender.
 const DEPTH: usize = 8;
+/// Pause before refused requests are sent again.
+const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(500);
 
 /// Series with a point each [`STEP`], whose time passes faster than that of the clock.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,15 @@ pub(crate) struct Load {
     pub(crate) first: u64,
     /// Time after the last ones.
     pub(crate) end: u64,
+}
+
+/// What all senders have done.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    /// Points that were acknowledged.
+    pub(crate) points: AtomicU64,
+    /// HTTP requests that were answered by 503 and sent again.
+    pub(crate) refused: AtomicU64,
 }
 
 /// Which part of the series a sender has.
@@ -86,24 +97,23 @@ impl Load {
         on_time.chain(late.map(move |host| (host, before)))
     }
 
-    /// Sends the points of a transport in time; `complete` is the time before which all are stored, `points`
-    /// counts them.
+    /// Sends the points of a transport in time; `complete` is the time before which all are stored.
     pub(crate) fn send(
         self,
         address: SocketAddr,
         transport: Transport,
         complete: &AtomicU64,
-        points: &AtomicU64,
+        sent: &Sent,
     ) {
         let started = Instant::now();
         let mut from = self.first;
         while from < self.end + HOUR {
             let to = (from + ACKNOWLEDGED_SECS).min(self.end + HOUR);
-            let sent = match transport {
+            let points = match transport {
                 Transport::Telnet => self.send_lines(address, from..to, started),
-                Transport::Http => self.send_requests(address, from..to, started),
+                Transport::Http => self.send_requests(address, from..to, started, &sent.refused),
             };
-            points.fetch_add(sent, SeqCst);
+            sent.points.fetch_add(points, SeqCst);
             // Late points of the hour before are not there yet.
             complete.store(to - HOUR, SeqCst);
             from = to;
@@ -142,6 +152,7 @@ impl Load {
         address: SocketAddr,
         times: std::ops::Range<u64>,
         started: Instant,
+        refused: &AtomicU64,
     ) -> u64 {
         let mut stream = connect(address);
         let mut responses = PutResponses::default();
@@ -170,14 +181,38 @@ impl Load {
             let mut start = 0;
             for group in load.request_ends.chunks(DEPTH) {
                 let end = *group.last().expect("a request");
-                stream.write_all(&load.bytes[start..end]).expect("send");
-                start = end;
-                let mut unanswered = group.len();
-                while unanswered > 0 {
-                    unanswered -= responses.read(&mut stream);
+                // As a client does: what was refused for a time is sent again.
+                while !send_group(
+                    &mut stream,
+                    &mut responses,
+                    &load.bytes[start..end],
+                    group.len(),
+                    refused,
+                ) {
+                    thread::sleep(PAUSE_AFTER_REFUSAL);
                 }
+                start = end;
             }
         }
         points
     }
+}
+
+/// Sends requests and reads their responses; whether all were stored.
+fn send_group(
+    stream: &mut TcpStream,
+    responses: &mut PutResponses,
+    bytes: &[u8],
+    requests: usize,
+    refused: &AtomicU64,
+) -> bool {
+    stream.write_all(bytes).expect("send");
+    let (mut answered, mut refused_here) = (0, 0);
+    while answered < requests {
+        let PutOutcomes { stored, refused } = responses.read_outcomes(stream);
+        answered += stored + refused;
+        refused_here += refused;
+    }
+    refused.fetch_add(refused_here as u64, SeqCst);
+    refused_here == 0
 }

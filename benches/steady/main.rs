@@ -30,7 +30,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use load::{DAY, HOUR, Load, METRICS, Transport, metric};
+use load::{DAY, HOUR, Load, METRICS, Sent, Transport, metric};
 use queries::{Found, Readers};
 use tsd_testkit::{
     Arguments, Daemon, DaemonBuilder,
@@ -142,8 +142,8 @@ impl<'a> Report<'a> {
     fn start(daemon: &'a Daemon, data: &'a Path) -> Self {
         println!(
             "| minute | points/s | cpu-s per M points | RSS, its peak since the last row, MiB | files | on disk, log, MB \
-             | written bytes a point | sections | days dropped | queries: number, median and slowest, ms | wrong |\n\
-             |---|---|---|---|---|---|---|---|---|---|---|"
+             | written bytes a point | sections | days dropped | queries: number, median and slowest, ms | wrong | puts refused so far |\n\
+             |---|---|---|---|---|---|---|---|---|---|---|---|"
         );
         let pid = daemon.pid();
         let at = Instant::now();
@@ -151,7 +151,8 @@ impl<'a> Report<'a> {
         Self { daemon, data, started: at, last: Snapshot { at, points: 0, cpu_secs, written } }
     }
 
-    fn row(&mut self, points: u64, found: &Found) {
+    fn row(&mut self, sent: &Sent, found: &Found) {
+        let points = sent.points.load(SeqCst);
         let pid = self.daemon.pid();
         let metric = |name| tsd_testkit::metric(self.daemon.address(), name).unwrap_or_default();
         let at = Instant::now();
@@ -161,7 +162,7 @@ impl<'a> Report<'a> {
         times.sort_unstable();
         let ms = |time: Option<&Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
         println!(
-            "| {:.0} | {:.0} | {:.2} | {}, {} | {} | {:.0}, {:.0} | {:.1} | {} | {} | {}, {:.1}, {:.0} | {} |",
+            "| {:.0} | {:.0} | {:.2} | {}, {} | {} | {:.0}, {:.0} | {:.1} | {} | {} | {}, {:.1}, {:.0} | {} | {} |",
             self.started.elapsed().as_secs_f64() / 60.0,
             of_row / (now.at - self.last.at).as_secs_f64(),
             (now.cpu_secs - self.last.cpu_secs) * 1e6 / of_row,
@@ -177,6 +178,7 @@ impl<'a> Report<'a> {
             ms(times.get(times.len() / 2)),
             ms(times.last()),
             found.errors.len(),
+            sent.refused.load(SeqCst),
         );
         reset_peak(pid);
         self.last = now;
@@ -233,7 +235,7 @@ fn run(options: &Options, daemon: &Daemon, data: &Path, retention: &Retention) {
     let address = daemon.address();
     let (telnet, http) = (AtomicU64::new(load.first), AtomicU64::new(load.first));
     let complete = || telnet.load(SeqCst).min(http.load(SeqCst));
-    let (points, queries) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (sent, queries) = (Sent::default(), AtomicU64::new(0));
     let (stop, found) = (AtomicBool::new(false), Mutex::new(Found::default()));
     let readers = Readers {
         load,
@@ -260,8 +262,8 @@ fn run(options: &Options, daemon: &Daemon, data: &Path, retention: &Retention) {
     };
     thread::scope(|scope| {
         let senders = [
-            scope.spawn(|| load.send(address, Transport::Telnet, &telnet, &points)),
-            scope.spawn(|| load.send(address, Transport::Http, &http, &points)),
+            scope.spawn(|| load.send(address, Transport::Telnet, &telnet, &sent)),
+            scope.spawn(|| load.send(address, Transport::Http, &http, &sent)),
         ];
         for seed in 0..READERS {
             let readers = &readers;
@@ -273,7 +275,7 @@ fn run(options: &Options, daemon: &Daemon, data: &Path, retention: &Retention) {
         while !senders.iter().all(thread::ScopedJoinHandle::is_finished) {
             thread::sleep(Duration::from_millis(100));
             if Instant::now() >= next {
-                report.row(points.load(SeqCst), &take());
+                report.row(&sent, &take());
                 next += every;
             }
         }
@@ -288,7 +290,10 @@ fn run(options: &Options, daemon: &Daemon, data: &Path, retention: &Retention) {
     let warnings = daemon.events_at_level("WARN");
     assert!(warnings.is_empty(), "{} warnings, the first: {}", warnings.len(), warnings[0]);
     let kept = readers.check_all().expect("the points that are kept");
-    println!("{kept} points that all metrics keep are there; {} were written", points.load(SeqCst));
+    println!(
+        "{kept} points that all metrics keep are there; {} were written",
+        sent.points.load(SeqCst)
+    );
     for (number, kept) in [(0, retention.kept_secs), (METRICS - 1, retention.kept_secs / 2)] {
         // Whole days end before the cut-off; the rules are in hours.
         let before = load.end - kept - HOUR;

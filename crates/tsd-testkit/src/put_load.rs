@@ -97,11 +97,20 @@ fn send_requests(mut stream: TcpStream, load: &ConnectionLoad, depth: usize) {
     }
 }
 
-/// Reads responses of `/api/put` from a connection that stays open; all must be 204.
+/// Reads responses of `/api/put` from a connection that stays open.
 #[derive(Clone, Debug)]
 pub struct PutResponses {
     buffer: Vec<u8>,
     filled: usize,
+}
+
+/// Responses that were read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutOutcomes {
+    /// Responses 204: the points are stored.
+    pub stored: usize,
+    /// Responses 503: the client is to send the request again.
+    pub refused: usize,
 }
 
 impl Default for PutResponses {
@@ -111,31 +120,47 @@ impl Default for PutResponses {
 }
 
 impl PutResponses {
-    /// Reads until at least one response is complete; returns how many are.
+    /// Reads until at least one response is complete; returns how many are. All must be 204.
     pub fn read(&mut self, stream: &mut TcpStream) -> usize {
-        let mut complete = 0;
-        while complete == 0 {
+        let PutOutcomes { stored, refused } = self.read_outcomes(stream);
+        assert_eq!(refused, 0, "responses 503");
+        stored
+    }
+
+    /// Reads until at least one response is complete. All must be 204 or 503.
+    pub fn read_outcomes(&mut self, stream: &mut TcpStream) -> PutOutcomes {
+        let mut outcomes = PutOutcomes::default();
+        while outcomes == PutOutcomes::default() {
             let read = stream.read(&mut self.buffer[self.filled..]).expect("a response");
             assert!(read > 0, "the daemon closed the connection");
             self.filled += read;
             let mut start = 0;
-            while let Some(end) =
-                self.buffer[start..self.filled].windows(4).position(|four| four == b"\r\n\r\n")
-            {
-                let response = &self.buffer[start..start + end];
-                assert!(
-                    response.starts_with(b"HTTP/1.1 204"),
-                    "{}",
-                    String::from_utf8_lossy(&self.buffer[start..self.filled])
-                );
-                start += end + 4;
-                complete += 1;
+            while let Some(length) = response_length(&self.buffer[start..self.filled]) {
+                let response = &self.buffer[start..start + length];
+                if response.starts_with(b"HTTP/1.1 204") {
+                    outcomes.stored += 1;
+                } else {
+                    let text = String::from_utf8_lossy(response);
+                    assert!(text.starts_with("HTTP/1.1 503"), "{text}");
+                    outcomes.refused += 1;
+                }
+                start += length;
             }
             self.buffer.copy_within(start..self.filled, 0);
             self.filled -= start;
         }
-        complete
+        outcomes
     }
+}
+
+/// Bytes of the first response, once all of it is there.
+fn response_length(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let text = String::from_utf8_lossy(&bytes[..head]).to_ascii_lowercase();
+    let body = text.split("\r\ncontent-length:").nth(1).map_or(0, |rest| {
+        rest.lines().next().and_then(|n| n.trim().parse().ok()).expect("a length of a body")
+    });
+    (bytes.len() >= head + body).then_some(head + body)
 }
 
 /// Count and sum of a metric's points.
