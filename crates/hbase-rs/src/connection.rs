@@ -179,7 +179,7 @@ impl Connection {
         let result = self.execute(spec, message, block).await;
         let method =
             if self.class == CallClass::Meta { Method::Meta } else { Method::named(spec.method) };
-        self.metrics.client.called(method, start.elapsed(), result.is_ok());
+        self.metrics.called(method, start.elapsed(), result.is_ok());
         result
     }
 

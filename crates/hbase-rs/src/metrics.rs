@@ -82,7 +82,7 @@ impl fmt::Debug for LatencyObserver {
 pub(crate) struct Metrics {
     latency_observer: LatencyObserver,
     pub(crate) total: TrafficCounts,
-    methods: [MethodCounts; METHODS.len()],
+    methods: [CallCounts; METHODS.len()],
     retries: Mutex<HashMap<RetryReason, u64>>,
     pub(crate) region_hits: Counter,
     pub(crate) region_misses: Counter,
@@ -124,8 +124,9 @@ pub(crate) struct BufferCounts {
     pub(crate) failed: Counter,
 }
 
+/// Calls of one method, or to one server.
 #[derive(Debug, Default)]
-struct MethodCounts {
+pub(crate) struct CallCounts {
     failed: Counter,
     count: Counter,
     micros: Counter,
@@ -138,19 +139,11 @@ impl Metrics {
     }
 
     /// Counts a call and its latency.
-    pub(crate) fn called(&self, method: Method, time: Duration, answered: bool) {
+    fn called(&self, method: Method, time: Duration, answered: bool) {
         let Some(counts) = self.methods.get(method as usize) else { return };
-        if !answered {
-            counts.failed.one();
-            return;
-        }
-        counts.count.one();
-        counts.micros.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
-        if let Some(bucket) = counts.buckets.get(Latency::bucket(time)) {
-            bucket.one();
-        }
-        if let (Some(observe), Some((_, name))) =
-            (&self.latency_observer.0, METHODS.get(method as usize))
+        counts.called(time, answered);
+        if let (true, Some(observe), Some((_, name))) =
+            (answered, &self.latency_observer.0, METHODS.get(method as usize))
         {
             observe(name, time);
         }
@@ -164,8 +157,10 @@ impl Metrics {
 
     /// Returns a snapshot, without the servers and the number of cached regions.
     pub(crate) fn snapshot(&self) -> ClientStats {
-        let method = |(counts, (_, method)): (&MethodCounts, &(Method, &'static str))| {
-            MethodStats { method, failed: counts.failed.get(), latency: counts.latency() }
+        let method = |(counts, (_, method)): (&CallCounts, &(Method, &'static str))| MethodStats {
+            method,
+            failed: counts.failed(),
+            latency: counts.latency(),
         };
         let mut retries: Vec<_> = self
             .retries
@@ -227,8 +222,24 @@ impl TrafficCounts {
     }
 }
 
-impl MethodCounts {
-    fn latency(&self) -> Latency {
+impl CallCounts {
+    fn called(&self, time: Duration, answered: bool) {
+        if !answered {
+            self.failed.one();
+            return;
+        }
+        self.count.one();
+        self.micros.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        if let Some(bucket) = self.buckets.get(Latency::bucket(time)) {
+            bucket.one();
+        }
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed.get()
+    }
+
+    pub(crate) fn latency(&self) -> Latency {
         let mut buckets = [0; Latency::BUCKETS];
         for (number, count) in buckets.iter_mut().zip(&self.buckets) {
             *number = count.get();
@@ -242,11 +253,18 @@ impl MethodCounts {
 pub(crate) struct PeerMetrics {
     pub(crate) client: Arc<Metrics>,
     pub(crate) server: Arc<TrafficCounts>,
+    pub(crate) server_calls: Arc<CallCounts>,
 }
 
 impl PeerMetrics {
     pub(crate) fn new(client: Arc<Metrics>) -> Self {
-        Self { client, server: Arc::default() }
+        Self { client, server: Arc::default(), server_calls: Arc::default() }
+    }
+
+    /// Counts a call and its latency.
+    pub(crate) fn called(&self, method: Method, time: Duration, answered: bool) {
+        self.client.called(method, time, answered);
+        self.server_calls.called(time, answered);
     }
 
     /// Changes the counters of the server and those of the client.

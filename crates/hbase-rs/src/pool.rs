@@ -82,6 +82,8 @@ impl ConnectionPool {
         let stats = |(server, peer): (&ServerName, &Peer)| ServerStats {
             server: server.clone(),
             traffic: peer.metrics.server.snapshot(),
+            failed: peer.metrics.server_calls.failed(),
+            latency: peer.metrics.server_calls.latency(),
         };
         self.peers().iter().map(stats).collect()
     }

@@ -72,7 +72,7 @@ pub struct Traffic {
     pub bytes_received: u64,
 }
 
-/// Traffic of one server.
+/// Traffic and calls of one server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerStats {
@@ -80,6 +80,10 @@ pub struct ServerStats {
     pub server: ServerName,
     /// Its connections, calls and bytes.
     pub traffic: Traffic,
+    /// Calls without a response.
+    pub failed: u64,
+    /// Time to the response of its calls, as in [`MethodStats`].
+    pub latency: Latency,
 }
 
 /// Calls of one method.

@@ -18,6 +18,9 @@ fn servers(stats: &hbase_rs::ClientStats) -> Vec<RegionClientStats> {
         calls: of.traffic.calls,
         calls_in_flight: of.traffic.calls_in_flight,
         admission_waits: of.traffic.admission_waits,
+        failed: of.failed,
+        latency_p50: of.latency.quantile(0.5),
+        latency_p99: of.latency.quantile(0.99),
     });
     servers.collect()
 }

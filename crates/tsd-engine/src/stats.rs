@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use tsd_model::{Uid, UidKind};
@@ -40,6 +41,12 @@ pub struct RegionClientStats {
     pub calls_in_flight: u64,
     /// Calls that waited because too many were in flight.
     pub admission_waits: u64,
+    /// Calls without a response.
+    pub failed: u64,
+    /// Half of the answered calls took at most this long; zero without any.
+    pub latency_p50: Duration,
+    /// 99 of 100 answered calls took at most this long.
+    pub latency_p99: Duration,
 }
 
 /// Reads the statistics of the storage's client: lines of `stats`, and its servers.

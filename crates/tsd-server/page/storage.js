@@ -10,7 +10,7 @@ import { timeText } from "./time.js";
 
 /** @typedef {import("./metrics.js").Metrics} Metrics */
 
-/** @typedef {{ endpoint: string, dead: boolean, rpcsSent: number, rpcsInFlight: number, inflightBreached: number }} RegionClient */
+/** @typedef {{ endpoint: string, dead: boolean, rpcsSent: number, rpcsInFlight: number, inflightBreached: number, rpcsFailed: number, latency50pctMs: number, latency99pctMs: number }} RegionClient */
 
 /** @typedef {{ part: string, impact: string, reason: string }} Problem */
 
@@ -180,6 +180,9 @@ function serverTable(clients) {
       { label: "server", class: "name", cell: (client) => client.endpoint },
       { label: "state", cell: (client) => (client.dead ? el("span", { class: "ERROR" }, "not connected") : "connected") },
       { label: "calls", number: true, cell: (client) => count(client.rpcsSent) },
+      { label: "failed", number: true, cell: (client) => count(client.rpcsFailed) },
+      { label: "half within", number: true, cell: (client) => duration(client.latency50pctMs) },
+      { label: "99 % within", number: true, cell: (client) => duration(client.latency99pctMs) },
       { label: "in flight", number: true, cell: (client) => count(client.rpcsInFlight) },
       { label: "waited for admission", number: true, cell: (client) => short(client.inflightBreached) },
     ],

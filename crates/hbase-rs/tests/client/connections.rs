@@ -178,4 +178,11 @@ async fn statistics_count_calls_and_bytes() {
     assert_eq!(sum(|traffic| traffic.bytes_sent), total.bytes_sent);
     assert_eq!(sum(|traffic| traffic.bytes_received), total.bytes_received);
     assert_eq!(sum(|traffic| traffic.connections), total.connections);
+    let answered = |latency: &hbase_rs::Latency| latency.count;
+    let by_server: u64 = stats.servers.iter().map(|server| answered(&server.latency)).sum();
+    let by_method: u64 = stats.methods.iter().map(|method| answered(&method.latency)).sum();
+    assert!(by_server >= 10);
+    assert_eq!(by_server, by_method);
+    let failed: u64 = stats.servers.iter().map(|server| server.failed).sum();
+    assert_eq!(failed, stats.methods.iter().map(|method| method.failed).sum::<u64>());
 }

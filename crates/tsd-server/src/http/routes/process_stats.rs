@@ -3,7 +3,7 @@
 //! There is no Java process: sizes and threads are those of the process as Linux reports them, `pools`
 //! and `gc` are empty. Where `/proc` cannot be read, a size is 0 and no threads are listed.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use serde_json::{Value, json};
 use tsd_engine::RegionClientStats;
@@ -119,7 +119,8 @@ fn java_state(state: &str) -> &'static str {
     }
 }
 
-/// `/api/stats/region_clients`: the servers of the storage. Counts that the client does not have are 0.
+/// `/api/stats/region_clients`: the servers of the storage. Counts that the client does not have are 0; the last three
+/// members are not OpenTSDB's.
 pub(super) fn region_clients(clients: &[RegionClientStats]) -> Value {
     let clients = clients.iter().map(|client| {
         json!({
@@ -136,9 +137,16 @@ pub(super) fn region_clients(clients: &[RegionClientStats]) -> Value {
             "rpcid": client.calls,
             "rpcsTimedout": 0,
             "pendingRPCs": 0,
+            "rpcsFailed": client.failed,
+            "latency50pctMs": millis(client.latency_p50),
+            "latency99pctMs": millis(client.latency_p99),
         })
     });
     clients.collect()
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 #[cfg(test)]
@@ -174,11 +182,19 @@ mod tests {
             calls: 7,
             calls_in_flight: 2,
             admission_waits: 0,
+            failed: 1,
+            latency_p50: Duration::from_micros(512),
+            latency_p99: Duration::from_millis(8),
         };
         let read = region_clients(&[client]);
         assert_eq!(read[0]["endpoint"], "rs1:16020");
         assert_eq!((&read[0]["dead"], &read[0]["rpcsInFlight"]), (&json!(false), &json!(2)));
-        assert_eq!(read[0].as_object().map(serde_json::Map::len), Some(13));
+        assert_eq!(
+            (&read[0]["rpcsFailed"], &read[0]["latency50pctMs"]),
+            (&json!(1), &json!(0.512))
+        );
+        assert_eq!(read[0]["latency99pctMs"], json!(8.0));
+        assert_eq!(read[0].as_object().map(serde_json::Map::len), Some(13 + 3));
         assert_eq!(region_clients(&[]), json!([]));
     }
 }
