@@ -19,7 +19,7 @@ use super::record::PointRecord;
 
 /// Minimum interval between two messages about dropped points.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// Bytes of an annotation beside its texts.
+/// Bytes of an annotation beside its texts and custom fields.
 const ANNOTATION_BYTES: usize = 256;
 
 /// What happens when a queue is full.
@@ -168,8 +168,7 @@ impl PluginQueue {
 
     /// Queues an annotation, or drops it.
     pub(super) fn push_annotation(&self, annotation: Annotation) {
-        let texts = annotation.description.len() + annotation.notes.len();
-        let (fit, bytes) = self.reserve([ANNOTATION_BYTES + texts]);
+        let (fit, bytes) = self.reserve([annotation_bytes(&annotation)]);
         if fit == 0 {
             return self.note_dropped(1, "its queue is full");
         }
@@ -249,6 +248,16 @@ impl PluginQueue {
             );
         }
     }
+}
+
+/// Bytes of memory of an annotation.
+fn annotation_bytes(annotation: &Annotation) -> usize {
+    let custom = annotation.custom.iter().flatten();
+    let custom = custom.map(|(key, value)| {
+        2 * size_of::<String>() + key.len() + value.as_ref().map_or(0, String::len)
+    });
+    let texts = annotation.description.len() + annotation.notes.len();
+    ANNOTATION_BYTES + texts + custom.sum::<usize>()
 }
 
 impl PluginItems {

@@ -88,6 +88,23 @@ async fn the_publisher_gets_what_was_stored_of_new_and_of_cached_series() {
 }
 
 #[tokio::test]
+async fn custom_fields_of_an_annotation_count_for_the_bound() {
+    let (queue, mut items) = queue(OnFull::Drop, 4_096);
+    let engine = start(with_publisher(&queue), &store());
+    let note = |length: usize| AnnotationEdit {
+        start_time: SECOND,
+        custom: Some(vec![("k".to_owned(), Some("v".repeat(length)))]),
+        ..AnnotationEdit::default()
+    };
+    engine.annotations().edit(note(8_192), false).await.unwrap();
+    assert_eq!((queue.dropped(), queue.queued_bytes()), (1, 0));
+    engine.annotations().edit(note(1_024), false).await.unwrap();
+    assert!(queue.queued_bytes() > 1_024);
+    assert_eq!(taken(&mut items, 1).await.len(), 1);
+    assert_eq!((queue.delivered(), queue.queued_bytes()), (1, 0));
+}
+
+#[tokio::test]
 async fn records_have_the_tsuid_of_their_series() {
     let (queue, mut items) = queue(OnFull::Drop, 1 << 20);
     let engine = start(with_publisher(&queue), &store());
