@@ -54,6 +54,8 @@ pub(crate) enum CellPrecedence {
 
 /// Bound of rows visited under one lock.
 const MAX_VISITED_ROWS: usize = 1024;
+/// Bound of base times found under one lock; each may cost a few steps in each sorted run.
+const MAX_VISITED_BASES: usize = 64;
 /// Bound of bytes copied under one lock, exceeded by less than a row.
 pub(crate) const MAX_COPIED_BYTES: usize = 1024 * 1024;
 
@@ -392,6 +394,38 @@ impl Memtable {
         let within = rows.within(start, stop);
         let middle = within.len() / 2;
         (middle > 0).then(|| within.get(middle).map(|row| rows.row(*row).0.to_vec())).flatten()
+    }
+
+    /// The base times of rows with a prefix, from `first` to `last`, in order.
+    pub(crate) fn bases(
+        &self,
+        table: TableId,
+        prefix: &[u8],
+        (first, last): (u32, u32),
+    ) -> Vec<u32> {
+        let mut bases: Vec<u32> = Vec::new();
+        let mut from = Some(first);
+        while let Some(first) = from {
+            // Some at a time: the committer waits for the lock.
+            let found = match self.read().get(table.0) {
+                Some(rows) => rows.bases(prefix, (first, last), MAX_VISITED_BASES),
+                None => Vec::new(),
+            };
+            let is_full = found.len() == MAX_VISITED_BASES;
+            from = found.last().filter(|_| is_full).and_then(|last| last.checked_add(1));
+            bases.extend(found);
+        }
+        bases
+    }
+
+    /// The first base time in a range of rows with a prefix.
+    pub(crate) fn first_base(
+        &self,
+        table: TableId,
+        prefix: &[u8],
+        bases: (u32, u32),
+    ) -> Option<u32> {
+        self.read().get(table.0)?.bases(prefix, bases, 1).first().copied()
     }
 
     /// The first key that is not less than `start`.

@@ -4,7 +4,10 @@
 //! [`MAX_UNSORTED`] of them, which become a sorted run; [`FAN_IN`] runs of a level are merged into
 //! one of the next. A scan merges the few dozen runs, a flush sorts them into one.
 
-use std::cmp::Ordering;
+use std::{
+    cmp::Ordering,
+    collections::{BinaryHeap, binary_heap::PeekMut},
+};
 
 /// Bound of unsorted rows.
 const MAX_UNSORTED: usize = 512;
@@ -73,19 +76,8 @@ impl RowOrder {
         key: impl Fn(u32) -> &'k [u8],
         mut visit: impl FnMut(&'k [u8]) -> RangeStep,
     ) -> Vec<u32> {
-        let mut unsorted: Vec<u32> =
-            self.unsorted.iter().copied().filter(|row| key(*row) >= start).collect();
-        unsorted.sort_unstable_by(|a, b| key(*a).cmp(key(*b)));
-        let mut heads: std::collections::BinaryHeap<_> = self
-            .runs
-            .iter()
-            .filter_map(|run| {
-                let at = run.rows.partition_point(|row| key(*row) < start);
-                run.rows.get(at..)
-            })
-            .chain([unsorted.as_slice()])
-            .filter_map(|rows| RunHead::new(rows, &key))
-            .collect();
+        let unsorted = self.unsorted_from(start, &key);
+        let mut heads = self.heads(start, &unsorted, &key);
         let mut found = Vec::new();
         while let Some(mut top) = heads.peek_mut() {
             match visit(top.key) {
@@ -100,11 +92,61 @@ impl RowOrder {
             match RunHead::new(top.rest, &key) {
                 Some(next) => *top = next,
                 None => {
-                    std::collections::binary_heap::PeekMut::pop(top);
+                    PeekMut::pop(top);
                 }
             }
         }
         found
+    }
+
+    /// Visits rows from `start` on in key order, each time the first one whose key is not less than what `visit`
+    /// returned for the one before. Rows between are not looked at one by one.
+    pub(super) fn skip<'k>(
+        &self,
+        start: &[u8],
+        key: impl Fn(u32) -> &'k [u8],
+        mut visit: impl FnMut(&'k [u8]) -> Option<Vec<u8>>,
+    ) {
+        let unsorted = self.unsorted_from(start, &key);
+        let mut heads = self.heads(start, &unsorted, &key);
+        while let Some(first) = heads.peek().map(|head| head.key)
+            && let Some(next) = visit(first)
+        {
+            while let Some(mut top) = heads.peek_mut()
+                && top.key < next.as_slice()
+            {
+                let at = position_from(top.rest, |row| key(row) < next.as_slice());
+                let rest = top.rest.get(at..).unwrap_or_default();
+                match RunHead::new(rest, &key) {
+                    Some(head) => *top = head,
+                    None => {
+                        PeekMut::pop(top);
+                    }
+                }
+            }
+        }
+    }
+
+    fn unsorted_from<'k>(&self, start: &[u8], key: &impl Fn(u32) -> &'k [u8]) -> Vec<u32> {
+        let mut unsorted: Vec<u32> =
+            self.unsorted.iter().copied().filter(|row| key(*row) >= start).collect();
+        unsorted.sort_unstable_by(|a, b| key(*a).cmp(key(*b)));
+        unsorted
+    }
+
+    /// The first rows of all runs from `start` on.
+    fn heads<'k, 'r>(
+        &'r self,
+        start: &[u8],
+        unsorted: &'r [u32],
+        key: &impl Fn(u32) -> &'k [u8],
+    ) -> BinaryHeap<RunHead<'k, 'r>> {
+        let from_start = |run: &'r SortedRun| {
+            let at = run.rows.partition_point(|row| key(*row) < start);
+            run.rows.get(at..)
+        };
+        let runs = self.runs.iter().filter_map(from_start).chain([unsorted]);
+        runs.filter_map(|rows| RunHead::new(rows, key)).collect()
     }
 
     /// Bytes of memory.
@@ -112,6 +154,21 @@ impl RowOrder {
         let rows: usize = self.runs.iter().map(|run| run.rows.capacity()).sum();
         (rows + self.unsorted.capacity()) * size_of::<u32>()
     }
+}
+
+/// Number of the first rows that are before a position, which is most likely near.
+fn position_from(rows: &[u32], is_before: impl Fn(u32) -> bool) -> usize {
+    let mut step = 1;
+    let mut start = 0;
+    while let Some(row) = rows.get(start + step - 1)
+        && is_before(*row)
+    {
+        start += step;
+        step *= 2;
+    }
+    let end = rows.len().min(start + step);
+    let near = rows.get(start..end).unwrap_or_default();
+    start + near.partition_point(|row| is_before(*row))
 }
 
 /// Sorts rows in key order that consist of sorted runs.
@@ -223,6 +280,34 @@ mod tests {
                 let last = (first + 100).min(expected.len());
                 assert_eq!(found, expected[first..last], "{count} rows");
             }
+        }
+    }
+
+    #[test]
+    fn skipped_rows_are_not_visited() {
+        for (count, step) in [(0, 1), (1, 1), (700, 1 << 24), (512 * 40 + 3, 1 << 22), (9_000, 1)] {
+            let keys = keys(count);
+            let order = order_of(&keys);
+            let mut sorted: Vec<u32> = keys.iter().map(|key| u32::from_be_bytes(*key)).collect();
+            sorted.sort_unstable();
+            let mut expected = Vec::new();
+            let mut from = 1 << 20;
+            while let Some(next) = sorted.get(sorted.partition_point(|key| *key < from)) {
+                expected.push(*next);
+                let Some(after) = next.checked_add(step) else { break };
+                from = after;
+            }
+            let mut visited = Vec::new();
+            order.skip(
+                &(1_u32 << 20).to_be_bytes(),
+                |row| keys[row as usize].as_slice(),
+                |key| {
+                    let key = u32::from_be_bytes(*key.first_chunk()?);
+                    visited.push(key);
+                    Some(key.checked_add(step)?.to_be_bytes().to_vec())
+                },
+            );
+            assert_eq!(visited, expected, "{count} rows, every {step}");
         }
     }
 

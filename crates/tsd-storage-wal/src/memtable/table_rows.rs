@@ -248,6 +248,24 @@ impl TableRows {
         self.order.range(start, |row| self.row(row).0, visit)
     }
 
+    /// The first base times of rows with a prefix, from `first` to `last`; at most so many.
+    pub(super) fn bases(&self, prefix: &[u8], (first, last): (u32, u32), most: usize) -> Vec<u32> {
+        let mut bases = Vec::new();
+        let start = [prefix, &first.to_be_bytes()].concat();
+        let visit = |key: &[u8]| {
+            let Some((base, _)) = key.strip_prefix(prefix)?.split_first_chunk::<4>() else {
+                // Too short for a base time; others follow.
+                return Some([key, &[0]].concat());
+            };
+            let base = Some(u32::from_be_bytes(*base)).filter(|base| *base <= last)?;
+            bases.push(base);
+            let next = base.checked_add(1).filter(|_| bases.len() < most)?;
+            Some([prefix, &next.to_be_bytes()].concat())
+        };
+        self.order.skip(&start, |row| self.row(row).0, visit);
+        bases
+    }
+
     /// The rows from `start` up to `stop` (empty: no bound) in key order.
     pub(super) fn within(&self, start: &[u8], stop: &[u8]) -> Vec<u32> {
         self.range(start, |key| {

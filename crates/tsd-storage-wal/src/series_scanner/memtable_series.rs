@@ -1,7 +1,8 @@
 //! Memtable rows of a day, series by series.
 //!
-//! A memtable has them in the order of keys, hour by hour. A range of series is therefore read with a
-//! cursor for each base time of each memtable; the rows of listed series are looked up.
+//! A memtable has them in the order of keys, hour by hour. The few rows of a small day are copied at once. Else a
+//! range of series is read with a cursor for each base time of each memtable. The rows of listed series are
+//! looked up.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -16,6 +17,9 @@ use crate::{
 
 /// Rows that all cursors copy from their memtables at a time, about.
 const COPIED_ROWS: usize = 2_048;
+
+/// Copies of rows that make a small day, of each memtable.
+const MAX_COPIES: usize = 4;
 
 /// The rows of one series.
 pub(super) struct MemtableSeries {
@@ -36,6 +40,8 @@ pub(super) struct MemtableDay {
 type Places = Vec<(u32, Arc<Memtable>)>;
 
 enum Source {
+    /// All rows of the day, which are few.
+    Copied(VecDeque<MemtableSeries>),
     Range(Vec<BaseCursor>),
     Keys {
         /// Series that are not looked up yet.
@@ -66,32 +72,19 @@ pub(super) fn first_base(
 ) -> Option<u32> {
     let prefixes = read.prefixes();
     let of = |memtable: &Arc<Memtable>| {
-        prefixes.iter().filter_map(|prefix| next_base(memtable, id, prefix, bases)).min()
+        prefixes.iter().filter_map(|prefix| memtable.first_base(id, prefix, bases)).min()
     };
     view.memtables.iter().filter_map(of).min()
 }
 
-/// The least base time in a range of which a memtable has rows with this prefix.
-fn next_base(memtable: &Memtable, id: TableId, prefix: &[u8], bases: (u32, u32)) -> Option<u32> {
-    let start = [prefix, &bases.0.to_be_bytes()].concat();
-    let key = memtable.first_key(id, &start)?;
-    let base = key.strip_prefix(prefix)?.first_chunk::<4>()?;
-    let base = u32::from_be_bytes(*base);
-    (base <= bases.1).then_some(base)
-}
-
 /// Where rows with a prefix are.
 fn places(view: &MemtableView, id: TableId, prefix: &[u8], bases: (u32, u32)) -> Places {
-    let mut places = Vec::new();
-    for memtable in &view.memtables {
-        let mut first = Some(bases.0);
-        while let Some(from) = first
-            && let Some(base) = next_base(memtable, id, prefix, (from, bases.1))
-        {
-            places.push((base, Arc::clone(memtable)));
-            first = base.checked_add(1);
-        }
-    }
+    let of = |memtable: &Arc<Memtable>| {
+        let memtable = Arc::clone(memtable);
+        let bases = memtable.bases(id, prefix, bases);
+        bases.into_iter().map(move |base| (base, Arc::clone(&memtable)))
+    };
+    let mut places: Places = view.memtables.iter().flat_map(of).collect();
     // Stable: memtables are in the order of their age.
     places.sort_by_key(|(base, _)| *base);
     places
@@ -100,12 +93,10 @@ fn places(view: &MemtableView, id: TableId, prefix: &[u8], bases: (u32, u32)) ->
 impl MemtableDay {
     pub(super) fn new(view: &MemtableView, id: TableId, read: SeriesRead) -> Self {
         let source = match &read.selection {
-            ReadSelection::Range(range) => {
-                let places = places(view, id, &range.prefix, read.bases);
-                let max_rows = (COPIED_ROWS / places.len().max(1)).max(1);
-                let cursor = |(base, memtable)| BaseCursor::new(base, memtable, range, max_rows);
-                Source::Range(places.into_iter().map(cursor).collect())
-            }
+            ReadSelection::Range(range) => match copy_day(view, id, range, read.bases) {
+                Some(series) => Source::Copied(series),
+                None => Source::Range(cursors(view, id, range, read.bases)),
+            },
             ReadSelection::Keys(keys) => {
                 let of = |prefix: Bytes| {
                     let places = places(view, id, &prefix, read.bases);
@@ -139,6 +130,7 @@ impl MemtableDay {
     fn find_next(&mut self) -> Option<MemtableSeries> {
         let id = self.id;
         match &mut self.source {
+            Source::Copied(series) => series.pop_front(),
             Source::Range(cursors) => {
                 let ReadSelection::Range(range) = &self.read.selection else { return None };
                 let tags_at = range.prefix.len() + 4;
@@ -171,6 +163,62 @@ impl MemtableDay {
             },
         }
     }
+}
+
+/// A cursor for each base time and memtable with rows of a range.
+fn cursors(
+    view: &MemtableView,
+    id: TableId,
+    range: &SeriesRange,
+    bases: (u32, u32),
+) -> Vec<BaseCursor> {
+    let places = places(view, id, &range.prefix, bases);
+    let max_rows = (COPIED_ROWS / places.len().max(1)).max(1);
+    let cursor = |(base, memtable)| BaseCursor::new(base, memtable, range, max_rows);
+    places.into_iter().map(cursor).collect()
+}
+
+/// All rows of a range of series and base times, series by series; `None` if they are many, or a filter skips many.
+fn copy_day(
+    view: &MemtableView,
+    id: TableId,
+    range: &SeriesRange,
+    (first, last): (u32, u32),
+) -> Option<VecDeque<MemtableSeries>> {
+    let bound = |base: u32| [&*range.prefix, &base.to_be_bytes()].concat();
+    let stop = bound(last.checked_add(1)?);
+    // Tags, base time, operations and the base of their timestamps.
+    let mut copied: Vec<(Bytes, (u32, Bytes, i64))> = Vec::new();
+    for memtable in &view.memtables {
+        let mut next = Some(bound(first));
+        for _ in 0..MAX_COPIES {
+            let Some(start) = next.take() else { break };
+            let filter = range.filter.as_ref();
+            let rows = RowRange { start: &start, stop: &stop, filter, max_rows: COPIED_ROWS };
+            let mut of_memtable = memtable.copy_range(id, rows);
+            next = of_memtable.next.take();
+            copied.extend(of_memtable.into_rows().into_iter().filter_map(|(key, ops)| {
+                let (base, tags) = key.get(range.prefix.len()..)?.split_first_chunk::<4>()?;
+                let is_selected =
+                    *tags >= *range.from && range.to.as_ref().is_none_or(|to| *tags < **to);
+                let base = u32::from_be_bytes(*base);
+                is_selected.then(|| (key.slice_ref(tags), (base, ops, memtable.base_ms())))
+            }));
+        }
+        if next.is_some() {
+            return None;
+        }
+    }
+    // Stable: memtables are in the order of their age.
+    copied.sort_by(|(tags, (base, ..)), (other, (other_base, ..))| {
+        tags.cmp(other).then(base.cmp(other_base))
+    });
+    let of_series = |rows: &[(Bytes, (u32, Bytes, i64))]| {
+        let tags = rows.first().map(|(tags, _)| &**tags).unwrap_or_default();
+        let ops: Vec<(u32, Bytes, i64)> = rows.iter().map(|(_, ops)| ops.clone()).collect();
+        MemtableSeries { series: [&*range.prefix, tags].concat().into(), rows: rows_of(&ops) }
+    };
+    Some(copied.chunk_by(|(tags, _), (other, _)| tags == other).map(of_series).collect())
 }
 
 /// Joins the operations on each row; those of one base time are adjacent, oldest memtable first.
@@ -215,5 +263,105 @@ impl BaseCursor {
         }
         let (key, _) = self.rows.front()?;
         Some(key.slice(head_len.min(key.len())..))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+    use tsd_model::{Family, Value};
+    use tsd_storage::{CellBatch, CellRef};
+
+    use super::*;
+    use crate::{change::Change, memtable::BufferPool, memtable_list::MemtableList};
+
+    const ID: TableId = TableId(0);
+    const HOUR: u32 = 3_600;
+
+    /// Row keys of two bytes of metric, a base time and one byte of tags, by memtable.
+    fn view_of(memtables: &[Vec<(u8, u32, u8)>]) -> Arc<MemtableView> {
+        let pool = Arc::new(BufferPool::new(0));
+        let memtable = |(number, rows): (usize, &Vec<(u8, u32, u8)>)| {
+            let memtable = Memtable::new(number as u64, 0, Arc::clone(&pool));
+            for (sequence, (metric, hour, tags)) in rows.iter().enumerate() {
+                let key = [&[0, *metric], &(hour * HOUR).to_be_bytes()[..], &[*tags]].concat();
+                let cell = CellRef {
+                    family: Family::T,
+                    qualifier: &[0, 0],
+                    value: &[16 * number as u8 + (sequence % 16) as u8],
+                    timestamp_ms: None,
+                };
+                let batch = CellBatch::single(&key, cell).unwrap();
+                memtable.apply(ID, &Change::Put(batch), 1, sequence as u64);
+            }
+            Arc::new(memtable)
+        };
+        MemtableList::new(memtables.iter().enumerate().map(memtable).collect()).view()
+    }
+
+    /// Base time, bytes and points of a row; no points if its operations overlap.
+    type ReadRow = (u32, usize, Option<Vec<(i64, Value)>>);
+
+    fn drain(day: &mut MemtableDay) -> Vec<(Bytes, Vec<ReadRow>)> {
+        let row = |(base, ops): (u32, RowOps)| (base, ops.byte_len(), ops.points(base));
+        let of = |of: MemtableSeries| (of.series, of.rows.into_iter().map(row).collect());
+        std::iter::from_fn(|| day.next()).map(of).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn copied_rows_are_those_of_cursors(
+            memtables in prop::collection::vec(
+                prop::collection::vec((1..4_u8, 10..40_u32, any::<u8>()), 0..200),
+                1..4,
+            ),
+            (first, length) in (8..40_u32, 0..30_u32),
+            (from, to) in (any::<u8>(), any::<Option<u8>>()),
+        ) {
+            let view = view_of(&memtables);
+            let to = to.map(|to| Bytes::copy_from_slice(&[to]));
+            let from = Bytes::copy_from_slice(&[from]);
+            let range = SeriesRange { prefix: Bytes::from_static(&[0, 2]), from, to, filter: None };
+            let bases = (first * HOUR, (first + length) * HOUR);
+            let read = SeriesRead {
+                prefix_len: 2,
+                selection: ReadSelection::Range(range.clone()),
+                bases,
+                summaries: None,
+                reads_past_losses: false,
+            };
+            let mut copied = MemtableDay::new(&view, ID, read.clone());
+            prop_assert!(matches!(copied.source, Source::Copied(_)));
+            let source = Source::Range(cursors(&view, ID, &range, bases));
+            let mut by_cursors = MemtableDay { id: ID, read, source, next: None };
+            prop_assert_eq!(drain(&mut copied), drain(&mut by_cursors));
+        }
+    }
+
+    #[test]
+    fn a_large_day_is_read_with_cursors() {
+        let rows = (0..20).flat_map(|hour| (0..=255).map(move |tags| (2, 10 + hour, tags)));
+        let view = view_of(&[rows.collect()]);
+        let selection = ReadSelection::Range(SeriesRange {
+            prefix: Bytes::from_static(&[0, 2]),
+            from: Bytes::new(),
+            to: None,
+            filter: None,
+        });
+        let bases = (0, 40 * HOUR);
+        let read = SeriesRead {
+            prefix_len: 2,
+            selection,
+            bases,
+            summaries: None,
+            reads_past_losses: false,
+        };
+        let mut day = MemtableDay::new(&view, ID, read);
+        assert!(matches!(day.source, Source::Range(_)));
+        let series = drain(&mut day);
+        assert_eq!(series.len(), 256);
+        assert!(series.iter().all(|(_, rows)| rows.len() == 20));
     }
 }
