@@ -247,6 +247,26 @@ fn help_and_version_are_commands_and_name_the_program() {
 }
 
 #[test]
+fn what_is_wrong_with_a_query_is_told_in_words() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let file = points_file(dir.path(), 1);
+    assert!(tool(&["import", "--create", "--data", path(&data), path(&file)]).status.success());
+    let refused = |words: &[&str], expected: &str| {
+        let output = tool(&[&[words[0], "--data", path(&data)], &words[1..]].concat());
+        assert!(!output.status.success(), "{words:?}");
+        let error = text(&output.stderr);
+        assert_eq!(error.lines().last(), Some(&*format!("tsdb: {expected}")), "{words:?}");
+    };
+    let no_name = "No such name for 'metrics': 'absent'";
+    refused(&["query", "1h-ago", "sum", "absent"], no_name);
+    refused(&["scan", "1h-ago", "sum", "absent"], no_name);
+    refused(&["query", "1h-ago", "mean", "m"], "No such aggregation function: mean");
+    let time = "Invalid time: yesterday. Invalid character 'y' in yesterday";
+    refused(&["query", "yesterday", "sum", "m"], time);
+}
+
+#[test]
 fn a_query_of_a_daemon_by_the_api_is_that_of_the_tool() {
     let dir = directory();
     let daemon = tsdb(dir.path()).start();

@@ -23,6 +23,7 @@ use tsd_engine::{
 
 use crate::{
     args::FsckArgs,
+    error_text::error_text,
     import::{Stop, StopSignal},
     prepare, print_lines, query,
     store::Purpose,
@@ -61,7 +62,7 @@ pub(crate) fn main(args: &FsckArgs) -> ExitCode {
             }
         }
         Err(error) => {
-            eprintln!("tsdb: {error:#}");
+            eprintln!("tsdb: {}", error_text(&error));
             ExitCode::from(if error.is::<NoRows>() { 1 } else { 2 })
         }
     }

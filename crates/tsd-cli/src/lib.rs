@@ -11,6 +11,7 @@ mod copy;
 mod daemon;
 mod daemon_client;
 mod data_directory;
+mod error_text;
 mod followed_file;
 mod fsck;
 #[cfg(test)]
@@ -50,6 +51,7 @@ use crate::{
     config::{Config, Settings},
     daemon_client::DaemonClient,
     data_directory::DataDirectoryError,
+    error_text::error_text,
     node::OpenEngine,
     query::{GraphTarget, QueryOutput},
     store::Purpose,
@@ -71,7 +73,7 @@ pub fn main() -> ExitCode {
         }
     };
     if let Err(error) = daemon_client::set_user(cli.user.as_deref()) {
-        eprintln!("tsdb: {error:#}");
+        eprintln!("tsdb: {}", error_text(&error));
         return ExitCode::from(1);
     }
     let result = match cli.command {
@@ -99,7 +101,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tsdb: {error:#}");
+            eprintln!("tsdb: {}", error_text(&error));
             ExitCode::from(exit_status(&error))
         }
     }

@@ -14,6 +14,7 @@ use tsd_model::Timestamp;
 use crate::{
     args::ScanArgs,
     data_directory::DataDirectoryError,
+    error_text::error_text,
     exit_status, prepare,
     query::{self, ParsedArgs},
     store::Purpose,
@@ -34,7 +35,7 @@ pub(crate) fn main(args: &ScanArgs) -> ExitCode {
             ExitCode::from(u8::from(report.unreadable > 0))
         }
         Err(error) => {
-            eprintln!("tsdb: {error:#}");
+            eprintln!("tsdb: {}", error_text(&error));
             ExitCode::from(exit_status(&error))
         }
     }

@@ -10,8 +10,8 @@ use tsd_engine::{EngineHandle, Lookup, LookupSeries, QueryControl};
 use tsd_model::{from_hex, sort_as_sized_hash_map, to_hex};
 
 use crate::{
-    args::SearchArgs, daemon_client::DaemonClient, daemon_in_the_way, exit_status, prepare,
-    print_lines, runtime, store::Purpose, with_engine,
+    args::SearchArgs, daemon_client::DaemonClient, daemon_in_the_way, error_text::error_text,
+    exit_status, prepare, print_lines, runtime, store::Purpose, with_engine,
 };
 
 /// Exit status of an invalid command line.
@@ -49,7 +49,7 @@ pub(crate) fn main(args: &SearchArgs) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("tsdb: {error:#}");
+            eprintln!("tsdb: {}", error_text(&error));
             ExitCode::from(exit_status(&error))
         }
     }

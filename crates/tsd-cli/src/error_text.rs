@@ -1,0 +1,55 @@
+//! Errors of commands as they are printed.
+//!
+//! What is wrong with a query is told in the words that the daemon uses, which are OpenTSDB's.
+
+use std::error::Error;
+
+use tsd_engine::QueryFailure;
+use tsd_query::QueryError;
+
+/// The text of an error and its causes.
+pub(crate) fn error_text(error: &anyhow::Error) -> String {
+    let texts: Vec<String> = error.chain().map(text).collect();
+    // A transparent error has the text of its cause.
+    let distinct = texts.iter().enumerate().filter(|(at, text)| texts.get(at + 1) != Some(text));
+    distinct.map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(": ")
+}
+
+fn text(error: &(dyn Error + 'static)) -> String {
+    let query = error.downcast_ref::<QueryError>();
+    let query = query.or_else(|| match error.downcast_ref::<QueryFailure>()? {
+        QueryFailure::Rejected(query) => Some(query),
+        _ => None,
+    });
+    query.map_or_else(|| error.to_string(), |query| tsd_protocol::query_error(query, None).message)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+    use tsd_engine::UidKind;
+
+    use super::*;
+
+    fn text_of(result: anyhow::Result<()>) -> String {
+        error_text(&result.err().unwrap_or_else(|| panic!("an error")))
+    }
+
+    #[test]
+    fn queries_fail_in_the_words_of_the_daemon() {
+        let absent = QueryError::no_such_name(UidKind::Metric, "m");
+        let expected = "No such name for 'metrics': 'm'";
+        assert_eq!(text_of(Err(absent.clone().into())), expected);
+        let rejected = QueryFailure::Rejected(absent);
+        assert_eq!(text_of(Err(rejected.clone().into())), expected);
+        let within = Err(rejected).context("the sum");
+        assert_eq!(text_of(within), format!("the sum: {expected}"));
+    }
+
+    #[test]
+    fn other_errors_have_their_causes() {
+        let refused = std::io::Error::other("refused");
+        let text = text_of(Err(refused).context("cannot connect").context("no daemon"));
+        assert_eq!(text, "no daemon: cannot connect: refused");
+    }
+}
