@@ -247,7 +247,7 @@ fn help_and_version_are_commands_and_name_the_program() {
 }
 
 #[test]
-fn what_is_wrong_with_a_query_is_told_in_words() {
+fn errors_of_queries_are_those_of_the_daemon() {
     let dir = directory();
     let data = dir.path().join("data");
     let file = points_file(dir.path(), 1);
