@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-use tsd_engine::QueryFailure;
+use tsd_engine::{DumpError, QueryFailure};
 use tsd_query::QueryError;
 
 /// The text of an error and its causes.
@@ -16,8 +16,13 @@ pub(crate) fn error_text(error: &anyhow::Error) -> String {
 }
 
 fn text(error: &(dyn Error + 'static)) -> String {
-    let query = error.downcast_ref::<QueryError>();
-    let query = query.or_else(|| match error.downcast_ref::<QueryFailure>()? {
+    let failure = error.downcast_ref::<QueryFailure>().or_else(|| {
+        match error.downcast_ref::<DumpError>()? {
+            DumpError::Query(failure) => Some(failure),
+            _ => None,
+        }
+    });
+    let query = error.downcast_ref::<QueryError>().or_else(|| match failure? {
         QueryFailure::Rejected(query) => Some(query),
         _ => None,
     });
@@ -42,6 +47,7 @@ mod tests {
         assert_eq!(text_of(Err(absent.clone().into())), expected);
         let rejected = QueryFailure::Rejected(absent);
         assert_eq!(text_of(Err(rejected.clone().into())), expected);
+        assert_eq!(text_of(Err(DumpError::Query(rejected.clone()).into())), expected);
         let within = Err(rejected).context("the sum");
         assert_eq!(text_of(within), format!("the sum: {expected}"));
     }
