@@ -27,7 +27,7 @@ use crate::{
     backend_policy::{Admission, CommitPolicy},
     change::Change,
     decision::{Decision, GroupValues, PresentValues},
-    log::{LogError, RecordGroup},
+    log::RecordGroup,
     memtable::TableId,
     request::{CommitterMessage, WriteCommand, WriteOutcome, WriteRequest},
     state::WalState,
@@ -35,8 +35,7 @@ use crate::{
 
 /// Bound of requests in a group.
 const MAX_GROUP_REQUESTS: usize = 1024;
-/// A commit that takes longer is logged as slow: no write is acknowledged meanwhile, and the cause
-/// is the disk of the log.
+/// A commit that takes longer is logged as slow: no write is acknowledged meanwhile.
 const SLOW_COMMIT: Duration = Duration::from_secs(1);
 /// Minimum interval between two log messages about slow commits.
 const SLOW_COMMIT_LOG_INTERVAL: Duration = Duration::from_mins(1);
@@ -142,7 +141,7 @@ impl Committer {
         match self.active.log().probe() {
             Ok(()) => self.record_success(),
             Err(error) => {
-                tracing::debug!(what = error.what, error = %error.source, "commits still fail");
+                tracing::debug!(%error, "commits still fail");
                 self.probe_at = Some(Instant::now() + PROBE_INTERVAL);
             }
         }
@@ -303,7 +302,8 @@ impl Committer {
             self.apply();
         }
         self.policy.after_commit(&mut self.active);
-        self.state.active_segment_bytes.store(self.active.log().bytes(), Ordering::Relaxed);
+        let section = self.active.log().section_size();
+        self.state.active_segment_bytes.store(section.bytes, Ordering::Relaxed);
         for staged in self.staged.drain(..) {
             let result = match &error {
                 // Decisions based on values of the failed group are void too.
@@ -347,8 +347,8 @@ impl Committer {
         let is_log_due = |last: Instant| last.elapsed() >= SLOW_COMMIT_LOG_INTERVAL;
         if took >= SLOW_COMMIT && self.slow_commit_logged.is_none_or(is_log_due) {
             self.slow_commit_logged = Some(Instant::now());
-            let dir = self.state.dir.path().display();
-            tracing::warn!(%dir, ?took, "slow commit: the disk of the log delays all writes");
+            let log = self.state.log.name();
+            tracing::warn!(log, ?took, "slow commit: the log delays all writes");
         }
     }
 
@@ -359,18 +359,15 @@ impl Committer {
         }
     }
 
-    fn record_failure(&mut self, error: LogError) -> StorageError {
+    fn record_failure(&mut self, error: StorageError) -> StorageError {
         let metrics = &self.state.metrics;
         metrics.commit_failures.increment(1);
-        let dir = self.state.dir.path().display();
-        let what = format!("{} in {dir}", error.what);
-        let error = StorageError::io(what, error.source);
         if matches!(error, StorageError::DiskFull) {
             metrics.disk_full.increment(1);
         }
         self.state.set_commit_error(Some(error.clone()));
         if self.probe_at.replace(Instant::now() + PROBE_INTERVAL).is_none() {
-            tracing::error!(%dir, %error, "commits fail");
+            tracing::error!(log = self.state.log.name(), %error, "commits fail");
         }
         error
     }

@@ -17,9 +17,12 @@ use crate::{
     change::Change,
     executor::Executor,
     files::LogDir,
-    flush_queue::{ClosedSegment, FlushJob},
+    commit_log::LogPosition,
+    flush_queue::FlushJob,
+    flushed_segments::ClosedSegment,
+    local_files::LocalFiles,
     log::{
-        LogPosition, SegmentItem, SegmentReader, StateFile, VerifiedLog, check, segment_name,
+        LogEnd, SegmentItem, SegmentReader, StateFile, VerifiedLog, check, segment_name,
         verify,
     },
     memtable::{CellPrecedence, ColumnLookup, MAX_ADDED_MS, Memtable, NewRows, TableId},
@@ -39,7 +42,9 @@ pub(crate) struct ReplayedLog {
     pub(crate) last_commit_ms: i64,
     /// Tables to log in addition to the configured ones.
     pub(crate) more_tables: Vec<Table>,
-    pub(crate) position: LogPosition,
+    pub(crate) end: LogEnd,
+    /// The segments that were found.
+    pub(crate) segments: Vec<ClosedSegment>,
     pub(crate) next_memtable_id: u64,
     pub(crate) report: ReplayReport,
 }
@@ -49,12 +54,13 @@ pub(crate) struct ReplayedLog {
 /// The whole log is verified before any record is used.
 pub(crate) fn replay<B: FlushTarget>(
     state: &WalState,
+    files: &LocalFiles,
     backend: &B,
     executor: &Executor,
     policy: &SharingPolicy,
 ) -> Result<ReplayedLog, OpenError> {
     let started = Instant::now();
-    let dir = &*state.dir;
+    let dir = &*files.dir;
     let io_error = |source| OpenError::Io { directory: dir.path().to_path_buf(), source };
     let mark = executor.wait(backend.log_mark()).map_err(OpenError::Backend)?;
     // Before anything else: what looks like damage may be what the other release has written.
@@ -63,7 +69,7 @@ pub(crate) fn replay<B: FlushTarget>(
         return Err(OpenError::UnknownVersion(unknown));
     }
     let mut log = verify(dir).map_err(io_error)?;
-    let (state_file, found) = StateFile::load(&state.dir).map_err(io_error)?;
+    let (state_file, found) = StateFile::load(&files.dir).map_err(io_error)?;
     let survivors = Survivors::find(dir, found).map_err(io_error)?;
     let now_ms = (state.config.clock)();
     let mut checked = check(dir, &mut log, found, &mark, random_id, now_ms);
@@ -87,7 +93,7 @@ pub(crate) fn replay<B: FlushTarget>(
     clean_up(dir, &log).map_err(io_error)?;
     survivors.clean_up(dir).map_err(io_error)?;
     let set_mark = |mark| executor.wait(backend.set_log_mark(mark));
-    state.tie.open(state_file, &checked, set_mark).map_err(OpenError::Backend)?;
+    files.tie.open(state_file, &checked, set_mark).map_err(OpenError::Backend)?;
 
     let target = ReplayTarget {
         state,
@@ -128,9 +134,9 @@ pub(crate) fn replay<B: FlushTarget>(
         memtables.push_back(Arc::new(Memtable::new(replay.next_memtable_id, now_ms, pool)));
         replay.next_memtable_id += 1;
     }
-    let mut jobs = jobs(memtables, segments, log.next_sequence, replay.report.bytes);
+    let mut jobs = jobs(memtables, log.next_sequence, replay.report.bytes);
     if let Some(survivor) = survivor {
-        jobs.insert(0, flush_job(Arc::new(survivor), log.next_sequence));
+        jobs.insert(0, flush_job(Arc::new(survivor)));
         state.survivor_bytes.store(survivors.bytes, Ordering::Relaxed);
     }
     let mut report = replay.report;
@@ -144,11 +150,12 @@ pub(crate) fn replay<B: FlushTarget>(
     let previous = log.segments.last().map_or((0, 0), |last| (last.number, last.len as u64));
     Ok(ReplayedLog {
         jobs,
-        position: LogPosition {
+        end: LogEnd {
             next_segment: log.next_segment,
             next_sequence: log.next_sequence,
             previous,
         },
+        segments,
         next_memtable_id: replay.next_memtable_id,
         last_commit_ms: replay.last_commit_ms,
         more_tables: replay.target.more_tables,
@@ -157,24 +164,18 @@ pub(crate) fn replay<B: FlushTarget>(
 }
 
 /// Flush jobs of memtables. The segments are removed after the flush of the last one.
-fn jobs(
-    memtables: VecDeque<Arc<Memtable>>,
-    segments: Vec<ClosedSegment>,
-    end_sequence: u64,
-    bytes: u64,
-) -> Vec<FlushJob> {
-    let mut jobs: Vec<FlushJob> =
-        memtables.into_iter().map(|memtable| flush_job(memtable, end_sequence)).collect();
+fn jobs(memtables: VecDeque<Arc<Memtable>>, end_sequence: u64, bytes: u64) -> Vec<FlushJob> {
+    let mut jobs: Vec<FlushJob> = memtables.into_iter().map(flush_job).collect();
     if let Some(last) = jobs.last_mut() {
-        last.segments = segments;
+        last.position = Some(LogPosition { incarnation: 0, sequence: end_sequence });
         last.bytes = bytes;
     }
     jobs
 }
 
-/// A flush that removes no segment.
-const fn flush_job(memtable: Arc<Memtable>, end_sequence: u64) -> FlushJob {
-    FlushJob { memtable, segments: Vec::new(), end_sequence, bytes: 0, flush_over: None }
+/// A flush that trims nothing.
+const fn flush_job(memtable: Arc<Memtable>) -> FlushJob {
+    FlushJob { memtable, position: None, bytes: 0, flush_over: None }
 }
 
 /// Renames the segments of a log that must not be replayed into the store.
@@ -372,9 +373,9 @@ impl<B: FlushTarget> Replay<'_, B> {
 }
 
 /// Logs the result of a replay.
-pub(crate) fn log_report(directory: &std::path::Path, report: &ReplayReport) {
+pub(crate) fn log_report(log: &str, report: &ReplayReport) {
     tracing::info!(
-        directory = %directory.display(),
+        log,
         segments = report.segments,
         records = report.records,
         cells = report.cells,

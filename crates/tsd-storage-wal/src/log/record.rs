@@ -121,9 +121,9 @@ pub(crate) fn split_payload(header: RecordHeader, payload: &[u8]) -> Option<(&[u
     Some((table, body))
 }
 
-/// Records that are written at once and synced together.
+/// Records that are made durable together.
 #[derive(Debug, Default)]
-pub(crate) struct RecordGroup {
+pub struct RecordGroup {
     bytes: Vec<u8>,
     records: Vec<(usize, RecordHeader)>,
 }
@@ -198,7 +198,9 @@ impl RecordGroup {
         }
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    /// Their bytes, in the format of a segment.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
