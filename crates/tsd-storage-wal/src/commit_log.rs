@@ -1,11 +1,12 @@
 //! The log as committer and flusher use it, wherever it is kept.
 //!
 //! A log is divided into sections: one has the records of one memtable, and is trimmed once their rows are
-//! in the backend. What only a log in files has (verification, quarantine, continuity, survivor files)
+//! in the backend. A log that is not in files may have sections of earlier owners too ([`FormerLog`]). What only a log in files has (verification, quarantine, continuity, survivor files)
 //! stays with the files ([`LocalFiles`](crate::local_files::LocalFiles)).
 
 use std::fmt;
 
+use bytes::Bytes;
 use tsd_storage::StorageError;
 
 use crate::log::RecordGroup;
@@ -18,6 +19,32 @@ pub struct LogPosition {
     pub incarnation: u64,
     /// Sequence number of the first record after the section.
     pub sequence: u64,
+}
+
+/// What the earlier owners of a log have left, oldest first.
+#[derive(Debug, Default)]
+pub struct FormerLogs {
+    /// The logs.
+    pub logs: Vec<FormerLog>,
+    /// The last commit time of what was trimmed of them; `None` if nothing was.
+    pub last_commit_ms: Option<i64>,
+}
+
+/// The log of an earlier owner. It is replayed into memtables of its own, and trimmed after their flush.
+pub struct FormerLog {
+    /// Its end.
+    pub position: LogPosition,
+    /// Its groups in their order, each as [`RecordGroup::as_bytes`] was.
+    pub groups: GroupIterator,
+}
+
+/// Groups of a log. It blocks, and ends with an error if not all of them can be read.
+pub type GroupIterator = Box<dyn Iterator<Item = Result<Bytes, StorageError>> + Send>;
+
+impl fmt::Debug for FormerLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FormerLog").field("position", &self.position).finish_non_exhaustive()
+    }
 }
 
 /// Size of the section that is being written.
@@ -80,6 +107,16 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
     /// If it has, or if that cannot be found out now.
     fn confirm(&self) -> Result<(), StorageError> {
         Ok(())
+    }
+
+    /// Why the log takes no more groups until the process is restarted; `None` while it does.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
+    /// Metrics of the log without labels, as (name, value).
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
     }
 
     /// Releases the log; nothing is called after this.

@@ -70,6 +70,8 @@ pub(crate) struct Committer {
     room: u64,
     staged: Vec<StagedWrite>,
     group_wait: GroupWait,
+    /// When the last group began to be appended.
+    last_group: Option<Instant>,
     group_values: GroupValues,
     /// Tables with a plain change or a row compaction in the group.
     touched: Vec<TableId>,
@@ -95,6 +97,7 @@ impl Committer {
             room: 0,
             staged: Vec::new(),
             group_wait: GroupWait::default(),
+            last_group: None,
             group_values: GroupValues::default(),
             touched: Vec::new(),
             probe_at: None,
@@ -169,6 +172,11 @@ impl Committer {
         if self.stage_queued(Some(first)) {
             return;
         }
+        if let Some(wait) = self.until_due() {
+            thread::sleep(wait);
+            self.stage_queued(None);
+            return;
+        }
         let mut requests = self.staged.len();
         while let Some(wait) = self.group_wait.before_sync(requests, Instant::now()) {
             thread::sleep(wait);
@@ -181,6 +189,16 @@ impl Committer {
             }
             requests += gained;
         }
+    }
+
+    /// How long a small group waits for its interval.
+    fn until_due(&self) -> Option<Duration> {
+        let config = &self.state.config;
+        if self.group.as_bytes().len() >= config.group_bytes / 2 {
+            return None;
+        }
+        let left = config.group_interval.checked_sub(self.last_group?.elapsed())?;
+        Some(left).filter(|left| !left.is_zero())
     }
 
     /// Adds a request and what is queued. True if the group is complete, false if it has all that is
@@ -335,6 +353,7 @@ impl Committer {
             return Ok(());
         }
         let started = Instant::now();
+        self.last_group = Some(started);
         let appended = self.active.log().append(&mut self.group);
         self.record_commit_time(started.elapsed());
         appended.map_err(|error| self.record_failure(error))?;

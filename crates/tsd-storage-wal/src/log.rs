@@ -14,6 +14,7 @@ pub use self::record::RecordGroup;
 pub(crate) use self::{
     continuity::{Continuation, check},
     file_log::{FileLog, SetMark},
+    record::RecordHeader,
     segment::{segment_name, segment_of_name, unknown_segment},
     segment_reader::{SegmentItem, SegmentReader},
     state_file::{FoundState, LogState, STATE_FILE, StateFile, newest_state, unknown_state},

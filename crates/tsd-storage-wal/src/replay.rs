@@ -1,5 +1,7 @@
 //! Reads the log back into memory when a store is opened.
 
+mod former;
+
 use std::{
     collections::VecDeque,
     hash::{BuildHasher, Hasher, RandomState},
@@ -15,15 +17,15 @@ use crate::{
     OpenError, ReplayReport, TornTail,
     append_record::{APPEND, AppendRecord},
     change::Change,
+    commit_log::LogPosition,
     executor::Executor,
     files::LogDir,
-    commit_log::LogPosition,
     flush_queue::FlushJob,
     flushed_segments::ClosedSegment,
     local_files::LocalFiles,
     log::{
-        LogEnd, SegmentItem, SegmentReader, StateFile, VerifiedLog, check, segment_name,
-        verify,
+        LogEnd, RecordHeader, SegmentItem, SegmentReader, StateFile, VerifiedLog, check,
+        segment_name, verify,
     },
     memtable::{CellPrecedence, ColumnLookup, MAX_ADDED_MS, Memtable, NewRows, TableId},
     replay_target::ReplayTarget,
@@ -33,8 +35,10 @@ use crate::{
     unknown_version::{unknown_file, unknown_mark_version},
 };
 
+pub(crate) use self::former::replay_former;
+
 /// Result of a replay.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ReplayedLog {
     /// Memtables to be flushed, oldest first.
     pub(crate) jobs: Vec<FlushJob>,
@@ -95,25 +99,8 @@ pub(crate) fn replay<B: FlushTarget>(
     let set_mark = |mark| executor.wait(backend.set_log_mark(mark));
     files.tie.open(state_file, &checked, set_mark).map_err(OpenError::Backend)?;
 
-    let target = ReplayTarget {
-        state,
-        backend,
-        executor,
-        memtables: VecDeque::new(),
-        more_tables: Vec::new(),
-        flush_failed: false,
-    };
-    let mut replay = Replay {
-        target,
-        policy,
-        memtable: None,
-        next_memtable_id: 0,
-        last_commit_ms: i64::MIN,
-        floor_ms: i64::MIN,
-        memtable_limit: policy.rotation_limits(&state.config).memtable_bytes,
-        from_sequence: checked.replay_from,
-        report: ReplayReport::default(),
-    };
+    let target = ReplayTarget::new(state, backend, executor);
+    let mut replay = Replay::new(target, policy, checked.replay_from);
     let survivor = replay.survivors(dir, &survivors)?;
     for segment in &log.segments {
         let bytes = dir.read(&segment_name(segment.number), 0, segment.len).map_err(io_error)?;
@@ -150,11 +137,7 @@ pub(crate) fn replay<B: FlushTarget>(
     let previous = log.segments.last().map_or((0, 0), |last| (last.number, last.len as u64));
     Ok(ReplayedLog {
         jobs,
-        end: LogEnd {
-            next_segment: log.next_segment,
-            next_sequence: log.next_sequence,
-            previous,
-        },
+        end: LogEnd { next_segment: log.next_segment, next_sequence: log.next_sequence, previous },
         segments,
         next_memtable_id: replay.next_memtable_id,
         last_commit_ms: replay.last_commit_ms,
@@ -263,7 +246,22 @@ struct Replay<'a, B> {
     report: ReplayReport,
 }
 
-impl<B: FlushTarget> Replay<'_, B> {
+impl<'a, B: FlushTarget> Replay<'a, B> {
+    fn new(target: ReplayTarget<'a, B>, policy: &'a SharingPolicy, from_sequence: u64) -> Self {
+        let memtable_limit = policy.rotation_limits(&target.state.config).memtable_bytes;
+        Self {
+            target,
+            policy,
+            memtable: None,
+            next_memtable_id: 0,
+            last_commit_ms: i64::MIN,
+            floor_ms: i64::MIN,
+            memtable_limit,
+            from_sequence,
+            report: ReplayReport::default(),
+        }
+    }
+
     /// Reads the survivor files into one memtable, which is older than those of the segments.
     fn survivors(
         &mut self,
@@ -293,22 +291,32 @@ impl<B: FlushTarget> Replay<'_, B> {
         for item in SegmentReader::new(bytes, segment, true) {
             let SegmentItem::Record { header, table, body, .. } = item else { continue };
             self.last_commit_ms = self.last_commit_ms.max(header.commit_ms);
-            if header.sequence < self.from_sequence {
-                continue;
+            if header.sequence >= self.from_sequence {
+                // Unreadable records are in the report of the verification.
+                self.read_record(header, table, body)?;
             }
-            // Unreadable records are in the report of the verification.
-            let Ok(table) = std::str::from_utf8(table) else { continue };
-            let change = if header.kind == APPEND {
-                let Some(record) = AppendRecord::decode(body) else { continue };
-                let put = record.resolve(|column| self.present_value(table, column))?;
-                put.map(Change::Put)
-            } else {
-                Change::decode(header.kind, body)
-            };
-            let Some(change) = change else { continue };
-            self.record(table, &change, header.commit_ms)?;
         }
         Ok(())
+    }
+
+    /// Replays a record. Returns false if it cannot be read.
+    fn read_record(
+        &mut self,
+        header: RecordHeader,
+        table: &[u8],
+        body: &[u8],
+    ) -> Result<bool, OpenError> {
+        let Ok(table) = std::str::from_utf8(table) else { return Ok(false) };
+        let change = if header.kind == APPEND {
+            let Some(record) = AppendRecord::decode(body) else { return Ok(false) };
+            let put = record.resolve(|column| self.present_value(table, column))?;
+            put.map(Change::Put)
+        } else {
+            Change::decode(header.kind, body)
+        };
+        let Some(change) = change else { return Ok(false) };
+        self.record(table, &change, header.commit_ms)?;
+        Ok(true)
     }
 
     fn record(&mut self, table: &str, change: &Change, commit_ms: i64) -> Result<(), OpenError> {

@@ -179,11 +179,8 @@ impl WalState {
     pub(crate) fn health(&self) -> Vec<HealthProblem> {
         let commit_error = self.commit_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let commit = commit_error.map(|error| {
-            let reason = format!(
-                "writes to the log in {} fail: {}",
-                self.log.name(),
-                with_source(&error)
-            );
+            let reason =
+                format!("writes to the log in {} fail: {}", self.log.name(), with_source(&error));
             let part = part_of(&error, StorePart::Commit);
             HealthProblem::new(part, HealthImpact::WritesRejected, reason)
         });
@@ -195,7 +192,10 @@ impl WalState {
             let reason = format!("the flush of table {table} fails and is retried: {error_text}");
             HealthProblem::new(part_of(error, StorePart::Flush), impact, reason)
         });
-        commit.into_iter().chain(flushes).chain(self.disk_problem()).collect()
+        let log = self.log.problem().map(|reason| {
+            HealthProblem::new(StorePart::Commit, HealthImpact::WritesRejected, reason)
+        });
+        log.or(commit).into_iter().chain(flushes).chain(self.disk_problem()).collect()
     }
 
     pub(crate) fn check_open(&self) -> Result<(), StorageError> {

@@ -20,7 +20,7 @@ use tsd_storage::{
 
 use self::threads::{in_thread, spawn_worker};
 use crate::{
-    OpenError, ReplayReport, WalConfig,
+    FormerLogs, OpenError, ReplayReport, WalConfig,
     active_memtable::ActiveMemtable,
     change::Change,
     commit_log::CommitLog,
@@ -35,7 +35,7 @@ use crate::{
     memtable_list::MemtableList,
     metrics::Metrics,
     pin,
-    replay::{ReplayedLog, log_report, replay},
+    replay::{ReplayedLog, log_report, replay, replay_former},
     request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
     row_reader::RowReader,
     scanner::MergedScanner,
@@ -63,9 +63,7 @@ pub struct WalStorage<B> {
 
 impl<B> std::fmt::Debug for WalStorage<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WalStorage")
-            .field("log", &self.state.log.name())
-            .finish_non_exhaustive()
+        f.debug_struct("WalStorage").field("log", &self.state.log.name()).finish_non_exhaustive()
     }
 }
 
@@ -103,13 +101,40 @@ impl<B: FlushTarget> WalStorage<B> {
         let mut state = WalState::new(config, metrics, commit_log, Some(files.clone()));
         let (replay_backend, replay_policy) = (Arc::clone(&backend), policy.clone());
         let replaying = in_thread("wal-replay", move || {
-            let mut replayed =
-                replay(&state, &files, &*replay_backend, &executor, &replay_policy)?;
+            let mut replayed = replay(&state, &files, &*replay_backend, &executor, &replay_policy)?;
             let directory = files.dir.path().to_path_buf();
             let saved = commit_time::load(&*files.dir)
                 .map_err(|source| OpenError::Io { directory, source })?;
             log.continue_at(replayed.end, std::mem::take(&mut replayed.segments));
             adopt_replayed(&mut state, &mut replayed, saved);
+            Ok::<_, OpenError>((state, replayed))
+        });
+        let (state, replayed) = replaying.await??;
+        Self::start(Arc::new(state), backend, policy, replayed)
+    }
+
+    /// Opens a store whose log is not in local files, and replays what earlier owners have left of it. Their
+    /// rows are flushed apart from those of later commits. There are no survivor files and no dead letters:
+    /// the log keeps what cannot be flushed, within its bound. [`WalConfig::directory`] is not used.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a former log cannot be read.
+    pub async fn open_on(
+        config: WalConfig,
+        log: Arc<dyn CommitLog>,
+        former: FormerLogs,
+        backend: Arc<B>,
+    ) -> Result<(Self, ReplayReport), OpenError> {
+        let executor = Executor::current();
+        let policy = SharingPolicy::new(config.backend);
+        let mut state = WalState::new(config, Arc::new(Metrics::new()), log, None);
+        let (replay_backend, replay_policy) = (Arc::clone(&backend), policy.clone());
+        let replaying = in_thread("wal-replay", move || {
+            let saved_ms = former.last_commit_ms;
+            let mut replayed =
+                replay_former(&state, former, &*replay_backend, &executor, &replay_policy)?;
+            adopt_replayed(&mut state, &mut replayed, saved_ms);
             Ok::<_, OpenError>((state, replayed))
         });
         let (state, replayed) = replaying.await??;
@@ -572,6 +597,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
             gauges.push(("tsd_wal_log_limit_bytes", limit as f64));
         }
         gauges.extend(self.policy.gauges(state));
+        gauges.extend(state.log.gauges());
         gauges.extend(self.backend.gauges());
         gauges
     }

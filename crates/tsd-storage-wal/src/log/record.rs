@@ -186,6 +186,12 @@ impl RecordGroup {
         group
     }
 
+    /// Completes the records for a log without segments of its own: `first_sequence` is the number of the
+    /// first one.
+    pub fn seal(&mut self, first_sequence: u64) {
+        self.stamp(first_sequence, 0, 0);
+    }
+
     /// Sets the header fields that are known only at the write.
     pub(crate) fn stamp(&mut self, first_sequence: u64, durable_to: u64, segment: u64) {
         for ((at, header), sequence) in self.records.iter_mut().zip(first_sequence..) {
@@ -204,11 +210,15 @@ impl RecordGroup {
         &self.bytes
     }
 
-    pub(crate) const fn record_count(&self) -> usize {
+    /// Number of records.
+    #[must_use]
+    pub const fn record_count(&self) -> usize {
         self.records.len()
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
+    /// True if there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 

@@ -42,8 +42,8 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
-    executor::Executor,
     commit_log::LogPosition,
+    executor::Executor,
     flush_queue::FlushJob,
     memtable::{CellPrecedence, Memtable, MemtableRows, TableId},
     state::WalState,
@@ -261,6 +261,10 @@ impl<B: FlushTarget> PacedFlusher<B> {
         memtable: &Arc<Memtable>,
         ranges: &[FlushRange],
     ) -> Vec<Result<(), StorageError>> {
+        // Another process that has taken the log over flushes what it has.
+        if let Err(error) = self.state.log.confirm() {
+            return ranges.iter().map(|_| Err(error.clone())).collect();
+        }
         let tables = self.state.tables.all();
         let flush = |range: &FlushRange| {
             let rows = rows_of(memtable, range);
@@ -407,7 +411,6 @@ impl<B: FlushTarget> PacedFlusher<B> {
             state.flush_queue.complete_oldest(flush.last_id);
         }
     }
-
 }
 
 fn rows_of(memtable: &Arc<Memtable>, range: &FlushRange) -> MemtableRows {
