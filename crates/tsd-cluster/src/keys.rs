@@ -65,6 +65,16 @@ pub struct SegmentId {
     pub stripe: u8,
 }
 
+/// A segment that its owner has opened. No two attempts to open a segment put the same token: an attempt that
+/// is executed late, after the segment was fenced and removed, must not open it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpenSegment {
+    /// The segment.
+    pub id: SegmentId,
+    /// The attempt whose token it has.
+    pub attempt: u32,
+}
+
 /// A row that is no segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateRow {
@@ -172,7 +182,9 @@ mod tests {
     fn a_cluster_is_parsed_as_it_is_rendered() {
         let cluster = keys().cluster();
         assert_eq!(ClusterId::parse(&cluster.to_string()), Some(cluster));
-        for bad in ["", "00", "0001020304050607 8090a0b0c0d0e0f", "000102030405060708090a0b0c0d0e0f0"] {
+        for bad in
+            ["", "00", "0001020304050607 8090a0b0c0d0e0f", "000102030405060708090a0b0c0d0e0f0"]
+        {
             assert_eq!(ClusterId::parse(bad), None, "{bad}");
         }
     }

@@ -32,7 +32,7 @@ mod table_request;
 
 pub use self::{
     group::{GroupAssembler, split_group},
-    keys::{ClusterId, LogKeys, SegmentId, StateRow},
+    keys::{ClusterId, LogKeys, OpenSegment, SegmentId, StateRow},
     manifest::{Manifest, ManifestPhase, Revision, SegmentRef, StreamManifest},
     manifest_change::{ChangeOutcome, ManifestChange},
     owner::{LogOwner, SEGMENT_BYTES},

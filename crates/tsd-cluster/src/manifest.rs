@@ -193,10 +193,8 @@ mod tests {
     use super::*;
 
     fn manifest() -> Manifest {
-        let segments = vec![
-            SegmentRef { number: 3, stripe: 1 },
-            SegmentRef { number: 4, stripe: 2 },
-        ];
+        let segments =
+            vec![SegmentRef { number: 3, stripe: 1 }, SegmentRef { number: 4, stripe: 2 }];
         Manifest {
             revision: Revision { number: 9, writer: 5 },
             phase: ManifestPhase::Recovering,

@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::{
-    keys::SegmentId,
-    manifest::{Manifest, SegmentRef},
+    keys::{OpenSegment, SegmentId},
+    manifest::{Manifest, ManifestPhase, SegmentRef},
     manifest_change::ManifestChange,
     record::LogRecord,
     segment_opening::SegmentOpening,
@@ -42,6 +42,8 @@ struct OwnedStream {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OwnedSegment {
     id: SegmentId,
+    /// The attempt that has opened it.
+    attempt: u32,
     bytes: u64,
     /// The last record that was sent to it; 0: none.
     last_sent: u64,
@@ -62,8 +64,7 @@ impl LogOwner {
     /// The owner of a log whose first manifest is stored.
     #[must_use]
     pub fn new(incarnation: u64, manifest: Manifest) -> Self {
-        let stream =
-            OwnedStream { next_sequence: 1, next_number: 1, segments: VecDeque::new() };
+        let stream = OwnedStream { next_sequence: 1, next_number: 1, segments: VecDeque::new() };
         let streams = vec![stream; manifest.streams.len()];
         Self { incarnation, manifest, streams }
     }
@@ -111,12 +112,32 @@ impl LogOwner {
     }
 
     /// Takes a segment that was opened, and the manifest that lists it.
-    pub fn opened(&mut self, id: SegmentId, manifest: Manifest) {
+    pub fn opened(&mut self, segment: OpenSegment, manifest: Manifest) {
+        self.add(segment, manifest, SegmentPhase::Standby);
+    }
+
+    /// Takes a segment whose opening was given up after it was listed.
+    pub fn given_up(&mut self, id: SegmentId, manifest: Manifest) {
+        self.add(OpenSegment { id, attempt: 0 }, manifest, SegmentPhase::Closed);
+    }
+
+    fn add(&mut self, segment: OpenSegment, manifest: Manifest, phase: SegmentPhase) {
+        let OpenSegment { id, attempt } = segment;
         self.changed(manifest);
         let Some(stream) = self.streams.get_mut(usize::from(id.stream)) else { return };
         stream.segments.retain(|segment| segment.phase != SegmentPhase::Removed);
-        let phase = SegmentPhase::Standby;
-        stream.segments.push_back(OwnedSegment { id, bytes: 0, last_sent: 0, phase });
+        stream.segments.push_back(OwnedSegment { id, attempt, bytes: 0, last_sent: 0, phase });
+    }
+
+    /// The segments of a stream that take records, or may.
+    #[must_use]
+    pub fn open_segments(&self, stream: u8) -> Vec<SegmentId> {
+        let is_open = |segment: &&OwnedSegment| {
+            matches!(segment.phase, SegmentPhase::Active | SegmentPhase::Standby)
+        };
+        let stream = self.streams.get(usize::from(stream));
+        let segments = stream.into_iter().flat_map(|stream| &stream.segments);
+        segments.filter(is_open).map(|segment| segment.id).collect()
     }
 
     /// Number of standby segments of a stream.
@@ -142,31 +163,31 @@ impl LogOwner {
     }
 
     /// The segment that the next record of a stream is sent to; `None` if there is none with room.
-    pub fn segment_for(&mut self, stream: u8, bytes: u64) -> Option<SegmentId> {
+    pub fn segment_for(&mut self, stream: u8, bytes: u64) -> Option<OpenSegment> {
         let stream = self.streams.get_mut(usize::from(stream))?;
         let sequence = stream.next_sequence;
         if let Some(active) = stream.active() {
             if active.bytes == 0 || active.bytes + bytes <= SEGMENT_BYTES {
                 active.last_sent = sequence;
-                return Some(active.id);
+                return Some(active.open());
             }
             active.phase = SegmentPhase::Closed;
         }
         let standby = stream.standby()?;
         standby.phase = SegmentPhase::Active;
         standby.last_sent = sequence;
-        Some(standby.id)
+        Some(standby.open())
     }
 
     /// The standby segment that gets a record too, which the active one has not answered; `None` if there
     /// is none.
-    pub fn hedge_segment(&mut self, stream: u8) -> Option<SegmentId> {
+    pub fn hedge_segment(&mut self, stream: u8) -> Option<OpenSegment> {
         let stream = self.streams.get_mut(usize::from(stream))?;
         let sequence = stream.next_sequence;
         let is_fresh = |segment: &&mut OwnedSegment| segment.last_sent < sequence;
         let standby = stream.standby().filter(is_fresh)?;
         standby.last_sent = sequence;
-        Some(standby.id)
+        Some(standby.open())
     }
 
     /// A segment has stored the record in flight.
@@ -203,6 +224,14 @@ impl LogOwner {
         self.change(new)
     }
 
+    /// Ends the log, all of whose records are stored elsewhere: its segments may be removed by anybody.
+    #[must_use]
+    pub fn retirement(&self) -> ManifestChange {
+        let mut new = self.manifest.next(self.incarnation);
+        new.phase = ManifestPhase::Retired;
+        self.change(new)
+    }
+
     /// Segments that can be removed: all that was sent to them is below the watermark.
     #[must_use]
     pub fn removable(&self) -> Vec<SegmentId> {
@@ -210,7 +239,12 @@ impl LogOwner {
             let is_removable = move |segment: &&OwnedSegment| {
                 segment.phase == SegmentPhase::Closed && segment.last_sent < listed
             };
-            stream.segments.iter().filter(is_removable).map(|segment| segment.id).collect::<Vec<_>>()
+            stream
+                .segments
+                .iter()
+                .filter(is_removable)
+                .map(|segment| segment.id)
+                .collect::<Vec<_>>()
         };
         let watermarks = self.manifest.streams.iter().map(|stream| stream.watermark);
         self.streams.iter().zip(watermarks).flat_map(of_stream).collect()
@@ -238,6 +272,12 @@ impl LogOwner {
     }
 }
 
+impl OwnedSegment {
+    const fn open(&self) -> OpenSegment {
+        OpenSegment { id: self.id, attempt: self.attempt }
+    }
+}
+
 impl OwnedStream {
     fn active(&mut self) -> Option<&mut OwnedSegment> {
         self.segments.iter_mut().find(|segment| segment.phase == SegmentPhase::Active)
@@ -254,20 +294,14 @@ mod tests {
 
     use super::*;
 
-    fn open(owner: &mut LogOwner) -> SegmentId {
+    fn open(owner: &mut LogOwner) -> OpenSegment {
         let opening = owner.open_segment(0, 1).unwrap();
-        let TableRequestManifest(manifest) = requested(&opening);
-        owner.opened(opening.id(), manifest);
-        opening.id()
-    }
-
-    struct TableRequestManifest(Manifest);
-
-    fn requested(opening: &SegmentOpening) -> TableRequestManifest {
-        match opening.request() {
-            crate::TableRequest::SwapManifest { new, .. } => TableRequestManifest(new),
-            other => panic!("{other:?}"),
-        }
+        let crate::TableRequest::SwapManifest { new, .. } = opening.request() else {
+            panic!("it is listed first")
+        };
+        let segment = OpenSegment { id: opening.id(), attempt: 1 };
+        owner.opened(segment, new);
+        segment
     }
 
     fn owner() -> LogOwner {
@@ -284,9 +318,9 @@ mod tests {
         assert_eq!(owner.segment_for(0, 10), None);
         let (first, second) = (open(&mut owner), open(&mut owner));
         assert_eq!(owner.segment_for(0, 10), Some(first));
-        owner.stored(first, SEGMENT_BYTES - 10);
+        owner.stored(first.id, SEGMENT_BYTES - 10);
         assert_eq!(owner.segment_for(0, 10), Some(first));
-        owner.stored(first, 10);
+        owner.stored(first.id, 10);
         assert_eq!(owner.segment_for(0, 1), Some(second));
         assert_eq!((owner.next_sequence(0), owner.standby_count(0)), (3, 0));
     }
@@ -298,13 +332,13 @@ mod tests {
         assert_eq!(owner.segment_for(0, 10), Some(first));
         assert_eq!(owner.hedge_segment(0), Some(second));
         assert_eq!(owner.hedge_segment(0), None);
-        owner.stored(second, 10);
+        owner.stored(second.id, 10);
         assert_eq!(owner.segment_for(0, 10), Some(second));
         owner.changed(owner.trim(0, 1, 5).manifest().clone());
         assert_eq!(owner.removable(), [], "its record may be stored late");
         owner.changed(owner.trim(0, 2, 5).manifest().clone());
-        assert_eq!(owner.removable(), [first]);
-        owner.removed(first);
+        assert_eq!(owner.removable(), [first.id]);
+        owner.removed(first.id);
         assert_eq!(owner.removable(), []);
         assert_eq!(numbers(&owner), [1, 2]);
         open(&mut owner);
@@ -318,7 +352,7 @@ mod tests {
         let (first, second) = (open(&mut owner), open(&mut owner));
         assert_eq!(owner.segment_for(0, 10), Some(first));
         assert_eq!(owner.hedge_segment(0), Some(second));
-        owner.stored(first, 10);
+        owner.stored(first.id, 10);
         assert_eq!(owner.segment_for(0, 10), Some(first));
         assert_eq!(owner.hedge_segment(0), None, "the standby has not answered");
     }

@@ -80,7 +80,8 @@ impl LogRecord {
     /// If it is no intact record.
     pub fn decode(cell: &[u8]) -> Result<Self, RecordError> {
         let (header, stored) = cell.split_first_chunk::<HEADER>().ok_or(RecordError::NoRecord)?;
-        let (sealed, checksum) = header.split_first_chunk::<SEALED>().ok_or(RecordError::NoRecord)?;
+        let (sealed, checksum) =
+            header.split_first_chunk::<SEALED>().ok_or(RecordError::NoRecord)?;
         let fields = sealed.strip_prefix(&MAGIC).ok_or(RecordError::NoRecord)?;
         if crc32c::crc32c_append(crc32c::crc32c(sealed), stored).to_be_bytes() != *checksum {
             return Err(RecordError::Damaged);

@@ -17,6 +17,8 @@ pub struct RecordMerge {
     ahead: BTreeMap<u64, LogRecord>,
     duplicates: u64,
     #[cfg(test)]
+    watermark: u64,
+    #[cfg(test)]
     pub(crate) keeps_duplicates: bool,
 }
 
@@ -40,6 +42,8 @@ impl RecordMerge {
             ahead: BTreeMap::new(),
             duplicates: 0,
             #[cfg(test)]
+            watermark,
+            #[cfg(test)]
             keeps_duplicates: false,
         }
     }
@@ -50,7 +54,7 @@ impl RecordMerge {
         if record.sequence < self.next {
             self.duplicates += 1;
             #[cfg(test)]
-            if self.keeps_duplicates {
+            if self.keeps_duplicates && record.sequence >= self.watermark {
                 return vec![record];
             }
             return Vec::new();

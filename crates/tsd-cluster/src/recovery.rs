@@ -212,7 +212,9 @@ impl Recovery {
     }
 
     fn manifest_changed(&mut self) {
-        let (RecoveryStep::Take(change) | RecoveryStep::Retire(change)) = &self.step else { return };
+        let (RecoveryStep::Take(change) | RecoveryStep::Retire(change)) = &self.step else {
+            return;
+        };
         let manifest = change.manifest().clone();
         let segments: VecDeque<SegmentId> = manifest.segments(self.incarnation).collect();
         if manifest.phase == ManifestPhase::Retired {
@@ -262,7 +264,8 @@ impl Recovery {
 
     fn check_holes(&self) -> Result<(), RecoveryError> {
         for (stream, merge) in self.merges.iter().enumerate() {
-            let hole = |source| RecoveryError::Hole { incarnation: self.incarnation, stream, source };
+            let hole =
+                |source| RecoveryError::Hole { incarnation: self.incarnation, stream, source };
             merge.finish().map_err(hole)?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What the machines ask of the log table, and its answers.
 
 use crate::{
-    keys::SegmentId,
+    keys::{OpenSegment, SegmentId},
     manifest::{Manifest, Revision},
     record::LogRecord,
 };
@@ -30,18 +30,18 @@ pub enum TableRequest {
     },
     /// Puts the token of the segment's owner if there is none: [`TableReply::Applied`].
     OpenSegment {
-        /// The segment.
-        segment: SegmentId,
+        /// The segment, and which attempt to open it this is.
+        segment: OpenSegment,
     },
     /// Reads the token of a segment: [`TableReply::Token`].
     ReadToken {
         /// The segment.
         segment: SegmentId,
     },
-    /// Puts a record if the segment has the token of its owner: [`TableReply::Applied`].
+    /// Puts a record if the segment has this token: [`TableReply::Applied`].
     Append {
         /// The segment.
-        segment: SegmentId,
+        segment: OpenSegment,
         /// The record.
         record: LogRecord,
     },
@@ -69,8 +69,13 @@ pub enum TableRequest {
 pub enum SegmentToken {
     /// Nothing: it is not open yet, or was removed.
     Absent,
-    /// The token of this owner.
-    Owner(u64),
+    /// The token of the owner's attempt to open it.
+    Owner {
+        /// The owner.
+        incarnation: u64,
+        /// Its attempt.
+        attempt: u32,
+    },
     /// The fence of this incarnation.
     Fence(u64),
 }

@@ -8,7 +8,7 @@ use std::{
 use super::world::World;
 
 /// Bound of the states, so that a mistake in the limits ends.
-const MAX_STATES: usize = 20_000_000;
+const MAX_STATES: usize = 3_000_000;
 
 /// What a search has found.
 pub(super) enum Found {
@@ -20,11 +20,12 @@ pub(super) enum Found {
 
 /// Visits all states from the first one on.
 pub(super) fn search(first: World) -> Found {
-    // Of a state that was visited, its hash: the state before, and the step from there.
-    let mut visited: HashMap<u64, (u64, String)> = HashMap::new();
+    // Of a state that was visited, its hash: the state before, and which of its steps led here.
+    let mut visited: HashMap<u64, (u64, u32)> = HashMap::new();
+    let start = first.clone();
     let mut queue = VecDeque::from([(hash(&first), first)]);
     while let Some((id, world)) = queue.pop_front() {
-        for (step, next) in world.steps() {
+        for (step, (_, next)) in (0..).zip(world.steps()) {
             let next_id = hash(&next);
             if visited.contains_key(&next_id) {
                 continue;
@@ -32,7 +33,7 @@ pub(super) fn search(first: World) -> Found {
             visited.insert(next_id, (id, step));
             assert!(visited.len() < MAX_STATES, "too many states");
             if let Some(what) = next.violation() {
-                return Found::Violation { what, steps: path(&visited, next_id) };
+                return Found::Violation { what, steps: path(&visited, start, next_id) };
             }
             queue.push_back((next_id, next));
         }
@@ -40,16 +41,20 @@ pub(super) fn search(first: World) -> Found {
     Found::Nothing { states: visited.len() }
 }
 
-fn path(visited: &HashMap<u64, (u64, String)>, mut id: u64) -> Vec<String> {
-    let mut steps = Vec::new();
-    while let Some((before, step)) = visited.get(&id) {
-        steps.push(step.clone());
+/// The names of the steps from the first state to one that was visited.
+fn path(visited: &HashMap<u64, (u64, u32)>, first: World, mut id: u64) -> Vec<String> {
+    let mut numbers = Vec::new();
+    while let Some((before, step)) = visited.get(&id).filter(|_| id != hash(&first)) {
+        numbers.push(*step as usize);
         id = *before;
-        if steps.len() > visited.len() {
-            break;
-        }
     }
-    steps.reverse();
+    let mut world = first;
+    let mut steps = Vec::new();
+    for number in numbers.into_iter().rev() {
+        let Some((name, next)) = world.steps().into_iter().nth(number) else { break };
+        steps.push(name);
+        world = next;
+    }
     steps
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    LogRecord, Manifest, SegmentId, SegmentToken, TableReply, TableRequest, model::world::Faults,
+    LogRecord, Manifest, OpenSegment, SegmentId, SegmentToken, TableReply, TableRequest,
+    model::world::Faults,
 };
 
 /// The rows of one log.
@@ -37,10 +38,10 @@ impl ModelTable {
                 TableReply::Applied(true)
             }
             TableRequest::OpenSegment { segment } => {
-                let row = self.segments.entry(*segment).or_default();
+                let row = self.segments.entry(segment.id).or_default();
                 let holds = row.token.is_none();
                 if holds {
-                    row.token = Some(SegmentToken::Owner(segment.incarnation));
+                    row.token = Some(token(*segment, faults));
                 }
                 TableReply::Applied(holds)
             }
@@ -68,14 +69,20 @@ impl ModelTable {
         }
     }
 
-    fn append(&mut self, segment: SegmentId, record: &LogRecord, faults: Faults) -> TableReply {
-        let owner = Some(SegmentToken::Owner(segment.incarnation));
-        let holds = self.segments.get(&segment).is_some_and(|row| row.token == owner);
+    fn append(&mut self, segment: OpenSegment, record: &LogRecord, faults: Faults) -> TableReply {
+        let owner = Some(token(segment, faults));
+        let holds = self.segments.get(&segment.id).is_some_and(|row| row.token == owner);
         let holds = holds || faults.ignores_fence;
         if holds {
-            let row = self.segments.entry(segment).or_default();
+            let row = self.segments.entry(segment.id).or_default();
             row.records.insert(record.sequence, record.clone());
         }
         TableReply::Applied(holds)
     }
+}
+
+/// The token of an attempt.
+const fn token(segment: OpenSegment, faults: Faults) -> SegmentToken {
+    let attempt = if faults.shares_tokens { 0 } else { segment.attempt };
+    SegmentToken::Owner { incarnation: segment.id.incarnation, attempt }
 }

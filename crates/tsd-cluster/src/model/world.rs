@@ -1,13 +1,14 @@
 //! A state of everything, and the steps from it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
 use super::table::ModelTable;
 use crate::{
-    ChangeOutcome, LogOwner, LogRecord, Manifest, ManifestChange, ManifestPhase, OpeningOutcome,
-    RecordMerge, Recovery, SEGMENT_BYTES, SegmentId, SegmentOpening, TableReply, TableRequest,
+    ChangeOutcome, LogOwner, LogRecord, Manifest, ManifestChange, ManifestPhase, OpenSegment,
+    OpeningOutcome, RecordMerge, Recovery, SEGMENT_BYTES, SegmentId, SegmentOpening, TableReply,
+    TableRequest,
 };
 
 /// The incarnation of the owner.
@@ -35,6 +36,8 @@ pub(super) struct Faults {
     pub(super) ignores_fence: bool,
     pub(super) skips_fence: bool,
     pub(super) skips_confirmation: bool,
+    /// All attempts to open a segment have the same token.
+    pub(super) shares_tokens: bool,
     pub(super) ignores_watermark: bool,
     pub(super) trims_early: bool,
     pub(super) keeps_duplicates: bool,
@@ -60,9 +63,8 @@ struct Owner {
     log: LogOwner,
     is_fenced: bool,
     record: Option<LogRecord>,
-    attempts: Vec<(SegmentId, Option<TableReply>)>,
+    attempts: Vec<(OpenSegment, Option<TableReply>)>,
     work: Option<OwnerWork>,
-    work_reply: Option<TableReply>,
     /// Acknowledged, not flushed.
     memtable: BTreeSet<u64>,
     opened: u64,
@@ -79,7 +81,6 @@ enum OwnerWork {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Recoverer {
     recovery: Recovery,
-    reply: Option<TableReply>,
     /// Sequence numbers in the order of the replay.
     replayed: Vec<u64>,
     is_prepared: bool,
@@ -114,7 +115,6 @@ impl World {
             record: None,
             attempts: Vec::new(),
             work: None,
-            work_reply: None,
             memtable: BTreeSet::new(),
             opened: 0,
         };
@@ -271,7 +271,7 @@ impl World {
             next.limits.hedges -= 1;
             if let Some(segment) = next.owner.log.hedge_segment(0) {
                 next.owner.attempts.push((segment, None));
-                steps.push((format!("owner hedges to segment {}", segment.number), next));
+                steps.push((format!("owner hedges to segment {}", segment.id.number), next));
             }
         }
     }
@@ -286,14 +286,14 @@ impl World {
         if let Some(segment) = next.owner.log.segment_for(0, bytes) {
             next.owner.record = record;
             next.owner.attempts = vec![(segment, None)];
-            steps.push((format!("owner begins an append to segment {}", segment.number), next));
+            steps.push((format!("owner begins an append to segment {}", segment.id.number), next));
         }
     }
 
     fn take_append_reply(
         &mut self,
         at: usize,
-        segment: SegmentId,
+        segment: OpenSegment,
         record: &LogRecord,
         reply: &TableReply,
     ) {
@@ -308,7 +308,7 @@ impl World {
                 }
                 self.acknowledged.insert(record.sequence);
                 self.owner.memtable.insert(record.sequence);
-                self.owner.log.stored(segment, self.record_bytes());
+                self.owner.log.stored(segment.id, self.record_bytes());
                 self.owner.record = None;
                 for (other, reply) in std::mem::take(&mut self.owner.attempts) {
                     // What was not executed yet may be later.
@@ -333,12 +333,13 @@ impl World {
             return;
         }
         let Some(work) = &owner.work else { return self.begin_work(steps) };
-        if let Some(reply) = &owner.work_reply {
+        if let OwnerWork::Open(opening) = work
+            && let Some(manifest) = opening.listed()
+        {
             let mut next = self.clone();
-            next.owner.work_reply = None;
-            next.take_work_reply(reply);
-            steps.push((format!("owner takes {reply:?}"), next));
-            return;
+            next.owner.work = None;
+            next.owner.log.given_up(opening.id(), manifest.clone());
+            steps.push((format!("owner gives up segment {}", opening.id().number), next));
         }
         let request = match work {
             OwnerWork::Open(opening) => opening.request(),
@@ -346,7 +347,8 @@ impl World {
             OwnerWork::Remove(segment) => TableRequest::RemoveSegment { segment: *segment },
         };
         for (how, mut next, reply) in self.sent(&request) {
-            next.owner.work_reply = Some(reply);
+            // Nobody sees whether a reply is taken now or later.
+            next.take_work_reply(&reply);
             steps.push((format!("owner: {}{how}", name(&request)), next));
         }
     }
@@ -387,15 +389,14 @@ impl World {
         let Some(mut work) = self.owner.work.take() else { return };
         let is_done = match &mut work {
             OwnerWork::Open(opening) => {
-                let id = opening.id();
                 let mut outcome = opening.reply(reply);
                 if self.faults.skips_confirmation {
                     outcome = outcome.or_else(|| opening.skip_confirmation());
                 }
                 match outcome {
                     None => false,
-                    Some(OpeningOutcome::Open(manifest)) => {
-                        self.owner.log.opened(id, manifest);
+                    Some(OpeningOutcome::Open(segment, manifest)) => {
+                        self.owner.log.opened(segment, manifest);
                         true
                     }
                     Some(OpeningOutcome::Fenced) => {
@@ -435,7 +436,6 @@ impl World {
             next.next_recoverer += 1;
             next.recoverer = Some(Recoverer {
                 recovery: Recovery::new(OWNER, by),
-                reply: None,
                 replayed: Vec::new(),
                 is_prepared: false,
             });
@@ -449,15 +449,9 @@ impl World {
                 recoverer.recovery.flushed();
             }
             steps.push((format!("recoverer flushes {:?}", recoverer.replayed), next));
-        } else if let Some(reply) = &recoverer.reply {
-            let mut next = self.clone();
-            next.take_recoverer_reply(reply.clone());
-            steps.push((format!("recoverer takes {reply:?}"), next));
         } else if let Some(request) = recoverer.recovery.request() {
             for (how, mut next, reply) in self.sent(&request) {
-                if let Some(recoverer) = &mut next.recoverer {
-                    recoverer.reply = Some(reply);
-                }
+                next.take_recoverer_reply(reply);
                 steps.push((format!("recoverer: {}{how}", name(&request)), next));
             }
         }
@@ -466,7 +460,6 @@ impl World {
     fn take_recoverer_reply(&mut self, reply: TableReply) {
         let faults = self.faults;
         let Some(recoverer) = &mut self.recoverer else { return };
-        recoverer.reply = None;
         if let Err(error) = recoverer.recovery.reply(reply) {
             // Another recoverer is the newer one; with one alone that is wrong.
             if matches!(error, crate::RecoveryError::Hole { .. }) {
@@ -490,7 +483,8 @@ impl World {
         for (_, record) in recovery.take_records() {
             if watermark.is_some_and(|watermark| record.sequence < watermark) {
                 let sequence = record.sequence;
-                self.problem = Some(format!("record {sequence} is replayed although it is trimmed"));
+                self.problem =
+                    Some(format!("record {sequence} is replayed although it is trimmed"));
             }
             recoverer.replayed.push(record.sequence);
         }
@@ -534,9 +528,11 @@ fn name(request: &TableRequest) -> String {
     match request {
         TableRequest::SwapManifest { new, .. } => format!("swap to {:?}", new.revision),
         TableRequest::Append { segment, record } => {
-            format!("append {} to segment {}", record.sequence, segment.number)
+            format!("append {} to segment {}", record.sequence, segment.id.number)
         }
-        TableRequest::OpenSegment { segment } => format!("open segment {}", segment.number),
+        TableRequest::OpenSegment { segment } => {
+            format!("open segment {}, attempt {}", segment.id.number, segment.attempt)
+        }
         TableRequest::FenceSegment { segment, .. } => format!("fence segment {}", segment.number),
         TableRequest::RemoveSegment { segment } => format!("remove segment {}", segment.number),
         other => format!("{other:?}"),
