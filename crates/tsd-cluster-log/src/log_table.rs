@@ -25,7 +25,7 @@ const TABLE: [(&str, &str); 3] =
     [("SPLIT_ENABLED", "false"), ("MERGE_ENABLED", "false"), ("NORMALIZATION_ENABLED", "false")];
 /// Attributes of the families.
 const FAMILY: [(&str, &str); 3] =
-    [("VERSIONS", "1"), ("KEEP_DELETED_CELLS", "false"), ("REPLICATION_SCOPE", "0")];
+    [("VERSIONS", "1"), ("KEEP_DELETED_CELLS", "FALSE"), ("REPLICATION_SCOPE", "0")];
 /// HBase's values for cells that are kept for ever.
 const FOR_EVER: [&str; 2] = ["2147483647", "FOREVER"];
 

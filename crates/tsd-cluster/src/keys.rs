@@ -35,7 +35,7 @@ impl ClusterId {
             text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
         let digits = digits?;
         let (pairs, rest) = digits.as_chunks::<2>();
-        let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
+        let bytes: Vec<u8> = pairs.iter().map(|[high, low]| (high << 4) | low).collect();
         Some(Self(bytes.try_into().ok().filter(|_| rest.is_empty())?))
     }
 }
@@ -151,6 +151,16 @@ impl LogKeys {
     }
 }
 
+/// Bytes as hexadecimal digits.
+#[cfg(test)]
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
@@ -159,10 +169,6 @@ mod tests {
 
     fn keys() -> LogKeys {
         LogKeys::new(ClusterId::parse("000102030405060708090a0b0c0d0e0f").unwrap(), 4)
-    }
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     #[test]

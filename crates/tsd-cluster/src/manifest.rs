@@ -191,6 +191,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::keys::hex;
 
     fn manifest() -> Manifest {
         let segments =
@@ -206,7 +207,6 @@ mod tests {
 
     #[test]
     fn cells_are_as_documented() {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let cell = hex(&manifest().encode());
         let expected = "0101000161\
                         0000013bf3685800\

@@ -119,6 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::keys::hex;
 
     fn record(payload: &[u8]) -> LogRecord {
         LogRecord {
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn cells_are_as_documented() {
         let cell = record(b"abc").encode();
-        let hex: String = cell.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = hex(&cell);
         let before = "53435231010000000000000001020304000000000102030300000003";
         assert!(hex.starts_with(before), "{hex}");
         assert_eq!(&cell[32..], b"abc");

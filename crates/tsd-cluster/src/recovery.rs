@@ -65,6 +65,12 @@ pub enum RecoveryError {
     },
 }
 
+impl RecoveryStep {
+    fn removal(left: VecDeque<SegmentId>) -> Self {
+        if left.is_empty() { Self::Forget } else { Self::Remove(left) }
+    }
+}
+
 impl Recovery {
     /// Recovers the log of `incarnation` by the newer incarnation `by`.
     #[must_use]
@@ -132,7 +138,7 @@ impl Recovery {
                     Some(ChangeOutcome::Made) => self.manifest_changed(),
                 }
             }
-            RecoveryStep::Fence(left) => {
+            RecoveryStep::Fence(left) | RecoveryStep::Remove(left) => {
                 if reply == TableReply::Applied(true) {
                     left.pop_front();
                     self.settle()?;
@@ -142,12 +148,6 @@ impl Recovery {
                 if let TableReply::Records(records) = reply {
                     let stream = left.pop_front().map_or(0, |segment| segment.stream);
                     self.merge(stream, records);
-                    self.settle()?;
-                }
-            }
-            RecoveryStep::Remove(left) => {
-                if reply == TableReply::Applied(true) {
-                    left.pop_front();
                     self.settle()?;
                 }
             }
@@ -204,7 +204,7 @@ impl Recovery {
         if retired {
             let left = found.segments(self.incarnation).collect();
             self.manifest = Some(found);
-            return Ok(self.remove(left));
+            return Ok(RecoveryStep::removal(left));
         }
         let mut new = found.next(self.by);
         new.phase = ManifestPhase::Recovering;
@@ -218,7 +218,7 @@ impl Recovery {
         let manifest = change.manifest().clone();
         let segments: VecDeque<SegmentId> = manifest.segments(self.incarnation).collect();
         if manifest.phase == ManifestPhase::Retired {
-            self.step = self.remove(segments);
+            self.step = RecoveryStep::removal(segments);
         } else {
             self.merges =
                 manifest.streams.iter().map(|of| RecordMerge::new(of.watermark)).collect();
@@ -249,10 +249,6 @@ impl Recovery {
             _ => {}
         }
         Ok(())
-    }
-
-    fn remove(&self, left: VecDeque<SegmentId>) -> RecoveryStep {
-        if left.is_empty() { RecoveryStep::Forget } else { RecoveryStep::Remove(left) }
     }
 
     fn merge(&mut self, stream: u8, records: Vec<LogRecord>) {

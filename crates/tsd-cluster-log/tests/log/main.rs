@@ -1,6 +1,6 @@
 //! The log on a fake HBase, in front of a store in memory that outlives its daemons.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod doubt;
 mod interrupted;

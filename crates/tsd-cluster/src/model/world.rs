@@ -371,9 +371,7 @@ impl World {
             flushed
         };
         let trimmed = owner.log.manifest().streams.first().map_or(0, |stream| stream.watermark);
-        if flushed + 1 > trimmed && owner.memtable.first().is_none_or(|at| *at > flushed)
-            || self.faults.trims_early && flushed + 1 > trimmed
-        {
+        if flushed + 1 > trimmed {
             let mut next = self.clone();
             next.owner.work = Some(OwnerWork::Trim(owner.log.trim(0, flushed + 1, 0)));
             steps.push((format!("owner trims below {}", flushed + 1), next));
