@@ -57,8 +57,12 @@ fn the_newer_of_two_daemons_owns_the_log() {
     check(new.address(), "m", 10);
     let refused = http(old.address(), "POST", "/api/put", Some(&body("m", 10, 20)));
     assert_eq!(refused.status, 503, "{}", refused.body);
-    let health = http(old.address(), "GET", "/api/health", None);
-    assert!(health.body.contains("has taken over the log"), "{}", health.body);
+    let status = || {
+        let status = http(old.address(), "GET", "/api/status", None).body;
+        status.contains("has taken over the log").then_some(())
+    };
+    wait_for(TIMEOUT, status).expect("the status says why");
+    assert_eq!(http(old.address(), "GET", "/api/health/ready", None).status, 503);
     assert!((gauge(&old, "tsd_cluster_log_fenced") - 1.0).abs() < 0.5);
     assert!(!old.events_at_level("ERROR").is_empty());
     put(new.address(), "m", 10, 30);

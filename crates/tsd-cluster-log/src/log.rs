@@ -54,7 +54,6 @@ pub(crate) struct LogInner {
     trim_goal: Mutex<TrimGoal>,
     /// Bytes of the records since the last section.
     pub(crate) section_bytes: AtomicU64,
-    pub(crate) segment_bytes: AtomicU64,
     /// Why nothing is acknowledged any more.
     fence: OnceLock<String>,
     /// Begin of the last call that has proven that this process owns the log.
@@ -87,7 +86,6 @@ impl LogInner {
             former: Mutex::new(former),
             trim_goal: Mutex::default(),
             section_bytes: AtomicU64::new(0),
-            segment_bytes: AtomicU64::new(0),
             fence: OnceLock::new(),
             proven: Mutex::new(Instant::now()),
             wake: Arc::default(),
@@ -195,8 +193,8 @@ impl CommitLog for ClusterLog {
 
     fn section_size(&self) -> SectionSize {
         let bytes = self.inner.section_bytes.load(Ordering::Relaxed);
-        let segment_bytes = self.inner.segment_bytes.load(Ordering::Relaxed);
-        SectionSize { bytes, segment_bytes, is_empty: bytes == 0 }
+        // Segments are the matter of the log table.
+        SectionSize { bytes, segment_bytes: 0, is_empty: bytes == 0 }
     }
 
     fn end_section(&self) -> LogPosition {
