@@ -85,7 +85,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     let ended = block_in_place(|| daemon.terminate());
     // A daemon without the log reads what is in HBase.
     let mut settings = TABLES.to_vec();
-    settings.push(("tsd.storage.ack", "storage"));
+    settings.extend([("tsd.storage.ack", "storage"), ("tsd.storage.fix_duplicates", "true")]);
     let other = tsd::start(cluster, &data(KILLS + 1), &settings);
     let in_hbase = wrong(other.address(), &rounds)?;
     println!(

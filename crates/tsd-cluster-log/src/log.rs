@@ -158,7 +158,9 @@ impl ClusterLog {
     ///
     /// If HBase does not answer; the log is recovered by the next start then.
     pub async fn end(&self) -> Result<bool, StorageError> {
-        self.inner.end().await
+        let inner = Arc::clone(&self.inner);
+        let ending = self.inner.runtime.spawn(async move { inner.end().await });
+        ending.await.unwrap_or(Err(StorageError::Closed))
     }
 }
 

@@ -360,7 +360,8 @@ async fn cluster_logged(
     warn_of_appends(settings, "cluster");
     let hbase = &settings.storage.hbase;
     // Connections of its own: a record must not wait behind a flush.
-    let opened = tsd_cluster_log::open(&hbase.client(), hbase.cluster_log.clone()).await?;
+    let (log_client, log_config) = (hbase.client(), hbase.cluster_log.clone());
+    let opened = Box::pin(tsd_cluster_log::open(&log_client, log_config)).await?;
     let config = cluster_wal_config(settings);
     let commit_log: Arc<dyn CommitLog> = Arc::<ClusterLog>::clone(&opened.log);
     let opening = WalStorage::open_on(config, commit_log, opened.former, Arc::clone(&below));
@@ -375,7 +376,7 @@ async fn cluster_logged(
 
 /// Points that only the log in HBase has would be missing, so a daemon that does not use it must not start.
 async fn refuse_cluster_log(client: &Client, hbase: &HBaseSettings) -> anyhow::Result<()> {
-    let is_in_use = tsd_cluster_log::is_in_use(client, &hbase.cluster_log).await?;
+    let is_in_use = Box::pin(tsd_cluster_log::is_in_use(client, &hbase.cluster_log)).await?;
     let table = &hbase.cluster_log.table;
     anyhow::ensure!(
         !is_in_use,
