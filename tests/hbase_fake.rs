@@ -100,7 +100,7 @@ fn directory() -> tempfile::TempDir {
 }
 
 /// Put body of the points `from..to` of a series, one per second; a point's value is its number.
-fn body(metric: &str, from: u64, to: u64) -> String {
+pub(crate) fn body(metric: &str, from: u64, to: u64) -> String {
     let points: Vec<String> = (from..to)
         .map(|n| {
             let second = FIRST_SECOND + n;
@@ -113,7 +113,7 @@ fn body(metric: &str, from: u64, to: u64) -> String {
 }
 
 #[track_caller]
-fn put(address: SocketAddr, metric: &str, from: u64, to: u64) {
+pub(crate) fn put(address: SocketAddr, metric: &str, from: u64, to: u64) {
     let response = http(address, "POST", "/api/put", Some(&body(metric, from, to)));
     assert_eq!(response.status, 204, "{}", response.body);
 }
@@ -137,7 +137,7 @@ fn points(address: SocketAddr, metric: &str) -> BTreeMap<u64, u64> {
 }
 
 #[track_caller]
-fn check(address: SocketAddr, metric: &str, count: u64) {
+pub(crate) fn check(address: SocketAddr, metric: &str, count: u64) {
     let expected: BTreeMap<u64, u64> = (0..count).map(|n| (n, n)).collect();
     let found = points(address, metric);
     let differs = |n: &u64| found.get(n) != expected.get(n);

@@ -10,6 +10,7 @@ use tsd_testkit::DaemonBuilder;
 
 mod all_times;
 mod authentication;
+mod cluster_log;
 mod compatibility_doc;
 mod conformance;
 mod connections;

@@ -17,6 +17,7 @@
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
+mod cluster_log;
 mod conformance;
 mod copy;
 mod corrections;

@@ -7,8 +7,8 @@ use futures_util::future::LocalBoxFuture;
 use tsd_testkit::hbase_workload::error_chain;
 
 use crate::{
-    conformance, copy, corrections, faults, live, opentsdb, outage, regions::ScenarioResult,
-    series_index, two_daemons,
+    cluster_log, conformance, copy, corrections, faults, live, opentsdb, outage,
+    regions::ScenarioResult, series_index, two_daemons,
 };
 
 type Scenario = for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, ScenarioResult<()>>;
@@ -23,6 +23,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("opentsdb", |cluster| Box::pin(opentsdb::run(cluster))),
     ("corrections", |cluster| Box::pin(corrections::run(cluster))),
     ("outage", |cluster| Box::pin(outage::run(cluster))),
+    ("cluster_log", |cluster| Box::pin(cluster_log::run(cluster))),
     ("faults", |cluster| Box::pin(faults::run(cluster))),
 ];
 

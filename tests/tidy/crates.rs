@@ -22,6 +22,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tsd-storage-lsm", &["tsd-model", "tsd-storage"]),
     ("tsd-storage-parts", &["tsd-model", "tsd-series-index", "tsd-storage"]),
     ("tsd-storage-embedded", &["tsd-model", "tsd-storage", "tsd-storage-lsm", "tsd-storage-parts"]),
+    ("tsd-cluster", &[]),
+    ("tsd-cluster-log", &["hbase-rs", "tsd-cluster", "tsd-storage", "tsd-storage-wal"]),
     ("tsd-storage-hbase", &["hbase-rs", "tsd-model", "tsd-series-index", "tsd-storage"]),
     ("tsd-engine", &["tsd-model", "tsd-query", "tsd-series-index", "tsd-storage"]),
     ("tsd-server", &["tsd-engine", "tsd-graph", "tsd-model", "tsd-protocol"]),
@@ -29,6 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "tsd-cli",
         &[
             "hbase-rs",
+            "tsd-cluster-log",
             "tsd-engine",
             "tsd-graph",
             "tsd-model",
@@ -64,6 +67,7 @@ const PURE: &[&str] = &[
     "tsd-graph",
     "tsd-protocol",
     "tsd-series-index",
+    "tsd-cluster",
     "hbase-rs-protobuf",
 ];
 const IMPURE: &[&str] = &["tokio", "actix", "hyper", "fjall", "socket2", "fs4", "tracing"];

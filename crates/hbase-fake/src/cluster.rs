@@ -127,6 +127,11 @@ impl FakeCluster {
         self.state.lock().faults.push(fault);
     }
 
+    /// Removes all faults that were not applied yet.
+    pub fn clear_faults(&self) {
+        self.state.lock().faults.clear();
+    }
+
     /// Moves the region of a row; its former server then responds with `RegionMovedException`, or
     /// with `NotServingRegionException` if `silently`.
     pub fn move_region(&self, table: &TableName, row: &str, server: usize, silently: bool) {

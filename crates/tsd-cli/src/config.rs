@@ -272,7 +272,7 @@ impl Config {
 
     /// True if points are sent to HBase without a log.
     fn writes_directly(&self) -> bool {
-        self.is_on_hbase() && self.text("tsd.storage.ack") != Some("log")
+        self.is_on_hbase() && !matches!(self.text("tsd.storage.ack"), Some("log" | "cluster"))
     }
 
     /// Defaults that differ on HBase, where tables may be OpenTSDB's and have its key layout.
@@ -282,6 +282,10 @@ impl Config {
             "tsd.storage.salt.width" => "0",
             // The rows of one to ten minutes, or of an hour while HBase is unavailable.
             "tsd.storage.memtable.size" => "536870912",
+            // A replay reads all of it, from HBase.
+            "tsd.storage.log.max_size" if self.text("tsd.storage.ack") == Some("cluster") => {
+                "1073741824"
+            }
             // OpenTSDB's. A log flushes an hour as one column, beside which a correction is a cell of its
             // own: there the newest wins.
             "tsd.storage.fix_duplicates" if self.writes_directly() => "false",

@@ -1,7 +1,7 @@
-//! The memtable that takes writes, and the log segments with the same changes.
+//! The memtable that takes writes, and the section of the log with the same changes.
 //!
 //! Both are closed together: [`ActiveMemtable::rotate`] queues the memtable for its flush, after
-//! which its segments are removed.
+//! which the log is trimmed.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    flush_queue::{ClosedSegment, FlushJob},
-    log::LogWriter,
+    commit_log::CommitLog,
+    flush_queue::FlushJob,
     memtable::{MAX_ADDED_MS, Memtable},
     state::WalState,
 };
@@ -29,10 +29,9 @@ pub(crate) struct RotationLimits {
     pub(crate) segment_bytes: Option<u64>,
 }
 
-/// The active memtable and its segments. Owned by the committer thread.
+/// The active memtable and its section of the log. Owned by the committer thread.
 pub(crate) struct ActiveMemtable {
     state: Arc<WalState>,
-    log: LogWriter,
     limits: RotationLimits,
     next_id: u64,
     /// When the memtable reaches its maximum age; `None` while it is empty.
@@ -43,22 +42,17 @@ pub(crate) struct ActiveMemtable {
 
 impl ActiveMemtable {
     /// `next_id` is the id of the memtable after the active one.
-    pub(crate) fn new(
-        state: Arc<WalState>,
-        log: LogWriter,
-        limits: RotationLimits,
-        next_id: u64,
-    ) -> Self {
+    pub(crate) fn new(state: Arc<WalState>, limits: RotationLimits, next_id: u64) -> Self {
         let now_ms = state.last_commit_ms.load(Ordering::Acquire);
-        Self { state, log, limits, next_id, deadline: None, now_ms }
+        Self { state, limits, next_id, deadline: None, now_ms }
     }
 
     pub(crate) const fn state(&self) -> &Arc<WalState> {
         &self.state
     }
 
-    pub(crate) const fn log(&mut self) -> &mut LogWriter {
-        &mut self.log
+    pub(crate) fn log(&self) -> &dyn CommitLog {
+        &*self.state.log
     }
 
     pub(crate) const fn now_ms(&self) -> i64 {
@@ -103,7 +97,10 @@ impl ActiveMemtable {
     pub(crate) fn is_full(&self) -> bool {
         let view = self.state.memtables.view();
         view.active().is_some_and(|active| active.bytes() >= self.limits.memtable_bytes)
-            || self.limits.segment_bytes.is_some_and(|limit| self.log.segment_len() >= limit)
+            || self
+                .limits
+                .segment_bytes
+                .is_some_and(|limit| self.log().section_size().segment_bytes >= limit)
     }
 
     /// True if another immutable memtable fits into the flush queue.
@@ -113,30 +110,27 @@ impl ActiveMemtable {
 
     /// Begins another segment of the same memtable if the active one is full.
     pub(crate) fn roll_full_segment(&mut self) {
-        if self.log.segment_len() >= self.state.config.segment_bytes {
-            self.log.roll();
+        if self.log().section_size().segment_bytes >= self.state.config.segment_bytes {
+            self.log().roll();
         }
     }
 
-    /// Queues the memtable for its flush and activates an empty one with segments of its own. Does
+    /// Queues the memtable for its flush and activates an empty one with a section of its own. Does
     /// nothing if the memtable is empty. The flush takes `flush_over`, or no longer than necessary.
     pub(crate) fn rotate(&mut self, flush_over: Option<Duration>) {
         self.deadline = None;
         let state = &self.state;
+        let size = state.log.section_size();
         let view = state.memtables.view();
-        let Some(active) = view.active().filter(|_| self.log.created() > 0) else { return };
-        let bytes = self.log.bytes();
-        let end_sequence = self.log.next_sequence();
-        let segments = self.log.take_segments();
-        let segments: Vec<_> =
-            segments.into_iter().map(|number| ClosedSegment { number, damaged: false }).collect();
+        let Some(active) = view.active().filter(|_| !size.is_empty) else { return };
+        let position = Some(self.log().end_section());
         // Points may be that much later than their commits.
         self.now_ms = self.now_ms.saturating_add(MAX_ADDED_MS);
         let next = Memtable::new(self.next_id, self.now_ms, Arc::clone(&state.buffer_pool));
         self.next_id += 1;
         state.memtables.rotate(next);
         let memtable = Arc::clone(active);
-        state.queue_flush(FlushJob { memtable, segments, end_sequence, bytes, flush_over });
+        state.queue_flush(FlushJob { memtable, position, bytes: size.bytes, flush_over });
         state.active_segment_bytes.store(0, Ordering::Relaxed);
         state.metrics.rotations.increment(1);
     }

@@ -7,7 +7,7 @@
 
 use std::{io, time::Duration};
 
-use crate::{OpenError, files::LogDir, memtable::MAX_ADDED_MS, state::WalState};
+use crate::{files::LogDir, memtable::MAX_ADDED_MS, state::WalState};
 
 /// How far the clock may be behind the log without a warning.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
@@ -15,15 +15,9 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 const FILE: &str = "commit-time";
 const NEW_FILE: &str = "commit-time.new";
 
-/// Lower bound of all commit times from now on; `replayed_ms` is the last one in the log.
-///
-/// # Errors
-///
-/// Fails if the saved time cannot be read.
-pub(crate) fn first(state: &WalState, replayed_ms: i64) -> Result<i64, OpenError> {
-    let dir = &*state.dir;
-    let saved = load(dir)
-        .map_err(|source| OpenError::Io { directory: dir.path().to_path_buf(), source })?;
+/// Lower bound of all commit times from now on; `replayed_ms` is the last one in the log, `saved` the one
+/// that was saved when a part of the log was removed.
+pub(crate) fn first(state: &WalState, replayed_ms: i64, saved: Option<i64>) -> i64 {
     // Later than all points of the log, and than its last delete.
     let last_ms = replayed_ms.max(saved.unwrap_or(i64::MIN));
     let first_ms = last_ms.saturating_add(MAX_ADDED_MS);
@@ -35,11 +29,11 @@ pub(crate) fn first(state: &WalState, replayed_ms: i64) -> Result<i64, OpenError
             "the clock is behind the log; commit times do not advance until it catches up"
         );
     }
-    Ok(first_ms)
+    first_ms
 }
 
 /// Returns the saved time; `None` if there is none.
-fn load(dir: &dyn LogDir) -> io::Result<Option<i64>> {
+pub(crate) fn load(dir: &dyn LogDir) -> io::Result<Option<i64>> {
     if !dir.list()?.iter().any(|name| name == FILE) {
         return Ok(None);
     }

@@ -27,7 +27,7 @@ use crate::{
     backend_policy::{Admission, CommitPolicy},
     change::Change,
     decision::{Decision, GroupValues, PresentValues},
-    log::{LogError, RecordGroup},
+    log::RecordGroup,
     memtable::TableId,
     request::{CommitterMessage, WriteCommand, WriteOutcome, WriteRequest},
     state::WalState,
@@ -35,8 +35,7 @@ use crate::{
 
 /// Bound of requests in a group.
 const MAX_GROUP_REQUESTS: usize = 1024;
-/// A commit that takes longer is logged as slow: no write is acknowledged meanwhile, and the cause
-/// is the disk of the log.
+/// A commit that takes longer is logged as slow: no write is acknowledged meanwhile.
 const SLOW_COMMIT: Duration = Duration::from_secs(1);
 /// Minimum interval between two log messages about slow commits.
 const SLOW_COMMIT_LOG_INTERVAL: Duration = Duration::from_mins(1);
@@ -71,6 +70,8 @@ pub(crate) struct Committer {
     room: u64,
     staged: Vec<StagedWrite>,
     group_wait: GroupWait,
+    /// When the last group began to be appended.
+    last_group: Option<Instant>,
     group_values: GroupValues,
     /// Tables with a plain change or a row compaction in the group.
     touched: Vec<TableId>,
@@ -96,6 +97,7 @@ impl Committer {
             room: 0,
             staged: Vec::new(),
             group_wait: GroupWait::default(),
+            last_group: None,
             group_values: GroupValues::default(),
             touched: Vec::new(),
             probe_at: None,
@@ -142,7 +144,7 @@ impl Committer {
         match self.active.log().probe() {
             Ok(()) => self.record_success(),
             Err(error) => {
-                tracing::debug!(what = error.what, error = %error.source, "commits still fail");
+                tracing::debug!(%error, "commits still fail");
                 self.probe_at = Some(Instant::now() + PROBE_INTERVAL);
             }
         }
@@ -170,6 +172,11 @@ impl Committer {
         if self.stage_queued(Some(first)) {
             return;
         }
+        if let Some(wait) = self.until_due() {
+            thread::sleep(wait);
+            self.stage_queued(None);
+            return;
+        }
         let mut requests = self.staged.len();
         while let Some(wait) = self.group_wait.before_sync(requests, Instant::now()) {
             thread::sleep(wait);
@@ -182,6 +189,16 @@ impl Committer {
             }
             requests += gained;
         }
+    }
+
+    /// How long a small group waits for its interval.
+    fn until_due(&self) -> Option<Duration> {
+        let config = &self.state.config;
+        if self.group.as_bytes().len() >= config.group_bytes / 2 {
+            return None;
+        }
+        let left = config.group_interval.checked_sub(self.last_group?.elapsed())?;
+        Some(left).filter(|left| !left.is_zero())
     }
 
     /// Adds a request and what is queued. True if the group is complete, false if it has all that is
@@ -303,7 +320,8 @@ impl Committer {
             self.apply();
         }
         self.policy.after_commit(&mut self.active);
-        self.state.active_segment_bytes.store(self.active.log().bytes(), Ordering::Relaxed);
+        let section = self.active.log().section_size();
+        self.state.active_segment_bytes.store(section.bytes, Ordering::Relaxed);
         for staged in self.staged.drain(..) {
             let result = match &error {
                 // Decisions based on values of the failed group are void too.
@@ -335,6 +353,7 @@ impl Committer {
             return Ok(());
         }
         let started = Instant::now();
+        self.last_group = Some(started);
         let appended = self.active.log().append(&mut self.group);
         self.record_commit_time(started.elapsed());
         appended.map_err(|error| self.record_failure(error))?;
@@ -347,8 +366,8 @@ impl Committer {
         let is_log_due = |last: Instant| last.elapsed() >= SLOW_COMMIT_LOG_INTERVAL;
         if took >= SLOW_COMMIT && self.slow_commit_logged.is_none_or(is_log_due) {
             self.slow_commit_logged = Some(Instant::now());
-            let dir = self.state.dir.path().display();
-            tracing::warn!(%dir, ?took, "slow commit: the disk of the log delays all writes");
+            let log = self.state.log.name();
+            tracing::warn!(log, ?took, "slow commit: the log delays all writes");
         }
     }
 
@@ -359,18 +378,15 @@ impl Committer {
         }
     }
 
-    fn record_failure(&mut self, error: LogError) -> StorageError {
+    fn record_failure(&mut self, error: StorageError) -> StorageError {
         let metrics = &self.state.metrics;
         metrics.commit_failures.increment(1);
-        let dir = self.state.dir.path().display();
-        let what = format!("{} in {dir}", error.what);
-        let error = StorageError::io(what, error.source);
         if matches!(error, StorageError::DiskFull) {
             metrics.disk_full.increment(1);
         }
         self.state.set_commit_error(Some(error.clone()));
         if self.probe_at.replace(Instant::now() + PROBE_INTERVAL).is_none() {
-            tracing::error!(%dir, %error, "commits fail");
+            tracing::error!(log = self.state.log.name(), %error, "commits fail");
         }
         error
     }

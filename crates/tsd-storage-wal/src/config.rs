@@ -35,6 +35,9 @@ pub struct WalConfig {
     pub budget: ByteBudget,
     /// Bytes of records that are written and synced together.
     pub group_bytes: usize,
+    /// Shortest time from one group to the next, unless that has half of its bytes: for a log whose cost is by
+    /// the group. A group after a pause does not wait. Zero: groups do not wait.
+    pub group_interval: Duration,
     /// Opens a damaged log without its unreadable records.
     pub accept_damage: bool,
     /// Source of commit times. A cell without a timestamp gets the time of its commit.
@@ -105,6 +108,7 @@ impl WalConfig {
             space: None,
             budget: ByteBudget::new(16 << 20),
             group_bytes: 4 << 20,
+            group_interval: Duration::ZERO,
             accept_damage: false,
             clock: system_clock_ms,
         }

@@ -2,50 +2,24 @@
 
 use std::{
     collections::VecDeque,
-    io,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use tokio::sync::{oneshot, watch};
 
-use crate::{files::LogDir, log::segment_name, memtable::Memtable};
+use crate::{commit_log::LogPosition, memtable::Memtable};
 
-/// An immutable memtable to be flushed, with the segments that contain its changes.
+/// An immutable memtable to be flushed, with the section of the log that contains its changes.
 #[derive(Clone, Debug)]
 pub(crate) struct FlushJob {
     pub(crate) memtable: Arc<Memtable>,
-    pub(crate) segments: Vec<ClosedSegment>,
-    /// Sequence number of the first record after those of the memtable.
-    pub(crate) end_sequence: u64,
-    /// Bytes of the segments.
+    /// The log is trimmed up to here after the flush; `None`: a later memtable has the rest of the section.
+    pub(crate) position: Option<LogPosition>,
+    /// Bytes of the section.
     pub(crate) bytes: u64,
     /// Time over which the flush is spread; `None` flushes without pauses.
     pub(crate) flush_over: Option<Duration>,
-}
-
-/// A segment that is removed after the flush of its memtable.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClosedSegment {
-    pub(crate) number: u64,
-    /// Renamed instead of removed: its damage was accepted, its bytes may still be of use.
-    pub(crate) damaged: bool,
-}
-
-impl ClosedSegment {
-    /// Removes the segment durably, or renames it if it is damaged.
-    pub(crate) fn remove(self, dir: &dyn LogDir) -> io::Result<()> {
-        let name = segment_name(self.number);
-        let removed = if self.damaged {
-            dir.rename(&name, &format!("{name}.damaged"))
-        } else {
-            dir.remove(&name)
-        };
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => dir.sync(),
-        }
-    }
 }
 
 /// Immutable memtables, oldest first, and callers that wait for their flush.
@@ -149,7 +123,7 @@ impl FlushQueue {
         if inner.jobs.front().is_some_and(|job| job.memtable.is_survivor()) {
             inner.jobs.remove(1);
         } else if let Some(job) = inner.jobs.front_mut() {
-            (job.memtable, job.segments, job.bytes) = (Arc::clone(survivor), Vec::new(), 0);
+            (job.memtable, job.position, job.bytes) = (Arc::clone(survivor), None, 0);
         }
         self.changed.notify_all();
     }

@@ -1,11 +1,35 @@
 //! Log segments to remove after the flush of their memtables.
 
-use std::{collections::VecDeque, sync::atomic::Ordering};
+use std::{collections::VecDeque, io};
 
 use bytes::Bytes;
 use tsd_storage::StorageError;
 
-use crate::{commit_time, flush_queue::ClosedSegment, state::WalState};
+use crate::{commit_time, files::LogDir, local_files::LocalFiles, log::segment_name};
+
+/// A segment that is removed after the flush of its memtable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClosedSegment {
+    pub(crate) number: u64,
+    /// Renamed instead of removed: its damage was accepted, its bytes may still be of use.
+    pub(crate) damaged: bool,
+}
+
+impl ClosedSegment {
+    /// Removes the segment durably, or renames it if it is damaged.
+    pub(crate) fn remove(self, dir: &dyn LogDir) -> io::Result<()> {
+        let name = segment_name(self.number);
+        let removed = if self.damaged {
+            dir.rename(&name, &format!("{name}.damaged"))
+        } else {
+            dir.remove(&name)
+        };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => dir.sync(),
+        }
+    }
+}
 
 /// Segments of flushed memtables, oldest first.
 #[derive(Debug, Default)]
@@ -23,8 +47,8 @@ impl FlushedSegments {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.segments.is_empty()
+    pub(crate) fn len(&self) -> usize {
+        self.segments.len()
     }
 
     /// Saves the last commit time, which a replay of the segments would find, and records the flush in
@@ -33,29 +57,28 @@ impl FlushedSegments {
     /// now is retried by the next call.
     pub(crate) fn remove_all(
         &mut self,
-        state: &WalState,
+        files: &LocalFiles,
+        last_commit_ms: i64,
+        now_ms: i64,
         set_mark: impl FnOnce(Bytes) -> Result<(), StorageError>,
     ) {
         let Some(last) = self.segments.back() else { return };
-        let dir = state.dir.path().display();
-        let last_ms = state.last_commit_ms.load(Ordering::Acquire);
-        if let Err(error) = commit_time::save(&*state.dir, last_ms) {
+        let dir = files.dir.path().display();
+        if let Err(error) = commit_time::save(&*files.dir, last_commit_ms) {
             tracing::warn!(%dir, %error, "cannot save the commit time; log segments are kept");
             return;
         }
-        let now_ms = (state.config.clock)();
-        if let Err(error) = state.tie.flushed(last.number, self.end_sequence, now_ms, set_mark) {
+        if let Err(error) = files.tie.flushed(last.number, self.end_sequence, now_ms, set_mark) {
             tracing::warn!(%dir, %error, "cannot record a flush; its log segments are kept");
             return;
         }
         while let Some(segment) = self.segments.front().copied() {
-            if let Err(error) = segment.remove(&*state.dir) {
+            if let Err(error) = segment.remove(&*files.dir) {
                 let segment = segment.number;
                 tracing::warn!(%dir, segment, %error, "cannot remove a log segment");
                 return;
             }
             self.segments.pop_front();
-            state.closed_segments.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The write-ahead log: segments of records in a directory.
 
 mod continuity;
+mod file_log;
 mod record;
 mod segment;
 mod segment_reader;
@@ -9,13 +10,15 @@ mod store_mark;
 mod verify;
 mod writer;
 
+pub use self::record::RecordGroup;
 pub(crate) use self::{
     continuity::{Continuation, check},
-    record::RecordGroup,
+    file_log::{FileLog, SetMark},
+    record::RecordHeader,
     segment::{segment_name, segment_of_name, unknown_segment},
     segment_reader::{SegmentItem, SegmentReader},
     state_file::{FoundState, LogState, STATE_FILE, StateFile, newest_state, unknown_state},
     store_mark::{StoreMark, unknown_mark},
     verify::{VerifiedLog, verify, verify_with},
-    writer::{LogError, LogPosition, LogWriter},
+    writer::LogEnd,
 };

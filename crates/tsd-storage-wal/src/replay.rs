@@ -1,5 +1,7 @@
 //! Reads the log back into memory when a store is opened.
 
+mod former;
+
 use std::{
     collections::VecDeque,
     hash::{BuildHasher, Hasher, RandomState},
@@ -15,12 +17,15 @@ use crate::{
     OpenError, ReplayReport, TornTail,
     append_record::{APPEND, AppendRecord},
     change::Change,
+    commit_log::LogPosition,
     executor::Executor,
     files::LogDir,
-    flush_queue::{ClosedSegment, FlushJob},
+    flush_queue::FlushJob,
+    flushed_segments::ClosedSegment,
+    local_files::LocalFiles,
     log::{
-        LogPosition, SegmentItem, SegmentReader, StateFile, VerifiedLog, check, segment_name,
-        verify,
+        LogEnd, RecordHeader, SegmentItem, SegmentReader, StateFile, VerifiedLog, check,
+        segment_name, verify,
     },
     memtable::{CellPrecedence, ColumnLookup, MAX_ADDED_MS, Memtable, NewRows, TableId},
     replay_target::ReplayTarget,
@@ -30,8 +35,10 @@ use crate::{
     unknown_version::{unknown_file, unknown_mark_version},
 };
 
+pub(crate) use self::former::replay_former;
+
 /// Result of a replay.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ReplayedLog {
     /// Memtables to be flushed, oldest first.
     pub(crate) jobs: Vec<FlushJob>,
@@ -39,7 +46,9 @@ pub(crate) struct ReplayedLog {
     pub(crate) last_commit_ms: i64,
     /// Tables to log in addition to the configured ones.
     pub(crate) more_tables: Vec<Table>,
-    pub(crate) position: LogPosition,
+    pub(crate) end: LogEnd,
+    /// The segments that were found.
+    pub(crate) segments: Vec<ClosedSegment>,
     pub(crate) next_memtable_id: u64,
     pub(crate) report: ReplayReport,
 }
@@ -49,12 +58,13 @@ pub(crate) struct ReplayedLog {
 /// The whole log is verified before any record is used.
 pub(crate) fn replay<B: FlushTarget>(
     state: &WalState,
+    files: &LocalFiles,
     backend: &B,
     executor: &Executor,
     policy: &SharingPolicy,
 ) -> Result<ReplayedLog, OpenError> {
     let started = Instant::now();
-    let dir = &*state.dir;
+    let dir = &*files.dir;
     let io_error = |source| OpenError::Io { directory: dir.path().to_path_buf(), source };
     let mark = executor.wait(backend.log_mark()).map_err(OpenError::Backend)?;
     // Before anything else: what looks like damage may be what the other release has written.
@@ -63,7 +73,7 @@ pub(crate) fn replay<B: FlushTarget>(
         return Err(OpenError::UnknownVersion(unknown));
     }
     let mut log = verify(dir).map_err(io_error)?;
-    let (state_file, found) = StateFile::load(&state.dir).map_err(io_error)?;
+    let (state_file, found) = StateFile::load(&files.dir).map_err(io_error)?;
     let survivors = Survivors::find(dir, found).map_err(io_error)?;
     let now_ms = (state.config.clock)();
     let mut checked = check(dir, &mut log, found, &mark, random_id, now_ms);
@@ -87,27 +97,10 @@ pub(crate) fn replay<B: FlushTarget>(
     clean_up(dir, &log).map_err(io_error)?;
     survivors.clean_up(dir).map_err(io_error)?;
     let set_mark = |mark| executor.wait(backend.set_log_mark(mark));
-    state.tie.open(state_file, &checked, set_mark).map_err(OpenError::Backend)?;
+    files.tie.open(state_file, &checked, set_mark).map_err(OpenError::Backend)?;
 
-    let target = ReplayTarget {
-        state,
-        backend,
-        executor,
-        memtables: VecDeque::new(),
-        more_tables: Vec::new(),
-        flush_failed: false,
-    };
-    let mut replay = Replay {
-        target,
-        policy,
-        memtable: None,
-        next_memtable_id: 0,
-        last_commit_ms: i64::MIN,
-        floor_ms: i64::MIN,
-        memtable_limit: policy.rotation_limits(&state.config).memtable_bytes,
-        from_sequence: checked.replay_from,
-        report: ReplayReport::default(),
-    };
+    let target = ReplayTarget::new(state, backend, executor);
+    let mut replay = Replay::new(target, policy, checked.replay_from);
     let survivor = replay.survivors(dir, &survivors)?;
     for segment in &log.segments {
         let bytes = dir.read(&segment_name(segment.number), 0, segment.len).map_err(io_error)?;
@@ -128,9 +121,9 @@ pub(crate) fn replay<B: FlushTarget>(
         memtables.push_back(Arc::new(Memtable::new(replay.next_memtable_id, now_ms, pool)));
         replay.next_memtable_id += 1;
     }
-    let mut jobs = jobs(memtables, segments, log.next_sequence, replay.report.bytes);
+    let mut jobs = jobs(memtables, log.next_sequence, replay.report.bytes);
     if let Some(survivor) = survivor {
-        jobs.insert(0, flush_job(Arc::new(survivor), log.next_sequence));
+        jobs.insert(0, flush_job(Arc::new(survivor)));
         state.survivor_bytes.store(survivors.bytes, Ordering::Relaxed);
     }
     let mut report = replay.report;
@@ -144,11 +137,8 @@ pub(crate) fn replay<B: FlushTarget>(
     let previous = log.segments.last().map_or((0, 0), |last| (last.number, last.len as u64));
     Ok(ReplayedLog {
         jobs,
-        position: LogPosition {
-            next_segment: log.next_segment,
-            next_sequence: log.next_sequence,
-            previous,
-        },
+        end: LogEnd { next_segment: log.next_segment, next_sequence: log.next_sequence, previous },
+        segments,
         next_memtable_id: replay.next_memtable_id,
         last_commit_ms: replay.last_commit_ms,
         more_tables: replay.target.more_tables,
@@ -157,24 +147,18 @@ pub(crate) fn replay<B: FlushTarget>(
 }
 
 /// Flush jobs of memtables. The segments are removed after the flush of the last one.
-fn jobs(
-    memtables: VecDeque<Arc<Memtable>>,
-    segments: Vec<ClosedSegment>,
-    end_sequence: u64,
-    bytes: u64,
-) -> Vec<FlushJob> {
-    let mut jobs: Vec<FlushJob> =
-        memtables.into_iter().map(|memtable| flush_job(memtable, end_sequence)).collect();
+fn jobs(memtables: VecDeque<Arc<Memtable>>, end_sequence: u64, bytes: u64) -> Vec<FlushJob> {
+    let mut jobs: Vec<FlushJob> = memtables.into_iter().map(flush_job).collect();
     if let Some(last) = jobs.last_mut() {
-        last.segments = segments;
+        last.position = Some(LogPosition { incarnation: 0, sequence: end_sequence });
         last.bytes = bytes;
     }
     jobs
 }
 
-/// A flush that removes no segment.
-const fn flush_job(memtable: Arc<Memtable>, end_sequence: u64) -> FlushJob {
-    FlushJob { memtable, segments: Vec::new(), end_sequence, bytes: 0, flush_over: None }
+/// A flush that trims nothing.
+const fn flush_job(memtable: Arc<Memtable>) -> FlushJob {
+    FlushJob { memtable, position: None, bytes: 0, flush_over: None }
 }
 
 /// Renames the segments of a log that must not be replayed into the store.
@@ -262,7 +246,22 @@ struct Replay<'a, B> {
     report: ReplayReport,
 }
 
-impl<B: FlushTarget> Replay<'_, B> {
+impl<'a, B: FlushTarget> Replay<'a, B> {
+    fn new(target: ReplayTarget<'a, B>, policy: &'a SharingPolicy, from_sequence: u64) -> Self {
+        let memtable_limit = policy.rotation_limits(&target.state.config).memtable_bytes;
+        Self {
+            target,
+            policy,
+            memtable: None,
+            next_memtable_id: 0,
+            last_commit_ms: i64::MIN,
+            floor_ms: i64::MIN,
+            memtable_limit,
+            from_sequence,
+            report: ReplayReport::default(),
+        }
+    }
+
     /// Reads the survivor files into one memtable, which is older than those of the segments.
     fn survivors(
         &mut self,
@@ -292,22 +291,32 @@ impl<B: FlushTarget> Replay<'_, B> {
         for item in SegmentReader::new(bytes, segment, true) {
             let SegmentItem::Record { header, table, body, .. } = item else { continue };
             self.last_commit_ms = self.last_commit_ms.max(header.commit_ms);
-            if header.sequence < self.from_sequence {
-                continue;
+            if header.sequence >= self.from_sequence {
+                // Unreadable records are in the report of the verification.
+                self.read_record(header, table, body)?;
             }
-            // Unreadable records are in the report of the verification.
-            let Ok(table) = std::str::from_utf8(table) else { continue };
-            let change = if header.kind == APPEND {
-                let Some(record) = AppendRecord::decode(body) else { continue };
-                let put = record.resolve(|column| self.present_value(table, column))?;
-                put.map(Change::Put)
-            } else {
-                Change::decode(header.kind, body)
-            };
-            let Some(change) = change else { continue };
-            self.record(table, &change, header.commit_ms)?;
         }
         Ok(())
+    }
+
+    /// Replays a record. Returns false if it cannot be read.
+    fn read_record(
+        &mut self,
+        header: RecordHeader,
+        table: &[u8],
+        body: &[u8],
+    ) -> Result<bool, OpenError> {
+        let Ok(table) = std::str::from_utf8(table) else { return Ok(false) };
+        let change = if header.kind == APPEND {
+            let Some(record) = AppendRecord::decode(body) else { return Ok(false) };
+            let put = record.resolve(|column| self.present_value(table, column))?;
+            put.map(Change::Put)
+        } else {
+            Change::decode(header.kind, body)
+        };
+        let Some(change) = change else { return Ok(false) };
+        self.record(table, &change, header.commit_ms)?;
+        Ok(true)
     }
 
     fn record(&mut self, table: &str, change: &Change, commit_ms: i64) -> Result<(), OpenError> {
@@ -372,9 +381,9 @@ impl<B: FlushTarget> Replay<'_, B> {
 }
 
 /// Logs the result of a replay.
-pub(crate) fn log_report(directory: &std::path::Path, report: &ReplayReport) {
+pub(crate) fn log_report(log: &str, report: &ReplayReport) {
     tracing::info!(
-        directory = %directory.display(),
+        log,
         segments = report.segments,
         records = report.records,
         cells = report.cells,

@@ -18,3 +18,16 @@ pub(crate) struct ReplayTarget<'a, B> {
     /// True if the backend did not accept rows of the replay.
     pub(crate) flush_failed: bool,
 }
+
+impl<'a, B> ReplayTarget<'a, B> {
+    pub(crate) const fn new(state: &'a WalState, backend: &'a B, executor: &'a Executor) -> Self {
+        Self {
+            state,
+            backend,
+            executor,
+            memtables: VecDeque::new(),
+            more_tables: Vec::new(),
+            flush_failed: false,
+        }
+    }
+}

@@ -13,11 +13,11 @@ use tsd_storage::{ErrorLogLimit, HealthImpact, HealthProblem, StorageError, Stor
 
 use crate::{
     WalConfig,
-    files::LogDir,
+    commit_log::{CommitLog, LogPosition},
     flush_failures::FlushFailures,
     flush_pause::FlushPause,
     flush_queue::{FlushJob, FlushQueue},
-    log_tie::LogTie,
+    local_files::LocalFiles,
     memtable::{BufferPool, Memtable, NewRows, TableId},
     memtable_list::MemtableList,
     metrics::Metrics,
@@ -30,7 +30,9 @@ const FLUSH_LOG_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct WalState {
     pub(crate) config: WalConfig,
-    pub(crate) dir: Arc<dyn LogDir>,
+    pub(crate) log: Arc<dyn CommitLog>,
+    /// The directory of the log, if it is in files.
+    pub(crate) files: Option<LocalFiles>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) memtables: MemtableList,
     pub(crate) buffer_pool: Arc<BufferPool>,
@@ -40,8 +42,6 @@ pub(crate) struct WalState {
     pub(crate) flush_queue: FlushQueue,
     pub(crate) flush_pause: FlushPause,
     pub(crate) closed: AtomicBool,
-    /// Number of segments that wait for a flush.
-    pub(crate) closed_segments: AtomicU64,
     /// Bytes of the segments that wait for a flush.
     pub(crate) closed_segment_bytes: AtomicU64,
     /// Bytes of the segments of the active memtable.
@@ -52,7 +52,6 @@ pub(crate) struct WalState {
     pub(crate) commit_sequence: AtomicU64,
     /// Commit time of the last group.
     pub(crate) last_commit_ms: AtomicI64,
-    pub(crate) tie: Arc<LogTie>,
     /// Tables whose rows cannot be flushed now.
     pub(crate) flush_failures: watch::Sender<FlushFailures>,
     /// Limits the messages about failed flushes.
@@ -63,20 +62,24 @@ pub(crate) struct WalState {
 
 impl WalState {
     /// State before replay, without memtables.
-    pub(crate) fn new(config: WalConfig, dir: Arc<dyn LogDir>) -> Self {
+    pub(crate) fn new(
+        config: WalConfig,
+        metrics: Arc<Metrics>,
+        log: Arc<dyn CommitLog>,
+        files: Option<LocalFiles>,
+    ) -> Self {
         Self {
             buffer_pool: Arc::new(BufferPool::new(config.memtable_bytes)),
             config,
-            tie: Arc::new(LogTie::new(Arc::clone(&dir))),
-            dir,
-            metrics: Arc::new(Metrics::new()),
+            log,
+            files,
+            metrics,
             memtables: MemtableList::new(Vec::new()),
             tables: TableIds::default(),
             applying: Mutex::new(()),
             flush_queue: FlushQueue::default(),
             flush_pause: FlushPause::default(),
             closed: AtomicBool::new(false),
-            closed_segments: AtomicU64::new(0),
             closed_segment_bytes: AtomicU64::new(0),
             active_segment_bytes: AtomicU64::new(0),
             survivor_bytes: AtomicU64::new(0),
@@ -123,7 +126,6 @@ impl WalState {
 
     /// Queues an immutable memtable for its flush.
     pub(crate) fn queue_flush(&self, job: FlushJob) {
-        self.closed_segments.fetch_add(job.segments.len() as u64, Ordering::Relaxed);
         self.closed_segment_bytes.fetch_add(job.bytes, Ordering::Relaxed);
         self.flush_queue.push(job);
     }
@@ -156,6 +158,18 @@ impl WalState {
         }
     }
 
+    /// Trims the log up to a position, if there is one.
+    pub(crate) fn trim(&self, to: Option<LogPosition>) {
+        if let Some(to) = to {
+            self.log.trim(to, self.last_commit_ms.load(Ordering::Acquire));
+        }
+    }
+
+    /// Finishes what could not be trimmed before. Returns true if nothing is left of it.
+    pub(crate) fn finish_trim(&self) -> bool {
+        self.log.finish_trim(self.last_commit_ms.load(Ordering::Acquire))
+    }
+
     /// Publishes the result of a commit to health checks.
     pub(crate) fn set_commit_error(&self, error: Option<StorageError>) {
         *self.commit_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
@@ -163,10 +177,10 @@ impl WalState {
 
     /// Problems of commits and flushes.
     pub(crate) fn health(&self) -> Vec<HealthProblem> {
-        let dir = self.dir.path().display();
         let commit_error = self.commit_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let commit = commit_error.map(|error| {
-            let reason = format!("writes to the log in {dir} fail: {}", with_source(&error));
+            let reason =
+                format!("writes to the log in {} fail: {}", self.log.name(), with_source(&error));
             let part = part_of(&error, StorePart::Commit);
             HealthProblem::new(part, HealthImpact::WritesRejected, reason)
         });
@@ -178,7 +192,10 @@ impl WalState {
             let reason = format!("the flush of table {table} fails and is retried: {error_text}");
             HealthProblem::new(part_of(error, StorePart::Flush), impact, reason)
         });
-        commit.into_iter().chain(flushes).chain(self.disk_problem()).collect()
+        let log = self.log.problem().map(|reason| {
+            HealthProblem::new(StorePart::Commit, HealthImpact::WritesRejected, reason)
+        });
+        log.or(commit).into_iter().chain(flushes).chain(self.disk_problem()).collect()
     }
 
     pub(crate) fn check_open(&self) -> Result<(), StorageError> {

@@ -20,19 +20,22 @@ use tsd_storage::{
 
 use self::threads::{in_thread, spawn_worker};
 use crate::{
-    OpenError, ReplayReport, WalConfig,
+    FormerLogs, OpenError, ReplayReport, WalConfig,
     active_memtable::ActiveMemtable,
     change::Change,
+    commit_log::CommitLog,
     commit_queue::CommitQueue,
     commit_time,
     committer::Committer,
     executor::Executor,
     files::{self, LogDir},
-    log::LogWriter,
+    local_files::LocalFiles,
+    log::{FileLog, SetMark},
     memtable::{CellPrecedence, Memtable, NewRows, TableId},
     memtable_list::MemtableList,
+    metrics::Metrics,
     pin,
-    replay::{ReplayedLog, log_report, replay},
+    replay::{ReplayedLog, log_report, replay, replay_former},
     request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
     row_reader::RowReader,
     scanner::MergedScanner,
@@ -60,9 +63,7 @@ pub struct WalStorage<B> {
 
 impl<B> std::fmt::Debug for WalStorage<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WalStorage")
-            .field("directory", &self.state.dir.path())
-            .finish_non_exhaustive()
+        f.debug_struct("WalStorage").field("log", &self.state.log.name()).finish_non_exhaustive()
     }
 }
 
@@ -93,22 +94,50 @@ impl<B: FlushTarget> WalStorage<B> {
     ) -> Result<(Self, ReplayReport), OpenError> {
         let executor = Executor::current();
         let policy = SharingPolicy::new(config.backend);
-        let mut state = WalState::new(config, dir);
+        let (files, metrics) = (LocalFiles::new(dir), Arc::new(Metrics::new()));
+        let set_mark = mark_setter(&backend, executor.clone());
+        let log = Arc::new(FileLog::new(files.clone(), &config, &metrics, set_mark));
+        let commit_log: Arc<dyn CommitLog> = Arc::<FileLog>::clone(&log);
+        let mut state = WalState::new(config, metrics, commit_log, Some(files.clone()));
         let (replay_backend, replay_policy) = (Arc::clone(&backend), policy.clone());
         let replaying = in_thread("wal-replay", move || {
-            let mut replayed = replay(&state, &*replay_backend, &executor, &replay_policy)?;
-            state.config.logged.extend(std::mem::take(&mut replayed.more_tables));
-            let last_ms = commit_time::first(&state, replayed.last_commit_ms)?;
-            state.last_commit_ms = AtomicI64::new(last_ms);
-            let now_ms = (state.config.clock)().max(last_ms);
-            let pool = Arc::clone(&state.buffer_pool);
-            let active = Arc::new(Memtable::new(replayed.next_memtable_id, now_ms, pool));
-            let immutable = replayed.jobs.iter().map(|job| Arc::clone(&job.memtable));
-            state.memtables = MemtableList::new(immutable.chain([active]).collect());
-            Ok((state, replayed))
+            let mut replayed = replay(&state, &files, &*replay_backend, &executor, &replay_policy)?;
+            let directory = files.dir.path().to_path_buf();
+            let saved = commit_time::load(&*files.dir)
+                .map_err(|source| OpenError::Io { directory, source })?;
+            log.continue_at(replayed.end, std::mem::take(&mut replayed.segments));
+            adopt_replayed(&mut state, &mut replayed, saved);
+            Ok::<_, OpenError>((state, replayed))
         });
         let (state, replayed) = replaying.await??;
-        log_report(state.dir.path(), &replayed.report);
+        Self::start(Arc::new(state), backend, policy, replayed)
+    }
+
+    /// Opens a store whose log is not in local files, and replays what earlier owners have left of it. Their
+    /// rows are flushed apart from those of later commits. There are no survivor files and no dead letters:
+    /// the log keeps what cannot be flushed, within its bound. [`WalConfig::directory`] is not used.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a former log cannot be read.
+    pub async fn open_on(
+        config: WalConfig,
+        log: Arc<dyn CommitLog>,
+        former: FormerLogs,
+        backend: Arc<B>,
+    ) -> Result<(Self, ReplayReport), OpenError> {
+        let executor = Executor::current();
+        let policy = SharingPolicy::new(config.backend);
+        let mut state = WalState::new(config, Arc::new(Metrics::new()), log, None);
+        let (replay_backend, replay_policy) = (Arc::clone(&backend), policy.clone());
+        let replaying = in_thread("wal-replay", move || {
+            let saved_ms = former.last_commit_ms;
+            let mut replayed =
+                replay_former(&state, former, &*replay_backend, &executor, &replay_policy)?;
+            adopt_replayed(&mut state, &mut replayed, saved_ms);
+            Ok::<_, OpenError>((state, replayed))
+        });
+        let (state, replayed) = replaying.await??;
         Self::start(Arc::new(state), backend, policy, replayed)
     }
 
@@ -118,21 +147,14 @@ impl<B: FlushTarget> WalStorage<B> {
         policy: SharingPolicy,
         replayed: ReplayedLog,
     ) -> Result<(Self, ReplayReport), OpenError> {
-        let ReplayedLog { jobs, position, next_memtable_id, report, .. } = replayed;
+        let ReplayedLog { jobs, next_memtable_id, report, .. } = replayed;
+        log_report(&state.log.name(), &report);
         for job in jobs {
             state.queue_flush(job);
         }
         let (sender, messages) = mpsc::channel();
-        let log = LogWriter::new(
-            Arc::clone(&state.dir),
-            Arc::clone(&state.metrics),
-            state.config.clock,
-            state.config.segment_bytes,
-            position,
-            Arc::clone(&state.tie),
-        );
         let limits = policy.rotation_limits(&state.config);
-        let active = ActiveMemtable::new(Arc::clone(&state), log, limits, next_memtable_id + 1);
+        let active = ActiveMemtable::new(Arc::clone(&state), limits, next_memtable_id + 1);
         backend.set_held_rows(Arc::<WalState>::clone(&state));
         let committer = Committer::new(active, policy.commit_policy(), messages);
         let committer = spawn_worker("wal-committer", || committer.run())?;
@@ -159,7 +181,7 @@ impl<B: FlushTarget> WalStorage<B> {
             let _ = thread.await;
             threads.pop();
         }
-        self.state.dir.release();
+        self.state.log.close();
     }
 
     /// Closes the store as [`Storage::close`] does, but a failed flush is no error: its rows are in the
@@ -266,6 +288,27 @@ impl<B: FlushTarget> WalStorage<B> {
             failure = failure => failure,
         }
     }
+}
+
+/// Takes over what a replay has found, before the threads start.
+fn adopt_replayed(state: &mut WalState, replayed: &mut ReplayedLog, saved_ms: Option<i64>) {
+    state.config.logged.extend(std::mem::take(&mut replayed.more_tables));
+    let last_ms = commit_time::first(state, replayed.last_commit_ms, saved_ms);
+    state.last_commit_ms = AtomicI64::new(last_ms);
+    let now_ms = (state.config.clock)().max(last_ms);
+    let pool = Arc::clone(&state.buffer_pool);
+    let active = Arc::new(Memtable::new(replayed.next_memtable_id, now_ms, pool));
+    let immutable = replayed.jobs.iter().map(|job| Arc::clone(&job.memtable));
+    state.memtables = MemtableList::new(immutable.chain([active]).collect());
+}
+
+/// Records in the store what it contains of the log. The log does not keep the store.
+fn mark_setter<B: FlushTarget>(backend: &Arc<B>, executor: Executor) -> SetMark {
+    let backend = Arc::downgrade(backend);
+    Box::new(move |mark| {
+        let backend = backend.upgrade().ok_or(StorageError::Closed)?;
+        executor.wait(backend.set_log_mark(mark))
+    })
 }
 
 /// The error for an outcome that a command cannot have.
@@ -503,8 +546,8 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
     }
 
     fn verifier(&self) -> Option<Arc<dyn Verifier>> {
-        let backend = self.backend.verifier()?;
-        Some(Arc::new(LogVerifier::new(Arc::clone(&self.state.dir), backend)))
+        let (backend, files) = (self.backend.verifier()?, self.state.files.as_ref()?);
+        Some(Arc::new(LogVerifier::new(Arc::clone(&files.dir), backend)))
     }
 
     fn pin_files(&self) -> StorageFuture<'_, PinnedFiles> {
@@ -537,7 +580,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         let state = &self.state;
         let view = state.memtables.view();
-        let closed_segments = state.closed_segments.load(Ordering::Relaxed);
+        let closed_segments = state.log.closed_segments();
         let active_segment_bytes = state.active_segment_bytes.load(Ordering::Relaxed);
         let mut gauges = vec![
             ("tsd_wal_memtable_bytes", view.bytes() as f64),
@@ -554,6 +597,7 @@ impl<B: FlushTarget> Storage for WalStorage<B> {
             gauges.push(("tsd_wal_log_limit_bytes", limit as f64));
         }
         gauges.extend(self.policy.gauges(state));
+        gauges.extend(state.log.gauges());
         gauges.extend(self.backend.gauges());
         gauges
     }

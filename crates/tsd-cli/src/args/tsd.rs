@@ -43,8 +43,8 @@ pub(crate) struct TsdArgs {
     /// Create metrics on their first put [tsd.core.auto_create_metrics]
     #[arg(long)]
     auto_metric: bool,
-    /// When a point is acknowledged on HBase: storage (HBase has stored it) or log (the log in the
-    /// data directory is synced) [tsd.storage.ack]
+    /// When a point is acknowledged on HBase: storage (HBase has stored it), log (the log in the
+    /// data directory is synced) or cluster (a log in HBase has it) [tsd.storage.ack]
     #[arg(long, value_name = "WHERE")]
     ack: Option<String>,
     #[command(flatten)]

@@ -137,6 +137,13 @@ pub static KEYS: &[Key] = &[
     without_effect("hbase.zookeeper.znode.parent", None),
     // Who may stop the daemon, drop its caches, change UIDs, delete data and cancel queries:
     // addresses, networks (10.0.0.0/8) or `*`.
+    // With `ack = cluster`: when HBase has a record of the log, in the memory of the machines of its own log
+    // (`sync`, HBase's default) or on their disks.
+    one_of("tsd.cluster.log_durability", "sync", &["sync", "fsync"]),
+    // The table of the log; it is created if it is missing.
+    text("tsd.cluster.log_table", Some("tsdb-log")),
+    // Name of this daemon in the log table; by default that of the host.
+    text("tsd.cluster.name", Some("")),
     text("tsd.core.admin.peers", Some("127.0.0.0/8,::1")),
     bool("tsd.core.authentication.enable", "false"),
     // Whether an HTTP request without credentials has the user of the one before it on its connection, as in
@@ -318,9 +325,9 @@ pub static KEYS: &[Key] = &[
     // Says that the clock is right, though it is far ahead of the time that the store has seen.
     bool("tsd.storage.accept_clock", "false"),
     bool("tsd.storage.accept_damage", "false"),
-    // When a point is acknowledged on HBase: after HBase has stored it, or after the log of this host
-    // is synced. The embedded store always acknowledges after its log is synced.
-    one_of("tsd.storage.ack", "storage", &["storage", "log"]),
+    // When a point is acknowledged on HBase: after HBase has stored it, after the log of this host is synced, or
+    // after a log in a table of HBase has it. The embedded store always acknowledges after its log is synced.
+    one_of("tsd.storage.ack", "storage", &["storage", "log", "cluster"]),
     // Block cache of the embedded store, bytes.
     int("tsd.storage.cache.size", "67108864", 0, BYTES_MAX),
     // Row compaction; without effect on the embedded store, whose merges compact.
@@ -369,9 +376,10 @@ pub static KEYS: &[Key] = &[
     text("tsd.storage.hbase.zk_basedir", Some("/hbase")),
     // Selects HBase as the engine unless `tsd.storage.engine` is set.
     text("tsd.storage.hbase.zk_quorum", Some("localhost")),
-    // Hold time of a row before its flush to HBase with `ack = log`, seconds.
+    // Hold time of a row before its flush to HBase with `ack = log` or `cluster`, seconds.
     seconds("tsd.storage.hold_seconds", "60", 0.1, 3600.0),
-    // Maximum size of the log in front of HBase, bytes; beyond it points are rejected.
+    // Maximum size of the log in front of HBase, bytes; beyond it points are rejected. Less by default with
+    // `ack = cluster`: see `Config::default_by_engine`.
     int("tsd.storage.log.max_size", "4294967296", 1 << 20, BYTES_MAX),
     // Size of the log at which the memtable is rotated, bytes.
     int("tsd.storage.log.segment_size", "67108864", 65_536, BYTES_MAX),

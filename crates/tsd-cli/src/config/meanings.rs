@@ -43,6 +43,12 @@ static MEANINGS: &[(&str, &str)] = &[
     ("hbase.zookeeper.quorum", "ZooKeeper quorum"),
     ("hbase.zookeeper.session.timeout", "Timeout of the ZooKeeper session, milliseconds"),
     ("hbase.zookeeper.znode.parent", "Root znode of HBase"),
+    (
+        "tsd.cluster.log_durability",
+        "When the log of `ack = cluster` has a point: sync (in HBase's log) or fsync (on its disks)",
+    ),
+    ("tsd.cluster.log_table", "Table of the log of `ack = cluster`; one daemon for each table"),
+    ("tsd.cluster.name", "Name of the daemon in that table; by default that of the host"),
     ("tsd.core.admin.peers", "Addresses and networks of administrators, or *"),
     ("tsd.core.authentication.enable", "Clients must say who they are"),
     (
@@ -202,7 +208,7 @@ static MEANINGS: &[(&str, &str)] = &[
     ("tsd.storage.accept_damage", "A damaged log is opened, without what is lost"),
     (
         "tsd.storage.ack",
-        "Where a point on HBase is durable when it is acknowledged: storage, or log",
+        "Where a point on HBase is durable when it is acknowledged: storage, log, or cluster",
     ),
     ("tsd.storage.cache.size", "Block cache of the embedded store, bytes"),
     ("tsd.storage.compaction.flush_interval", "Time between two rounds of row compaction, seconds"),

@@ -10,9 +10,12 @@ use std::{
 use anyhow::Context;
 use hbase_rs::{Client, DiscoveryError};
 use tracing::{info, warn};
+use tsd_cluster_log::ClusterLog;
 use tsd_storage::{DiskSpace, MeteredStorage, Recovery, Storage, StorageError, Table};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage, SeriesIndexConfig};
-use tsd_storage_wal::{BackendSharing, LoggedTables, OpenError, WalConfig, WalStorage, holds_log};
+use tsd_storage_wal::{
+    BackendSharing, CommitLog, LoggedTables, OpenError, WalConfig, WalStorage, holds_log,
+};
 
 use super::{
     OpenStore, Purpose, Replayed, all_tables, explain_damage, log_mark, log_owner, warn_of,
@@ -32,6 +35,11 @@ const GLANCE: Duration = Duration::from_secs(3);
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Bytes of a group with `ack = cluster`: with its last request it fits into few cells of 96 KiB.
+const CLUSTER_GROUP_BYTES: usize = 88 << 10;
+/// Shortest time between two small groups with `ack = cluster` (docs/decisions/015).
+const CLUSTER_GROUP_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Directory of a daemon's log, in the data directory.
 const LOG: &str = "hbase-log";
@@ -79,6 +87,12 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
     {
         drain_former_log(settings, &below, &log).await?;
     }
+    if purpose == Purpose::Daemon {
+        if hbase.ack == Ack::Cluster {
+            return cluster_logged(settings, client, below).await;
+        }
+        refuse_cluster_log(&client, hbase).await?;
+    }
     Ok(straight(settings, client, below))
 }
 
@@ -104,7 +118,7 @@ fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenSto
         directory: None,
         replayed: Replayed::default(),
         log: None,
-        hbase: Some(OnHBase { client, log: None, must_drain: false }),
+        hbase: Some(OnHBase { client, log: None, cluster_log: None, must_drain: false }),
         retention: None,
     }
 }
@@ -114,8 +128,10 @@ fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenSto
 pub(crate) struct OnHBase {
     /// The client.
     pub(crate) client: Client,
-    /// The log in front, and its directory.
-    pub(crate) log: Option<(Arc<HBaseLog>, PathBuf)>,
+    /// The log in front, and its directory if it is in one.
+    pub(crate) log: Option<(Arc<HBaseLog>, Option<PathBuf>)>,
+    /// The log in a table of HBase.
+    pub(crate) cluster_log: Option<Arc<ClusterLog>>,
     /// True if rows that stay in the log at the end are an error.
     pub(crate) must_drain: bool,
 }
@@ -128,19 +144,35 @@ impl OnHBase {
         };
         let limit = if self.must_drain { Duration::MAX } else { limit };
         let error = match tokio::time::timeout(limit, storage.close()).await {
-            Ok(Ok(())) => return end_mark(directory),
+            Ok(Ok(())) => {
+                self.end_cluster_log().await;
+                return directory.as_deref().map_or(Ok(()), end_mark);
+            }
             Ok(Err(error)) => error,
             Err(_) => StorageError::Timeout("HBase did not accept all rows in time"),
         };
         log.stop().await;
-        let log = directory.display();
+        let place = directory.as_ref().map(|directory| directory.display().to_string());
+        let log = place.unwrap_or_else(|| "the log table".to_owned());
         if self.must_drain {
             return Err(error).with_context(|| {
                 format!("not everything is flushed to HBase; the rest is in {log}, and the next import flushes it first")
             });
         }
-        warn!(%log, %error, "rows stay in the log; they are flushed to HBase after the next start");
+        warn!(log, %error, "rows stay in the log; they are flushed to HBase after the next start");
         Ok(())
+    }
+}
+
+impl OnHBase {
+    /// Ends the log in HBase, all of whose rows are flushed.
+    async fn end_cluster_log(&self) {
+        let Some(log) = &self.cluster_log else { return };
+        match log.end().await {
+            Ok(true) => {}
+            Ok(false) => info!("the log in HBase is kept for the next start"),
+            Err(error) => warn!(%error, "the log in HBase is kept for the next start"),
+        }
     }
 }
 
@@ -263,6 +295,16 @@ fn wal_config(settings: &Settings, directory: &Path, tables: Vec<Table>) -> WalC
     }
 }
 
+/// As [`wal_config`], for a log whose cost is by the group.
+fn cluster_wal_config(settings: &Settings) -> WalConfig {
+    WalConfig {
+        space: None,
+        group_bytes: CLUSTER_GROUP_BYTES,
+        group_interval: CLUSTER_GROUP_INTERVAL,
+        ..wal_config(settings, Path::new(""), held(settings))
+    }
+}
+
 async fn open_log(
     settings: &Settings,
     below: &Arc<Metered>,
@@ -290,11 +332,7 @@ async fn logged(
     below: Arc<Metered>,
     directory: &Path,
 ) -> anyhow::Result<OpenStore> {
-    if settings.engine.ingest.enable_appends {
-        warn!(
-            "tsd.storage.enable_appends is not needed with tsd.storage.ack = log: points are put, and rows are flushed as compacted columns"
-        );
-    }
+    warn_of_appends(settings, "log");
     let (log, replayed) = open_log(settings, &below, directory, held(settings)).await?;
     let found = match find_cluster(&client, settings, Duration::ZERO).await {
         Ok(()) => find_tables(settings, &*below, GLANCE).await,
@@ -310,7 +348,51 @@ async fn logged(
             return Err(error);
         }
     }
-    Ok(behind_log(settings, client, log, replayed, directory, false))
+    Ok(behind_log(settings, client, log, replayed, Some(directory), false))
+}
+
+/// A daemon with `ack = cluster`: it takes the log in HBase over, and needs HBase for that.
+async fn cluster_logged(
+    settings: &Settings,
+    client: Client,
+    below: Arc<Metered>,
+) -> anyhow::Result<OpenStore> {
+    warn_of_appends(settings, "cluster");
+    let hbase = &settings.storage.hbase;
+    // Connections of its own: a record must not wait behind a flush.
+    let (log_client, log_config) = (hbase.client(), hbase.cluster_log.clone());
+    let opened = Box::pin(tsd_cluster_log::open(&log_client, log_config)).await?;
+    let config = cluster_wal_config(settings);
+    let commit_log: Arc<dyn CommitLog> = Arc::<ClusterLog>::clone(&opened.log);
+    let opening = WalStorage::open_on(config, commit_log, opened.former, Arc::clone(&below));
+    let (log, report) = opening.await.context("cannot replay the log in HBase")?;
+    let replayed = Replayed { cells: report.cells, bytes: report.bytes };
+    let mut open = behind_log(settings, client, log, replayed, None, false);
+    if let Some(hbase) = &mut open.hbase {
+        hbase.cluster_log = Some(opened.log);
+    }
+    Ok(open)
+}
+
+/// Points that only the log in HBase has would be missing, so a daemon that does not use it must not start.
+async fn refuse_cluster_log(client: &Client, hbase: &HBaseSettings) -> anyhow::Result<()> {
+    let is_in_use = Box::pin(tsd_cluster_log::is_in_use(client, &hbase.cluster_log)).await?;
+    let table = &hbase.cluster_log.table;
+    anyhow::ensure!(
+        !is_in_use,
+        "table {table} may have acknowledged points that are nowhere else: start once with \
+         tsd.storage.ack = cluster and stop that daemon; or it is in use by another one, then name another \
+         tsd.cluster.log_table"
+    );
+    Ok(())
+}
+
+fn warn_of_appends(settings: &Settings, ack: &str) {
+    if settings.engine.ingest.enable_appends {
+        warn!(
+            "tsd.storage.enable_appends is not needed with tsd.storage.ack = {ack}: points are put, and rows are flushed as compacted columns"
+        );
+    }
 }
 
 fn is_unavailable(error: &anyhow::Error) -> bool {
@@ -327,7 +409,7 @@ fn behind_log(
     client: Client,
     log: HBaseLog,
     replayed: Replayed,
-    directory: &Path,
+    directory: Option<&Path>,
     must_drain: bool,
 ) -> OpenStore {
     let log = Arc::new(log);
@@ -337,7 +419,12 @@ fn behind_log(
         directory: None,
         replayed,
         log: None,
-        hbase: Some(OnHBase { client, log: Some((log, directory.to_owned())), must_drain }),
+        hbase: Some(OnHBase {
+            client,
+            log: Some((log, directory.map(Path::to_owned))),
+            cluster_log: None,
+            must_drain,
+        }),
         retention: None,
     }
 }
@@ -383,7 +470,9 @@ async fn import_log(
     directory: &Path,
 ) -> anyhow::Result<OpenStore> {
     match open_log(settings, &below, directory, held(settings)).await {
-        Ok((log, replayed)) => Ok(behind_log(settings, client, log, replayed, directory, true)),
+        Ok((log, replayed)) => {
+            Ok(behind_log(settings, client, log, replayed, Some(directory), true))
+        }
         Err(error) if matches!(error.downcast_ref(), Some(OpenError::InUse { .. })) => {
             warn!("{error:#}: rows are written to HBase directly");
             Ok(straight(settings, client, below))

@@ -18,7 +18,6 @@ use crate::{
     backoff::Backoff,
     executor::Executor,
     flush_queue::FlushJob,
-    flushed_segments::FlushedSegments,
     memtable::{CellPrecedence, Memtable, MemtableRows, TableId},
     state::WalState,
 };
@@ -40,8 +39,6 @@ struct MemtableFlush {
 /// Runs until the queue is stopped. A failed flush is retried without limit: the rows stay in the
 /// log until it succeeds.
 pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executor: &Executor) {
-    let set_mark = |mark| executor.wait(backend.set_log_mark(mark));
-    let mut segments = FlushedSegments::default();
     let mut flushes: VecDeque<MemtableFlush> = VecDeque::new();
     let mut backoff = Backoff::new();
     let mut pause = Duration::MAX;
@@ -56,20 +53,17 @@ pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executo
             }
         }
         while let Some(flush) = flushes.pop_front_if(|flush| flush.tables.is_empty()) {
-            let FlushJob { memtable, segments: of_job, end_sequence, bytes, .. } = flush.job;
+            let FlushJob { memtable, position, bytes, .. } = flush.job;
             state.record_flush(&memtable, flush.started);
             state.memtables.remove(memtable.id());
-            segments.extend(of_job, end_sequence);
-            segments.remove_all(state, set_mark);
+            state.trim(position);
             state.closed_segment_bytes.fetch_sub(bytes, Ordering::Relaxed);
             state.flush_queue.complete_oldest(memtable.id());
         }
-        if flushes.is_empty() {
-            // If that failed before.
-            segments.remove_all(state, set_mark);
-        }
+        // If a trim failed before.
+        let is_done = flushes.is_empty() && state.finish_trim();
         round.end(flushes.iter().any(MemtableFlush::is_partial));
-        pause = if flushes.is_empty() && segments.is_empty() {
+        pause = if is_done {
             backoff.reset();
             Duration::MAX
         } else {

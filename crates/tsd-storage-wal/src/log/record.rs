@@ -121,9 +121,9 @@ pub(crate) fn split_payload(header: RecordHeader, payload: &[u8]) -> Option<(&[u
     Some((table, body))
 }
 
-/// Records that are written at once and synced together.
+/// Records that are made durable together.
 #[derive(Debug, Default)]
-pub(crate) struct RecordGroup {
+pub struct RecordGroup {
     bytes: Vec<u8>,
     records: Vec<(usize, RecordHeader)>,
 }
@@ -186,6 +186,12 @@ impl RecordGroup {
         group
     }
 
+    /// Completes the records for a log without segments of its own: `first_sequence` is the number of the
+    /// first one.
+    pub fn seal(&mut self, first_sequence: u64) {
+        self.stamp(first_sequence, 0, 0);
+    }
+
     /// Sets the header fields that are known only at the write.
     pub(crate) fn stamp(&mut self, first_sequence: u64, durable_to: u64, segment: u64) {
         for ((at, header), sequence) in self.records.iter_mut().zip(first_sequence..) {
@@ -198,15 +204,21 @@ impl RecordGroup {
         }
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    /// Their bytes, in the format of a segment.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    pub(crate) const fn record_count(&self) -> usize {
+    /// Number of records.
+    #[must_use]
+    pub const fn record_count(&self) -> usize {
         self.records.len()
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
+    /// True if there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 

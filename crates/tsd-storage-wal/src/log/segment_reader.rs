@@ -64,6 +64,11 @@ impl<'a> SegmentReader<'a> {
         Self { bytes, segment: segment as u32, is_synced, offset: SEGMENT_HEADER }
     }
 
+    /// Takes a group that is not in a segment.
+    pub(crate) const fn of_group(bytes: &'a [u8]) -> Self {
+        Self { bytes, segment: 0, is_synced: true, offset: 0 }
+    }
+
     /// Offset of the next item.
     pub(crate) const fn offset(&self) -> usize {
         self.offset

@@ -13,8 +13,8 @@ use crate::{
 };
 
 /// Where the log continues after a replay.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogPosition {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LogEnd {
     pub(crate) next_segment: u64,
     pub(crate) next_sequence: u64,
     /// Number and length of the last segment; (0, 0) if there is none.
@@ -29,7 +29,7 @@ pub(crate) struct LogWriter {
     clock: fn() -> i64,
     /// Bytes preallocated for a segment, so that a sync need not write the file length.
     preallocated_bytes: u64,
-    position: LogPosition,
+    position: LogEnd,
     tie: Arc<LogTie>,
     active: Option<ActiveSegment>,
     /// Segments created since the last [`Self::take_segments`], used or not.
@@ -67,7 +67,6 @@ impl LogWriter {
         metrics: Arc<Metrics>,
         clock: fn() -> i64,
         preallocated_bytes: u64,
-        position: LogPosition,
         tie: Arc<LogTie>,
     ) -> Self {
         Self {
@@ -75,12 +74,17 @@ impl LogWriter {
             metrics,
             clock,
             preallocated_bytes,
-            position,
+            position: LogEnd::default(),
             tie,
             active: None,
             created: Vec::new(),
             closed_bytes: 0,
         }
+    }
+
+    /// Continues after a replay.
+    pub(crate) const fn continue_at(&mut self, end: LogEnd) {
+        self.position = end;
     }
 
     /// Writes and syncs a group. After an error the group is not in the log, and the next one may

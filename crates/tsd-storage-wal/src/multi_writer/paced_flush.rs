@@ -42,9 +42,9 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
+    commit_log::LogPosition,
     executor::Executor,
-    flush_queue::{ClosedSegment, FlushJob},
-    flushed_segments::FlushedSegments,
+    flush_queue::FlushJob,
     memtable::{CellPrecedence, Memtable, MemtableRows, TableId},
     state::WalState,
 };
@@ -69,7 +69,6 @@ pub(crate) struct PacedFlusher<B> {
     pub(super) progress: Arc<FlushProgress>,
     /// Oldest first; that of the survivors is the first.
     pub(super) flushes: VecDeque<MemtableFlush>,
-    pub(super) flushed_segments: FlushedSegments,
     dead_letters: DeadLetters,
     pub(super) failing: FailingTables,
     pub(super) survivor_files: SurvivorFiles,
@@ -80,8 +79,7 @@ pub(super) struct MemtableFlush {
     pub(super) memtable: Arc<Memtable>,
     /// Id of the last memtable whose rows it has.
     pub(super) last_id: u64,
-    pub(super) segments: Vec<ClosedSegment>,
-    pub(super) end_sequence: u64,
+    pub(super) position: Option<LogPosition>,
     pub(super) bytes: u64,
     /// Ranges of this round.
     pub(super) pending: VecDeque<FlushRange>,
@@ -129,7 +127,6 @@ impl<B: FlushTarget> PacedFlusher<B> {
             executor,
             progress,
             flushes: VecDeque::new(),
-            flushed_segments: FlushedSegments::default(),
             dead_letters: DeadLetters::default(),
             failing,
             survivor_files: SurvivorFiles::new(),
@@ -202,7 +199,8 @@ impl<B: FlushTarget> PacedFlusher<B> {
         let pause = if has_errors {
             backoff.next_pause()
         } else if self.flushes.is_empty() {
-            Duration::MAX
+            // A trim that failed is tried again.
+            if self.state.finish_trim() { Duration::MAX } else { backoff.next_pause() }
         } else {
             // Only rejected rows and stuck tables remain.
             let retry = self.failing.next_retry().map(|at| at - Instant::now());
@@ -263,6 +261,10 @@ impl<B: FlushTarget> PacedFlusher<B> {
         memtable: &Arc<Memtable>,
         ranges: &[FlushRange],
     ) -> Vec<Result<(), StorageError>> {
+        // Another process that has taken the log over flushes what it has.
+        if let Err(error) = self.state.log.confirm() {
+            return ranges.iter().map(|_| Err(error.clone())).collect();
+        }
         let tables = self.state.tables.all();
         let flush = |range: &FlushRange| {
             let rows = rows_of(memtable, range);
@@ -354,7 +356,9 @@ impl<B: FlushTarget> PacedFlusher<B> {
         let Some(table) = tables.get(range.table.0) else { return false };
         let mut rows = rows_of(memtable, range);
         let Some(row) = rows.next_row() else { return true };
-        let is_written = self.dead_letters.write(&*self.state.dir, table, &row, error);
+        // Without local files the row stays in the log.
+        let Some(files) = &self.state.files else { return false };
+        let is_written = self.dead_letters.write(&*files.dir, table, &row, error);
         if is_written {
             self.state.metrics.dead_letter_rows.increment(1);
         }
@@ -398,8 +402,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         // A replay must not find an old segment without its successors.
         while self.flushes.front().is_some_and(|flush| flush.pending.is_empty()) {
             let Some(flush) = self.flushes.pop_front() else { return };
-            self.flushed_segments.extend(flush.segments, flush.end_sequence);
-            self.remove_segments();
+            state.trim(flush.position);
             state.closed_segment_bytes.fetch_sub(flush.bytes, Ordering::Relaxed);
             if flush.memtable.is_survivor() {
                 self.survivors_flushed();
@@ -407,11 +410,6 @@ impl<B: FlushTarget> PacedFlusher<B> {
             }
             state.flush_queue.complete_oldest(flush.last_id);
         }
-    }
-
-    pub(super) fn remove_segments(&mut self) {
-        let Self { state, backend, executor, flushed_segments, .. } = self;
-        flushed_segments.remove_all(state, |mark| executor.wait(backend.set_log_mark(mark)));
     }
 }
 
@@ -423,13 +421,13 @@ fn rows_of(memtable: &Arc<Memtable>, range: &FlushRange) -> MemtableRows {
 
 impl MemtableFlush {
     fn new(job: FlushJob) -> Self {
-        let FlushJob { memtable, segments, end_sequence, bytes, flush_over } = job;
+        let FlushJob { memtable, position, bytes, flush_over } = job;
         memtable.sort();
         let pending = FlushRange::all_of(&memtable);
         let pace = flush_over.map(|window| Pace { window, ranges: pending.len() as u32 });
         let (deferred, started) = (VecDeque::new(), Instant::now());
         let last_id = memtable.id();
-        Self { memtable, last_id, segments, end_sequence, bytes, pending, deferred, pace, started }
+        Self { memtable, last_id, position, bytes, pending, deferred, pace, started }
     }
 
     /// Returns the next range that may be flushed in this round, and defers those before it.

@@ -11,6 +11,7 @@ use tsd_storage::{FlushTarget, LogLimit};
 
 use super::paced_flush::{MemtableFlush, PacedFlusher};
 use crate::{
+    local_files::LocalFiles,
     memtable::Memtable,
     state::WalState,
     survivors::{self, RelocatedRange, SurvivorSize, survivor_name, survivors_in, visit_rows},
@@ -78,6 +79,8 @@ impl SurvivorFiles {
 impl<B: FlushTarget> PacedFlusher<B> {
     /// Relocates the oldest memtables as far as only rows of stuck tables are left of them.
     pub(super) fn relocate_stuck(&mut self) {
+        // A log that is not in local files keeps them, within its bound.
+        let Some(files) = self.state.files.clone() else { return };
         let mut problem = None;
         while let Some(at) = self.flushes.iter().position(|flush| !flush.memtable.is_survivor())
             && at <= 1
@@ -87,7 +90,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
             && (at == 1 || !flush.pending.is_empty())
         {
             let Some(flush) = self.flushes.remove(at) else { return };
-            if let Err(error) = self.relocate(&flush) {
+            if let Err(error) = self.relocate(&files, &flush) {
                 self.flushes.insert(at, flush);
                 self.relocation_failed(&error);
                 problem = Some(error.to_string());
@@ -100,16 +103,19 @@ impl<B: FlushTarget> PacedFlusher<B> {
     fn relocation_failed(&self, error: &RelocationError) {
         self.state.metrics.relocation_failures.increment(1);
         if let Some(suppressed) = self.survivor_files.log.admit() {
-            let dir = self.state.dir.path().display();
-            tracing::warn!(%dir, suppressed, "{error}");
+            tracing::warn!(log = self.state.log.name(), suppressed, "{error}");
         }
     }
 
     /// Copies the pending rows of a memtable to the survivors, and removes it with its segments.
-    fn relocate(&mut self, flush: &MemtableFlush) -> Result<(), RelocationError> {
+    fn relocate(
+        &mut self,
+        files: &LocalFiles,
+        flush: &MemtableFlush,
+    ) -> Result<(), RelocationError> {
         let state = Arc::clone(&self.state);
         let ranges = self.relocated_ranges(flush);
-        let size = self.write_survivors(flush, &ranges)?;
+        let size = self.write_survivors(files, flush, &ranges)?;
         let front = self.flushes.front().filter(|front| front.memtable.is_survivor());
         let survivor = front.map_or_else(
             || {
@@ -138,8 +144,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         }
         let last_id = flush.last_id;
         self.flushes.push_front(MemtableFlush { last_id, ..MemtableFlush::of_survivors(survivor) });
-        self.flushed_segments.extend(flush.segments.clone(), flush.end_sequence);
-        self.remove_segments();
+        state.trim(flush.position);
         state.closed_segment_bytes.fetch_sub(flush.bytes, Ordering::Relaxed);
         state.metrics.relocated_rows.increment(size.rows);
         state.flush_queue.wake();
@@ -165,6 +170,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
     /// Writes the rows durably and records the file, before segments are removed.
     fn write_survivors(
         &mut self,
+        local: &LocalFiles,
         flush: &MemtableFlush,
         ranges: &[RelocatedRange],
     ) -> Result<SurvivorSize, RelocationError> {
@@ -179,13 +185,13 @@ impl<B: FlushTarget> PacedFlusher<B> {
             .map_err(|disk| RelocationError::DiskFull { needed, disk })?;
         let files = &mut self.survivor_files;
         if files.next_number == 0 {
-            files.next_number = survivors_in(&*state.dir)?.last().map_or(1, |last| last + 1);
+            files.next_number = survivors_in(&*local.dir)?.last().map_or(1, |last| last + 1);
         }
         let number = files.next_number;
-        let size = survivors::write(&*state.dir, number, memtable, ranges)?;
+        let size = survivors::write(&*local.dir, number, memtable, ranges)?;
         // A number is used once. A file that the state does not name is removed at the next start.
         files.next_number += 1;
-        state.tie.relocated(number)?;
+        local.tie.relocated(number)?;
         files.are_flushed = false;
         state.survivor_bytes.fetch_add(size.bytes, Ordering::Relaxed);
         Ok(size)
@@ -197,10 +203,11 @@ impl<B: FlushTarget> PacedFlusher<B> {
         if !self.survivor_files.are_flushed || has_survivors {
             return;
         }
-        match remove_files(&self.state) {
+        let Some(files) = &self.state.files else { return };
+        match remove_files(&self.state, files) {
             Ok(()) => self.survivor_files.are_flushed = false,
             Err(error) => {
-                let dir = self.state.dir.path().display();
+                let dir = files.dir.path().display();
                 tracing::warn!(%dir, %error, "cannot remove the files of relocated rows");
             }
         }
@@ -224,13 +231,13 @@ impl<B: FlushTarget> PacedFlusher<B> {
     }
 }
 
-fn remove_files(state: &WalState) -> io::Result<()> {
-    state.tie.survivors_flushed()?;
+fn remove_files(state: &WalState, files: &LocalFiles) -> io::Result<()> {
+    files.tie.survivors_flushed()?;
     state.survivor_bytes.store(0, Ordering::Relaxed);
-    for number in survivors_in(&*state.dir)? {
-        survivors::remove_if_present(&*state.dir, &survivor_name(number))?;
+    for number in survivors_in(&*files.dir)? {
+        survivors::remove_if_present(&*files.dir, &survivor_name(number))?;
     }
-    state.dir.sync()
+    files.dir.sync()
 }
 
 impl MemtableFlush {
@@ -240,8 +247,7 @@ impl MemtableFlush {
             last_id: survivor.id(),
             pending: super::flush_range::FlushRange::all_of(&survivor),
             memtable: survivor,
-            segments: Vec::new(),
-            end_sequence: 0,
+            position: None,
             bytes: 0,
             deferred: VecDeque::new(),
             pace: None,

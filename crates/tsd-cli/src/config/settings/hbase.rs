@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hbase_rs::{Client, RetryLimit};
+use tsd_cluster_log::{ClusterLogConfig, LogDurability};
 use tsd_storage::Table;
 use tsd_storage_hbase::{HBaseConfig, SeriesIndexMode};
 
@@ -21,6 +22,8 @@ pub enum Ack {
     Storage,
     /// After the log of this host is synced.
     Log,
+    /// After a log in a table of HBase has it.
+    Cluster,
 }
 
 /// Settings of HBase.
@@ -46,6 +49,8 @@ pub struct HBaseSettings {
     pub hold: Duration,
     /// Maximum size of the log, bytes.
     pub max_log_bytes: u64,
+    /// The log of [`Ack::Cluster`].
+    pub cluster_log: ClusterLogConfig,
     /// What the series index is used for; `None`: there is none.
     pub series_index: Option<SeriesIndexMode>,
     /// The table in which series are registered.
@@ -104,6 +109,7 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
         ack: ack(config)?,
         hold: config.seconds("tsd.storage.hold_seconds"),
         max_log_bytes: config.int("tsd.storage.log.max_size"),
+        cluster_log: cluster_log(config)?,
         series_index: series_index(config),
         series_table: series_table(config)?,
         series_scan_rate: config.int("tsd.storage.hbase.series_index.scan_rate"),
@@ -125,30 +131,57 @@ pub(super) fn series_index(config: &Config) -> Option<SeriesIndexMode> {
 
 /// The table of registrations, which must be none of the others.
 fn series_table(config: &Config) -> Result<Table, ConfigError> {
-    const KEY: &str = "tsd.storage.hbase.series_table";
-    let name = text(config, KEY);
+    Ok(Table::new(&own_table(config, "tsd.storage.hbase.series_table")?))
+}
+
+/// The name of a table that must be none of OpenTSDB's.
+fn own_table(config: &Config, key: &'static str) -> Result<String, ConfigError> {
+    let name = text(config, key);
     for other in ["data", "uid", "meta", "tree"] {
         let other = format!("tsd.storage.hbase.{other}_table");
         if config.is_on_hbase() && config.text(&other) == Some(&name) {
-            return Err(config.bad_value(KEY, format!("that is the table of {other}")));
+            return Err(config.bad_value(key, format!("that is the table of {other}")));
         }
     }
-    Ok(Table::new(&name))
+    Ok(name)
 }
 
 /// A log needs cells with the times of their writes: of those with the time of their point a flush would
 /// put an older value over a correction that another daemon has put meanwhile.
 fn ack(config: &Config) -> Result<Ack, ConfigError> {
     const KEY: &str = "tsd.storage.ack";
-    if config.text(KEY) != Some("log") {
-        return Ok(Ack::Storage);
+    let ack = match config.text(KEY) {
+        Some("log") => Ack::Log,
+        Some("cluster") => Ack::Cluster,
+        _ => return Ok(Ack::Storage),
+    };
+    if ack == Ack::Cluster && !config.is_on_hbase() {
+        let expected = "expected storage or log: cluster keeps the log in HBase".to_owned();
+        return Err(config.bad_value(KEY, expected));
     }
     if config.is_on_hbase() && config.bool("tsd.storage.use_otsdb_timestamp") {
         let expected = "expected storage, with tsd.storage.use_otsdb_timestamp: the flush of a log \
                         would undo corrections through other daemons";
         return Err(config.bad_value(KEY, expected.to_owned()));
     }
-    Ok(Ack::Log)
+    Ok(ack)
+}
+
+/// The log of `ack = cluster`, in a table that is none of the others.
+fn cluster_log(config: &Config) -> Result<ClusterLogConfig, ConfigError> {
+    const KEY: &str = "tsd.cluster.log_table";
+    let table = own_table(config, KEY)?;
+    let node = Some(text(config, "tsd.cluster.name")).filter(|name| !name.is_empty());
+    let durability = match config.text("tsd.cluster.log_durability") {
+        Some("fsync") => LogDurability::Fsync,
+        _ => LogDurability::Sync,
+    };
+    let start_timeout = Duration::from_secs(config.int("tsd.storage.hbase.start_timeout"));
+    Ok(ClusterLogConfig {
+        durability,
+        start_timeout: start_timeout.max(Duration::from_secs(1)),
+        ..ClusterLogConfig::new(table, node.unwrap_or_else(super::server::host_name))
+    })
 }
 
 /// Zero if cells have the times of their points: OpenTSDB's delete hides whatever is put after it, and of
@@ -261,6 +294,28 @@ mod tests {
         assert_eq!(storage.hbase.ack, Ack::Storage);
         assert_eq!(settings.engine.tables.data.as_str(), "points");
         assert!(!storage.hbase.cluster.user.is_empty());
+    }
+
+    #[test]
+    fn a_log_in_hbase_needs_hbase_and_a_table_of_its_own() {
+        let zk = "tsd.storage.hbase.zk_quorum = zk1\ntsd.storage.ack = cluster\n";
+        let hbase = settings(zk).storage.hbase;
+        assert_eq!((hbase.ack, hbase.max_log_bytes), (Ack::Cluster, 1 << 30));
+        assert_eq!(hbase.cluster_log.table, "tsdb-log");
+        assert!(!hbase.cluster_log.node.is_empty());
+        let named = format!("{zk}tsd.cluster.name = a\ntsd.cluster.log_durability = fsync\n");
+        let log = settings(&named).storage.hbase.cluster_log;
+        assert_eq!((&log.node[..], log.durability), ("a", LogDurability::Fsync));
+        let mut config = Config::new();
+        config.set_flag("test", "tsd.storage.ack", "cluster");
+        assert!(hbase_error(&config).contains("keeps the log in HBase"));
+        config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
+        config.set_flag("test", "tsd.cluster.log_table", "tsdb");
+        assert!(hbase_error(&config).contains("data_table"));
+    }
+
+    fn hbase_error(config: &Config) -> String {
+        super::hbase(config).unwrap_err().to_string()
     }
 
     #[test]

@@ -89,6 +89,6 @@ fn cors(config: &Config) -> Result<Cors, ConfigError> {
     })
 }
 
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

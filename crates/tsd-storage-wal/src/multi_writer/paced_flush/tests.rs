@@ -5,7 +5,13 @@ use tsd_storage::{CellBatch, CellRef, MemoryStorage, Table};
 
 use super::*;
 use crate::{
-    WalConfig, change::Change, files::faulty::FaultyDisk, memtable::BufferPool, memtable::NewRows,
+    WalConfig,
+    change::Change,
+    files::faulty::FaultyDisk,
+    local_files::LocalFiles,
+    log::FileLog,
+    memtable::{BufferPool, NewRows},
+    metrics::Metrics,
 };
 
 const ROWS: u32 = 2_000;
@@ -25,14 +31,17 @@ fn memtable(id: u64) -> Arc<Memtable> {
 
 /// A flush of four ranges.
 fn flush_of(id: u64, flush_over: Option<Duration>) -> MemtableFlush {
-    let (segments, end_sequence, bytes) = (Vec::new(), 0, 0);
+    let (position, bytes) = (None, 0);
     let memtable = memtable(id);
-    MemtableFlush::new(FlushJob { memtable, segments, end_sequence, bytes, flush_over })
+    MemtableFlush::new(FlushJob { memtable, position, bytes, flush_over })
 }
 
 fn flusher() -> (PacedFlusher<MemoryStorage>, FaultyDisk) {
     let (disk, table) = (FaultyDisk::new(1), Table::new("tsdb"));
-    let state = WalState::new(WalConfig::new("faulty"), Arc::new(disk.clone()));
+    let (config, files) = (WalConfig::new("faulty"), LocalFiles::new(Arc::new(disk.clone())));
+    let metrics = Arc::new(Metrics::new());
+    let log = FileLog::new(files.clone(), &config, &metrics, Box::new(|_| Ok(())));
+    let state = WalState::new(config, metrics, Arc::new(log), Some(files));
     state.tables.add(&table, NewRows::default());
     let backend = Arc::new(MemoryStorage::new([table]));
     let progress = Arc::default();

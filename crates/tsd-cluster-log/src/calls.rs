@@ -1,0 +1,325 @@
+//! The requests of the machines as calls of HBase.
+//!
+//! ```text
+//! segment      l:<sequence u64>  record, with the sequence as timestamp
+//!              s:t               token: "O" incarnation u64, attempt u32; or the fence: "F" incarnation u64
+//! manifest     s:r, s:m          revision; manifest, with the number of the revision as timestamp
+//! incarnations s:n               the last incarnation u64 | random number u128
+//! ```
+//!
+//! Every cell has a timestamp of its own and every put a condition, or the same value whenever it is executed,
+//! so that an attempt which is executed late does no harm.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hbase_rs::{
+    Condition, Delete, Failure, Get, OperationError, Put, RequestError, Scan, Selection, Table,
+};
+use tokio::time::Instant;
+use tsd_cluster::{
+    LogKeys, LogRecord, Manifest, OpenSegment, Revision, SegmentId, SegmentToken, StateRow,
+    TableReply, TableRequest,
+};
+use tsd_storage::StorageError;
+
+use crate::error::{error_chain, request_error};
+
+/// Records.
+pub(crate) const RECORDS: &[u8] = b"l";
+/// Tokens, manifests, the counter of incarnations.
+pub(crate) const STATE: &[u8] = b"s";
+const TOKEN: &[u8] = b"t";
+const REVISION: &[u8] = b"r";
+const MANIFEST: &[u8] = b"m";
+const INCARNATION: &[u8] = b"n";
+const OWNER: u8 = b'O';
+const FENCE: u8 = b'F';
+const TOKEN_TIME: u64 = 1;
+/// Later than the token.
+const FENCE_TIME: u64 = 2;
+
+/// Pause before a request is repeated.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// The log table of a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct LogTable {
+    pub(crate) table: Table,
+    pub(crate) keys: LogKeys,
+}
+
+/// A call that brought no answer.
+#[derive(Debug)]
+pub(crate) enum CallFailure {
+    /// The request may be repeated; the text says why it has to be.
+    Repeat(String),
+    /// Repeating it does not help.
+    Fail(StorageError),
+}
+
+impl LogTable {
+    /// Repeats a request until there is an answer.
+    pub(crate) async fn ask(
+        &self,
+        request: &TableRequest,
+        deadline: Instant,
+    ) -> Result<TableReply, StorageError> {
+        loop {
+            let text = match self.execute(request, deadline).await {
+                Ok(reply) => return Ok(reply),
+                Err(CallFailure::Fail(error)) => return Err(error),
+                Err(CallFailure::Repeat(text)) => text,
+            };
+            if Instant::now() + RETRY_PAUSE >= deadline {
+                return Err(self.unavailable(&text));
+            }
+            tracing::debug!(table = %self.table.name(), error = text, "repeating a request");
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// As [`Self::ask`], but a request without an answer is not repeated: that is a reply.
+    pub(crate) async fn ask_once(
+        &self,
+        request: &TableRequest,
+        deadline: Instant,
+    ) -> Result<TableReply, StorageError> {
+        match self.execute(request, deadline).await {
+            Ok(reply) => Ok(reply),
+            Err(CallFailure::Fail(error)) => Err(error),
+            Err(CallFailure::Repeat(text)) if Instant::now() + RETRY_PAUSE >= deadline => {
+                Err(self.unavailable(&text))
+            }
+            Err(CallFailure::Repeat(_)) => {
+                tokio::time::sleep(RETRY_PAUSE).await;
+                Ok(TableReply::InDoubt)
+            }
+        }
+    }
+
+    pub(crate) fn unavailable(&self, text: &str) -> StorageError {
+        let name = self.table.name();
+        StorageError::Unavailable(format!("table {name} does not answer: {text}").into())
+    }
+
+    /// One attempt.
+    pub(crate) async fn execute(
+        &self,
+        request: &TableRequest,
+        deadline: Instant,
+    ) -> Result<TableReply, CallFailure> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let to = Self { table: self.table.clone().with_timeout(left), keys: self.keys };
+        match request {
+            TableRequest::ReadManifest { incarnation } => {
+                Ok(TableReply::Manifest(to.read_manifest(*incarnation).await?))
+            }
+            TableRequest::SwapManifest { incarnation, expected, new } => {
+                to.swap_manifest(*incarnation, *expected, new).await
+            }
+            TableRequest::RemoveManifest { incarnation } => {
+                to.delete(self.keys.state(StateRow::Manifest(*incarnation))).await
+            }
+            TableRequest::OpenSegment { segment } => {
+                let put = to.token_put(segment.id, &token(*segment), TOKEN_TIME);
+                to.check(&Condition::absent(STATE, TOKEN), put).await
+            }
+            TableRequest::ReadToken { segment } => Ok(TableReply::Token(to.token(*segment).await?)),
+            TableRequest::Append { segment, record } => {
+                to.append(*segment, record.sequence, &record.encode()).await
+            }
+            TableRequest::FenceSegment { segment, by } => {
+                let fence = [&[FENCE][..], &by.to_be_bytes()].concat();
+                let put = to.token_put(*segment, &fence, FENCE_TIME).map_err(invalid)?;
+                to.table.mutate(put).await.map_err(failure)?;
+                Ok(TableReply::Applied(true))
+            }
+            TableRequest::ReadSegment { segment } => {
+                Ok(TableReply::Records(to.records(*segment).await?))
+            }
+            TableRequest::RemoveSegment { segment } => to.delete(self.keys.segment(*segment)).await,
+        }
+    }
+
+    /// Puts a record that is encoded already, in one attempt.
+    pub(crate) async fn append_until(
+        &self,
+        segment: OpenSegment,
+        sequence: u64,
+        cell: &[u8],
+        deadline: Instant,
+    ) -> Result<TableReply, CallFailure> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let to = Self { table: self.table.clone().with_timeout(left), keys: self.keys };
+        to.append(segment, sequence, cell).await
+    }
+
+    async fn append(
+        &self,
+        segment: OpenSegment,
+        sequence: u64,
+        cell: &[u8],
+    ) -> Result<TableReply, CallFailure> {
+        let put = Put::try_new(self.keys.segment(segment.id))
+            .and_then(|put| put.cell(RECORDS, &sequence.to_be_bytes(), sequence, cell));
+        self.check(&Condition::equals(STATE, TOKEN, token(segment)), put).await
+    }
+
+    async fn check(
+        &self,
+        condition: &Condition,
+        put: Result<Put, RequestError>,
+    ) -> Result<TableReply, CallFailure> {
+        let put = put.map_err(invalid)?;
+        let done = self.table.check_and_mutate(condition, put).await.map_err(failure)?;
+        Ok(TableReply::Applied(done))
+    }
+
+    async fn delete(&self, row: Bytes) -> Result<TableReply, CallFailure> {
+        let delete = Delete::try_new(row).map_err(invalid)?;
+        self.table.mutate(delete).await.map_err(failure)?;
+        Ok(TableReply::Applied(true))
+    }
+
+    async fn swap_manifest(
+        &self,
+        incarnation: u64,
+        expected: Option<Revision>,
+        new: &Manifest,
+    ) -> Result<TableReply, CallFailure> {
+        let time = new.revision.number;
+        let put = Put::try_new(self.keys.state(StateRow::Manifest(incarnation)))
+            .and_then(|put| put.cell(STATE, REVISION, time, &new.revision.encode()))
+            .and_then(|put| put.cell(STATE, MANIFEST, time, &new.encode()));
+        let condition = match expected {
+            None => Condition::absent(STATE, REVISION),
+            Some(revision) => Condition::equals(STATE, REVISION, revision.encode()),
+        };
+        self.check(&condition, put).await
+    }
+
+    async fn read_manifest(&self, incarnation: u64) -> Result<Option<Manifest>, CallFailure> {
+        let row = self.keys.state(StateRow::Manifest(incarnation));
+        let get = Get::try_new(row).map_err(invalid)?;
+        let row = self.table.get(&get.select(state())).await.map_err(failure)?;
+        let found = row.value(STATE, REVISION).zip(row.value(STATE, MANIFEST));
+        let Some((revision, manifest)) = found else { return Ok(None) };
+        let manifest = Revision::decode(revision)
+            .and_then(|revision| Manifest::decode(revision, manifest))
+            .ok_or_else(|| damaged(format!("the manifest of incarnation {incarnation}")))?;
+        Ok(Some(manifest))
+    }
+
+    /// The incarnations that have a manifest, in order.
+    pub(crate) async fn incarnations(&self) -> Result<Vec<u64>, CallFailure> {
+        let scan = Scan::prefix(self.keys.manifests())
+            .select(Selection::all().columns(STATE.to_vec(), [Bytes::from_static(REVISION)]));
+        let mut rows = self.table.scan(scan);
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().await {
+            let row = row.map_err(failure)?.row;
+            found.extend(self.keys.incarnation_of(row.key()));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    async fn token(&self, segment: SegmentId) -> Result<SegmentToken, CallFailure> {
+        let get = Get::try_new(self.keys.segment(segment)).map_err(invalid)?;
+        let row = self.table.get(&get.select(state())).await.map_err(failure)?;
+        let Some(found) = row.value(STATE, TOKEN) else { return Ok(SegmentToken::Absent) };
+        decode_token(found).ok_or_else(|| damaged(format!("the token of {segment:?}")))
+    }
+
+    fn token_put(&self, segment: SegmentId, value: &[u8], time: u64) -> Result<Put, RequestError> {
+        Put::try_new(self.keys.segment(segment)).and_then(|put| put.cell(STATE, TOKEN, time, value))
+    }
+
+    async fn records(&self, segment: SegmentId) -> Result<Vec<LogRecord>, CallFailure> {
+        let row = self.keys.segment(segment);
+        let selection = Selection::all().family(RECORDS.to_vec());
+        let scan = Scan::range(row.clone(), row).inclusive(true, true).select(selection);
+        let mut parts = self.table.scan(scan.partial_rows());
+        let mut records = Vec::new();
+        while let Some(part) = parts.next().await {
+            for cell in part.map_err(failure)?.row.cells() {
+                let record = LogRecord::decode(cell.value)
+                    .map_err(|error| damaged(format!("a cell of {segment:?}: {error}")))?;
+                records.push(record);
+            }
+        }
+        Ok(records)
+    }
+
+    /// The last incarnation, as it is stored.
+    pub(crate) async fn last_incarnation(&self) -> Result<Option<Bytes>, CallFailure> {
+        let get = Get::try_new(self.keys.state(StateRow::Incarnations)).map_err(invalid)?;
+        let row = self.table.get(&get.select(state())).await.map_err(failure)?;
+        Ok(row.value(STATE, INCARNATION).map(Bytes::copy_from_slice))
+    }
+
+    /// Replaces the last incarnation.
+    pub(crate) async fn swap_incarnation(
+        &self,
+        expected: Option<Bytes>,
+        number: u64,
+        new: &[u8],
+    ) -> Result<TableReply, CallFailure> {
+        let put = Put::try_new(self.keys.state(StateRow::Incarnations))
+            .and_then(|put| put.cell(STATE, INCARNATION, number, new));
+        let condition = match expected {
+            None => Condition::absent(STATE, INCARNATION),
+            Some(value) => Condition::equals(STATE, INCARNATION, value),
+        };
+        self.check(&condition, put).await
+    }
+}
+
+fn state() -> Selection {
+    Selection::all().family(STATE.to_vec())
+}
+
+fn token(segment: OpenSegment) -> Bytes {
+    let incarnation = segment.id.incarnation.to_be_bytes();
+    [&[OWNER][..], &incarnation, &segment.attempt.to_be_bytes()].concat().into()
+}
+
+fn decode_token(cell: &[u8]) -> Option<SegmentToken> {
+    let (kind, rest) = cell.split_first()?;
+    let (incarnation, rest) = rest.split_first_chunk::<8>()?;
+    let incarnation = u64::from_be_bytes(*incarnation);
+    match *kind {
+        OWNER => {
+            let attempt = u32::from_be_bytes(rest.try_into().ok()?);
+            Some(SegmentToken::Owner { incarnation, attempt })
+        }
+        FENCE => rest.is_empty().then_some(SegmentToken::Fence(incarnation)),
+        _ => None,
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn invalid(error: RequestError) -> CallFailure {
+    CallFailure::Fail(request_error(&error))
+}
+
+fn damaged(what: String) -> CallFailure {
+    CallFailure::Fail(StorageError::Damaged(what.into()))
+}
+
+/// What the table, the rights or the request must change for is a failure; all else is repeated.
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failure(error: OperationError) -> CallFailure {
+    let text = error_chain(&error);
+    let is_permanent = match &*error.cause {
+        Failure::NoTable(_) | Failure::Request(_) | Failure::CellTooLong { .. } => true,
+        Failure::Call(cause) => cause.recovery() == hbase_rs::Recovery::Fail,
+        _ => false,
+    };
+    if is_permanent && !error.in_doubt {
+        CallFailure::Fail(StorageError::Backend(text.into()))
+    } else {
+        CallFailure::Repeat(text)
+    }
+}

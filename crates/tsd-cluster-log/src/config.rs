@@ -1,0 +1,54 @@
+//! Settings of the log.
+
+use std::time::Duration;
+
+/// When HBase has a record: its log is in the memory of several machines, or on their disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogDurability {
+    /// HBase's default: written to all replicas of its log.
+    #[default]
+    Sync,
+    /// Synced to the disks of all replicas.
+    Fsync,
+}
+
+impl LogDurability {
+    /// The value of the table's attribute.
+    pub(crate) const fn attribute(self) -> &'static str {
+        match self {
+            Self::Sync => "SYNC_WAL",
+            Self::Fsync => "FSYNC_WAL",
+        }
+    }
+}
+
+/// Settings of the log.
+#[derive(Clone, Debug)]
+pub struct ClusterLogConfig {
+    /// The table; it is created if it is missing.
+    pub table: String,
+    /// Name of this node in its manifest, for operators.
+    pub node: String,
+    /// When HBase has a record.
+    pub durability: LogDurability,
+    /// How long an append is tried before its group fails.
+    pub append_timeout: Duration,
+    /// After this time without an answer an append is sent to another region server too; `None`: it is not.
+    pub hedge_after: Option<Duration>,
+    /// How long a start tries to reach the table.
+    pub start_timeout: Duration,
+}
+
+impl ClusterLogConfig {
+    /// Defaults for a table and the name of a node.
+    pub fn new(table: impl Into<String>, node: impl Into<String>) -> Self {
+        Self {
+            table: table.into(),
+            node: node.into(),
+            durability: LogDurability::Sync,
+            append_timeout: Duration::from_secs(2),
+            hedge_after: Some(Duration::from_millis(50)),
+            start_timeout: Duration::from_mins(1),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Takes the next incarnation: a number that no other process has.
+//!
+//! The counter has a random number beside the last incarnation, so that a process whose answer was lost can
+//! tell whether the number is its own.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use tokio::time::Instant;
+use tsd_cluster::TableReply;
+use tsd_storage::StorageError;
+
+use crate::calls::{CallFailure, LogTable};
+
+/// The next incarnation.
+pub(crate) async fn take(table: &LogTable, deadline: Instant) -> Result<u64, StorageError> {
+    let nonce = random().to_be_bytes();
+    loop {
+        let text = match attempt(table, &nonce).await {
+            Ok(Some(number)) => return Ok(number),
+            // Another process was first.
+            Ok(None) => String::from("other processes take incarnations"),
+            Err(CallFailure::Fail(error)) => return Err(error),
+            Err(CallFailure::Repeat(text)) => text,
+        };
+        if Instant::now() >= deadline {
+            return Err(table.unavailable(&text));
+        }
+    }
+}
+
+async fn attempt(table: &LogTable, nonce: &[u8]) -> Result<Option<u64>, CallFailure> {
+    let last = table.last_incarnation().await?;
+    let (number, of) = match last.as_deref().map(<[u8]>::split_first_chunk::<8>) {
+        None => (0, &[][..]),
+        Some(Some((number, of))) => (u64::from_be_bytes(*number), of),
+        Some(None) => {
+            let text = "the counter of incarnations";
+            return Err(CallFailure::Fail(StorageError::Damaged(text.into())));
+        }
+    };
+    if of == nonce {
+        // The answer to an earlier attempt was lost.
+        return Ok(Some(number));
+    }
+    let new = [&(number + 1).to_be_bytes()[..], nonce].concat();
+    let reply = table.swap_incarnation(last, number + 1, &new).await?;
+    Ok((reply == TableReply::Applied(true)).then_some(number + 1))
+}
+
+/// A random number.
+pub(crate) fn random() -> u128 {
+    let random = || u128::from(RandomState::new().build_hasher().finish());
+    (random() << 64) | random()
+}

@@ -1,0 +1,270 @@
+//! The log as the write-ahead log calls it: blocking, from its own threads.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, sync::Notify, time::Instant};
+use tsd_cluster::{LogOwner, Recovery, split_group};
+use tsd_storage::StorageError;
+use tsd_storage_wal::{CommitLog, LogPosition, RecordGroup, SectionSize};
+
+use crate::{
+    append::Appender,
+    calls::LogTable,
+    config::ClusterLogConfig,
+    maintenance::{Maintenance, TrimGoal},
+    metrics::Metrics,
+};
+
+/// The stream of the committer thread.
+pub(crate) const STREAM: u8 = 0;
+/// How old a proof of ownership may be when rows are flushed.
+const PROOF_AGE: Duration = Duration::from_secs(1);
+
+/// A log in a table of HBase, which this process owns until it is fenced.
+#[derive(Debug)]
+pub struct ClusterLog {
+    inner: Arc<LogInner>,
+    /// Number of the next change, for the records of its group.
+    next_change: AtomicU64,
+}
+
+/// A recovery that its replay and its trim drive.
+pub(crate) type SharedRecovery = Arc<tokio::sync::Mutex<Recovery>>;
+
+/// State that the threads of the log and its task share.
+#[derive(Debug)]
+pub(crate) struct LogInner {
+    pub(crate) table: LogTable,
+    pub(crate) config: ClusterLogConfig,
+    pub(crate) runtime: Handle,
+    pub(crate) metrics: Metrics,
+    owner: Mutex<LogOwner>,
+    pub(crate) appender: tokio::sync::Mutex<Appender>,
+    /// Owned by who changes the manifest. Locked after the appender.
+    pub(crate) maintenance: tokio::sync::Mutex<Maintenance>,
+    /// Logs of earlier owners that are not retired.
+    former: Mutex<BTreeMap<u64, SharedRecovery>>,
+    trim_goal: Mutex<TrimGoal>,
+    /// Bytes of the records since the last section.
+    pub(crate) section_bytes: AtomicU64,
+    /// Why nothing is acknowledged any more.
+    fence: OnceLock<String>,
+    /// Begin of the last call that has proven that this process owns the log.
+    proven: Mutex<Instant>,
+    /// A segment is to be opened.
+    pub(crate) wake: Arc<Notify>,
+    is_closed: AtomicBool,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LogInner {
+    pub(crate) fn new(
+        table: LogTable,
+        config: ClusterLogConfig,
+        runtime: Handle,
+        owner: LogOwner,
+        former: BTreeMap<u64, SharedRecovery>,
+    ) -> Self {
+        Self {
+            table,
+            config,
+            runtime,
+            metrics: Metrics::new(),
+            owner: Mutex::new(owner),
+            appender: tokio::sync::Mutex::default(),
+            maintenance: tokio::sync::Mutex::default(),
+            former: Mutex::new(former),
+            trim_goal: Mutex::default(),
+            section_bytes: AtomicU64::new(0),
+            fence: OnceLock::new(),
+            proven: Mutex::new(Instant::now()),
+            wake: Arc::default(),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn owner(&self) -> MutexGuard<'_, LogOwner> {
+        lock(&self.owner)
+    }
+
+    pub(crate) fn former(&self) -> MutexGuard<'_, BTreeMap<u64, SharedRecovery>> {
+        lock(&self.former)
+    }
+
+    pub(crate) fn trim_goal(&self) -> MutexGuard<'_, TrimGoal> {
+        lock(&self.trim_goal)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("table {}", self.table.table.name())
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire) || self.fence.get().is_some()
+    }
+
+    /// Another process has taken the log over. Returns the error of what was tried.
+    pub(crate) fn fenced(&self, by: Option<u64>) -> StorageError {
+        let by = by.map_or_else(String::new, |by| format!(" (incarnation {by})"));
+        let text = format!(
+            "another daemon{by} has taken over the log in {}: this one acknowledges nothing any more; \
+             stop one of the two, or name another tsd.cluster.log_table",
+            self.name()
+        );
+        if self.fence.set(text.clone()).is_ok() {
+            tracing::error!("{text}");
+        }
+        self.check_fence().err().unwrap_or(StorageError::Closed)
+    }
+
+    /// Fails once this process is fenced.
+    pub(crate) fn check_fence(&self) -> Result<(), StorageError> {
+        match self.fence.get() {
+            Some(text) => Err(StorageError::Unavailable(text.as_str().into())),
+            None => Ok(()),
+        }
+    }
+
+    /// A call that began then has proven that this process owns the log.
+    pub(crate) fn prove(&self, begun: Instant) {
+        let mut proven = lock(&self.proven);
+        *proven = (*proven).max(begun);
+    }
+
+    fn is_proven(&self) -> bool {
+        lock(&self.proven).elapsed() < PROOF_AGE
+    }
+}
+
+impl ClusterLog {
+    pub(crate) const fn new(inner: Arc<LogInner>) -> Self {
+        Self { inner, next_change: AtomicU64::new(0) }
+    }
+
+    /// Ends the log after the store was closed, if all of its rows are stored: then nothing is left to recover,
+    /// and a daemon without this log may start.
+    ///
+    /// # Errors
+    ///
+    /// If HBase does not answer; the log is recovered by the next start then.
+    pub async fn end(&self) -> Result<bool, StorageError> {
+        let inner = Arc::clone(&self.inner);
+        let ending = self.inner.runtime.spawn(async move { inner.end().await });
+        ending.await.unwrap_or(Err(StorageError::Closed))
+    }
+}
+
+impl LogInner {
+    /// Runs a call on the log's runtime and blocks until it ends. A call that the end of the runtime has
+    /// dropped fails.
+    pub(crate) fn wait<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, StorageError>> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        let call = self.runtime.spawn(call);
+        self.runtime.block_on(call).unwrap_or(Err(StorageError::Closed))
+    }
+}
+
+impl CommitLog for ClusterLog {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn append(&self, group: &mut RecordGroup) -> Result<(), StorageError> {
+        let records = group.record_count() as u64;
+        group.seal(self.next_change.fetch_add(records, Ordering::Relaxed));
+        let (inner, payloads) = (Arc::clone(&self.inner), split_group(group.as_bytes()).collect());
+        self.inner.wait(async move { inner.append_group(payloads).await })
+    }
+
+    fn probe(&self) -> Result<(), StorageError> {
+        let inner = Arc::clone(&self.inner);
+        self.inner.wait(async move { inner.append_rest().await })
+    }
+
+    fn section_size(&self) -> SectionSize {
+        let bytes = self.inner.section_bytes.load(Ordering::Relaxed);
+        // Segments are the matter of the log table.
+        SectionSize { bytes, segment_bytes: 0, is_empty: bytes == 0 }
+    }
+
+    fn end_section(&self) -> LogPosition {
+        self.inner.section_bytes.store(0, Ordering::Relaxed);
+        let owner = self.inner.owner();
+        LogPosition { incarnation: owner.incarnation(), sequence: owner.next_sequence(STREAM) }
+    }
+
+    fn trim(&self, to: LogPosition, last_commit_ms: i64) {
+        self.inner.trim_goal().raise(to, last_commit_ms);
+        self.finish_trim(last_commit_ms);
+    }
+
+    fn finish_trim(&self, _: i64) -> bool {
+        if !self.inner.trim_goal().is_open() {
+            return true;
+        }
+        let inner = Arc::clone(&self.inner);
+        match self.inner.wait(async move { inner.trim().await }) {
+            Ok(()) => true,
+            Err(error) => {
+                self.inner.metrics.trim_failures.increment(1);
+                let log = self.inner.name();
+                tracing::warn!(log, %error, "the log cannot be trimmed; it is tried again");
+                false
+            }
+        }
+    }
+
+    fn closed_segments(&self) -> u64 {
+        let owner = self.inner.owner();
+        let open = owner.open_segments(STREAM).len() as u64;
+        owner.kept().0.saturating_sub(open)
+    }
+
+    fn confirm(&self) -> Result<(), StorageError> {
+        self.inner.check_fence()?;
+        if self.inner.is_proven() {
+            return Ok(());
+        }
+        let inner = Arc::clone(&self.inner);
+        self.inner.wait(async move { inner.confirm().await })
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.inner.fence.get().cloned()
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        let (segments, bytes) = self.inner.owner().kept();
+        let is_fenced = self.inner.fence.get().is_some();
+        vec![
+            ("tsd_cluster_log_fenced", f64::from(u8::from(is_fenced))),
+            ("tsd_cluster_log_former_logs", self.inner.former().len() as f64),
+            ("tsd_cluster_log_incarnation", self.inner.owner().incarnation() as f64),
+            ("tsd_cluster_log_kept_bytes", bytes as f64),
+            ("tsd_cluster_log_segments", segments as f64),
+        ]
+    }
+
+    fn close(&self) {
+        self.inner.is_closed.store(true, Ordering::Release);
+        self.inner.wake.notify_one();
+    }
+}
+
+impl Drop for ClusterLog {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

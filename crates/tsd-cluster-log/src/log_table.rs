@@ -1,0 +1,215 @@
+//! Creates the log table, and checks one that is there.
+//!
+//! Whatever makes HBase drop, move or copy cells by itself must be off: what it dropped could be an
+//! acknowledged point. The number of the cluster and of the stripes are attributes of the table, so that they
+//! come into being with it.
+
+use hbase_rs::{Client, ExceptionClass, FamilyDescriptor, TableDescriptor, TableName};
+use tsd_cluster::{ClusterId, LogKeys};
+
+use crate::{
+    calls::{LogTable, RECORDS, STATE},
+    config::ClusterLogConfig,
+    error::OpenLogError,
+    incarnation::random,
+};
+
+const CLUSTER: &str = "SALTERN_CLUSTER";
+const STRIPES: &str = "SALTERN_STRIPES";
+/// Regions of segments for each region server.
+const STRIPES_PER_SERVER: usize = 2;
+const MAX_STRIPES: usize = 32;
+
+/// Attributes that the table must have, if it has them at all.
+const TABLE: [(&str, &str); 3] =
+    [("SPLIT_ENABLED", "false"), ("MERGE_ENABLED", "false"), ("NORMALIZATION_ENABLED", "false")];
+/// Attributes of the families.
+const FAMILY: [(&str, &str); 3] =
+    [("VERSIONS", "1"), ("KEEP_DELETED_CELLS", "FALSE"), ("REPLICATION_SCOPE", "0")];
+/// HBase's values for cells that are kept for ever.
+const FOR_EVER: [&str; 2] = ["2147483647", "FOREVER"];
+
+/// The table, created if it is missing.
+pub(crate) async fn open(
+    client: &Client,
+    config: &ClusterLogConfig,
+) -> Result<LogTable, OpenLogError> {
+    let name: TableName = config.table.parse()?;
+    let found = match describe(client, &name).await? {
+        Some(found) => found,
+        None => create(client, config, &name).await?,
+    };
+    checked(client, config, name, &found)
+}
+
+/// The table, if it is there and was created as a table of the log.
+pub(crate) async fn find(
+    client: &Client,
+    config: &ClusterLogConfig,
+) -> Result<Option<LogTable>, OpenLogError> {
+    let name: TableName = config.table.parse()?;
+    let found = describe(client, &name).await?;
+    let found = found.filter(|found| found.get(CLUSTER).is_some());
+    found.map(|found| checked(client, config, name, &found)).transpose()
+}
+
+fn checked(
+    client: &Client,
+    config: &ClusterLogConfig,
+    name: TableName,
+    found: &TableDescriptor,
+) -> Result<LogTable, OpenLogError> {
+    let differences = differences(found, config);
+    let cluster = found.get(CLUSTER).and_then(ClusterId::parse);
+    let stripes = found.get(STRIPES).and_then(|number| number.parse().ok());
+    let (Some(cluster), Some(stripes), true) = (cluster, stripes, differences.is_empty()) else {
+        return Err(OpenLogError::Table { table: config.table.clone(), differences });
+    };
+    let table = client.table(name);
+    Ok(LogTable { table, keys: LogKeys::new(cluster, stripes) })
+}
+
+async fn describe(
+    client: &Client,
+    name: &TableName,
+) -> Result<Option<TableDescriptor>, OpenLogError> {
+    let found = client.admin().describe_table(name).await;
+    found.map_err(|source| OpenLogError::Admin {
+        what: "describe",
+        table: name.to_string(),
+        source,
+    })
+}
+
+async fn create(
+    client: &Client,
+    config: &ClusterLogConfig,
+    name: &TableName,
+) -> Result<TableDescriptor, OpenLogError> {
+    let failed = |what| {
+        let table = name.to_string();
+        move |source| OpenLogError::Admin { what, table, source }
+    };
+    let status = client.admin().cluster_status().await.map_err(failed("choose regions for"))?;
+    let stripes =
+        (status.servers.len() * STRIPES_PER_SERVER).clamp(STRIPES_PER_SERVER, MAX_STRIPES);
+    let cluster = ClusterId::new(random().to_be_bytes());
+    let keys = LogKeys::new(cluster, stripes as u8);
+    let descriptor = descriptor(name, keys, config);
+    match client.admin().create_table(&descriptor, keys.splits()).await {
+        Ok(()) => {
+            tracing::info!(table = %name, %cluster, stripes, "created the table of the log");
+            Ok(descriptor)
+        }
+        // Another process was first.
+        Err(error) if error.class() == Some(ExceptionClass::TableExists) => {
+            describe(client, name).await?.ok_or_else(|| failed("create")(error))
+        }
+        Err(error) => Err(failed("create")(error)),
+    }
+}
+
+fn descriptor(name: &TableName, keys: LogKeys, config: &ClusterLogConfig) -> TableDescriptor {
+    let family = |name: &[u8]| {
+        let family = FamilyDescriptor::new(name.to_vec()).ttl_secs(i32::MAX as u32);
+        FAMILY.iter().fold(family, |family, (name, value)| family.attribute(name, *value))
+    };
+    let table = TABLE.iter().fold(TableDescriptor::new(name.clone()), |table, (name, value)| {
+        table.attribute(name, *value)
+    });
+    table
+        .attribute("DURABILITY", config.durability.attribute())
+        .attribute(CLUSTER, keys.cluster().to_string())
+        .attribute(STRIPES, keys.stripes().to_string())
+        .family(family(RECORDS))
+        .family(family(STATE))
+}
+
+/// What is wrong with a table.
+fn differences(found: &TableDescriptor, config: &ClusterLogConfig) -> Vec<String> {
+    let mut differences = Vec::new();
+    if found.get(CLUSTER).and_then(ClusterId::parse).is_none() || found.get(STRIPES).is_none() {
+        differences.push(
+            "it was not created as a table of the log; name another one, which is created"
+                .to_owned(),
+        );
+    }
+    for (name, expected) in TABLE {
+        check(&mut differences, "it", name, found.get(name), expected);
+    }
+    let durability = found.get("DURABILITY");
+    check(&mut differences, "it", "DURABILITY", durability, config.durability.attribute());
+    for name in [RECORDS, STATE] {
+        let text = String::from_utf8_lossy(name);
+        let Some(family) = found.families().iter().find(|family| family.name() == name) else {
+            differences.push(format!("it has no family {text}"));
+            continue;
+        };
+        let subject = format!("family {text}");
+        for (name, expected) in FAMILY {
+            check(&mut differences, &subject, name, family.get(name), expected);
+        }
+        let ttl = family.get("TTL").filter(|ttl| !FOR_EVER.contains(ttl));
+        if let Some(ttl) = ttl {
+            differences.push(format!("{subject} drops cells after {ttl} s"));
+        }
+    }
+    differences
+}
+
+/// An attribute that is absent has HBase's default, which is the expected one.
+fn check(
+    differences: &mut Vec<String>,
+    subject: &str,
+    name: &str,
+    found: Option<&str>,
+    expected: &str,
+) {
+    if let Some(found) = found.filter(|found| !found.eq_ignore_ascii_case(expected)) {
+        differences.push(format!("{subject} has {name} = {found}, not {expected}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn created() -> TableDescriptor {
+        let config = ClusterLogConfig::new("tsdb-log", "node");
+        let keys = LogKeys::new(ClusterId::new([7; 16]), 4);
+        descriptor(&"tsdb-log".parse().unwrap(), keys, &config)
+    }
+
+    fn check(found: &TableDescriptor, expected: &[&str]) {
+        assert_eq!(differences(found, &ClusterLogConfig::new("tsdb-log", "node")), expected);
+    }
+
+    #[test]
+    fn a_created_table_is_as_it_must_be() {
+        check(&created(), &[]);
+    }
+
+    #[test]
+    fn what_could_drop_cells_is_refused() {
+        let other =
+            created().attribute("SPLIT_ENABLED", "true").attribute("DURABILITY", "ASYNC_WAL");
+        let expected = [
+            "it has SPLIT_ENABLED = true, not false",
+            "it has DURABILITY = ASYNC_WAL, not SYNC_WAL",
+        ];
+        check(&other, &expected);
+        let family = |name: &str| FamilyDescriptor::new(name.to_owned()).ttl_secs(60).versions(3);
+        let other = TableDescriptor::new("tsdb-log".parse().unwrap()).family(family("l"));
+        let found = differences(&other, &ClusterLogConfig::new("tsdb-log", "node")).join("\n");
+        for text in [
+            "was not created as a table of the log",
+            "family l has VERSIONS = 3, not 1",
+            "family l drops cells after 60 s",
+            "it has no family s",
+        ] {
+            assert!(found.contains(text), "{text} in {found}");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Changes of the manifest, one at a time: segments are opened, the log is trimmed, ownership is proven.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use tokio::time::{Instant, timeout};
+use tsd_cluster::{
+    ChangeOutcome, LogOwner, ManifestChange, OpeningOutcome, RecoveryError, SegmentId,
+    SegmentOpening, TableRequest,
+};
+use tsd_storage::StorageError;
+use tsd_storage_wal::LogPosition;
+
+use crate::{
+    calls::LogTable,
+    log::{LogInner, STREAM, SharedRecovery},
+};
+
+/// Bound of a trim, a proof, or the opening of a standby segment; each is tried again.
+const WORK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bound of the lookup of a region, to choose a stripe.
+const LOCATE_TIMEOUT: Duration = Duration::from_millis(200);
+/// Pause before a standby segment that could not be opened is tried again.
+const OPEN_PAUSE: Duration = Duration::from_secs(1);
+
+/// Work on the manifest.
+#[derive(Debug, Default)]
+pub(crate) struct Maintenance {
+    /// What was begun. Its changes may be made already, so it is finished before anything else.
+    begun: Option<BegunWork>,
+    next_stripe: u8,
+}
+
+#[derive(Debug)]
+enum BegunWork {
+    Open(SegmentOpening),
+    Change(ManifestChange),
+}
+
+/// Up to where the log is to be trimmed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TrimGoal {
+    /// Position in the log of this owner.
+    watermark: u64,
+    /// The last of the earlier owners whose rows are stored.
+    former: u64,
+    last_commit_ms: i64,
+    is_open: bool,
+}
+
+impl TrimGoal {
+    pub(crate) fn raise(&mut self, to: LogPosition, last_commit_ms: i64) {
+        if to.sequence == u64::MAX {
+            self.former = self.former.max(to.incarnation);
+        } else {
+            self.watermark = self.watermark.max(to.sequence);
+        }
+        self.last_commit_ms = last_commit_ms;
+        self.is_open = true;
+    }
+
+    pub(crate) const fn is_open(&self) -> bool {
+        self.is_open
+    }
+}
+
+impl LogInner {
+    /// Number of standby segments that are kept open.
+    pub(crate) fn wanted_standby(&self) -> usize {
+        if self.config.hedge_after.is_some() { 2 } else { 1 }
+    }
+
+    /// Opens a segment, unless there is a standby one now.
+    pub(crate) async fn open_segment(&self, deadline: Instant) -> Result<(), StorageError> {
+        self.open_up_to(1, deadline).await
+    }
+
+    /// Opens segments until this many stand by.
+    async fn open_up_to(&self, count: usize, deadline: Instant) -> Result<(), StorageError> {
+        let mut work = self.maintenance(deadline).await?;
+        self.finish_begun(&mut work, deadline).await?;
+        while self.owner().standby_count(STREAM) < count {
+            let stripe = self.choose_stripe(&mut work).await;
+            let opening = self.owner().open_segment(STREAM, stripe);
+            work.begun = opening.map(BegunWork::Open);
+            self.finish_begun(&mut work, deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Proves that this process owns the log.
+    pub(crate) async fn confirm(&self) -> Result<(), StorageError> {
+        let deadline = Instant::now() + WORK_TIMEOUT;
+        let mut work = self.maintenance(deadline).await?;
+        self.change(&mut work, deadline, LogOwner::confirmation).await
+    }
+
+    /// Trims up to the goal.
+    pub(crate) async fn trim(&self) -> Result<(), StorageError> {
+        let deadline = Instant::now() + WORK_TIMEOUT;
+        let mut work = self.maintenance(deadline).await?;
+        let goal = *self.trim_goal();
+        // The commit time first: that of an earlier owner must outlast its log.
+        let trim = |owner: &LogOwner| owner.trim(STREAM, goal.watermark, goal.last_commit_ms);
+        self.change(&mut work, deadline, trim).await?;
+        let retired: Vec<(u64, SharedRecovery)> = {
+            let former = self.former();
+            let flushed = former.range(..=goal.former);
+            flushed.map(|(incarnation, of)| (*incarnation, Arc::clone(of))).collect()
+        };
+        for (incarnation, recovery) in retired {
+            self.retire(&recovery, deadline).await?;
+            self.former().remove(&incarnation);
+            tracing::info!(incarnation, "the rows of an earlier owner of the log are stored");
+        }
+        let removable = self.owner().removable();
+        for segment in removable {
+            self.table.ask(&TableRequest::RemoveSegment { segment }, deadline).await?;
+            self.owner().removed(segment);
+            self.metrics.segments_removed.increment(1);
+        }
+        let mut reached = self.trim_goal();
+        if reached.watermark == goal.watermark && reached.former == goal.former {
+            reached.is_open = false;
+        }
+        Ok(())
+    }
+
+    /// Ends the log if all rows are stored elsewhere; else it stays for the next owner. Returns true if it did.
+    pub(crate) async fn end(&self) -> Result<bool, StorageError> {
+        if self.trim_goal().is_open() {
+            self.trim().await?;
+        }
+        let deadline = Instant::now() + WORK_TIMEOUT;
+        let mut work = self.maintenance(deadline).await?;
+        self.finish_begun(&mut work, deadline).await?;
+        let is_empty = {
+            let owner = self.owner();
+            let watermark = owner.manifest().streams.first().map_or(0, |stream| stream.watermark);
+            watermark == owner.next_sequence(STREAM) && self.former().is_empty()
+        };
+        if is_empty {
+            self.change(&mut work, deadline, LogOwner::retirement).await?;
+        }
+        Ok(is_empty)
+    }
+
+    async fn retire(
+        &self,
+        recovery: &SharedRecovery,
+        deadline: Instant,
+    ) -> Result<(), StorageError> {
+        let mut recovery = recovery.lock().await;
+        recovery.flushed();
+        while let Some(request) = recovery.request() {
+            let reply = self.table.ask(&request, deadline).await?;
+            recovery.reply(reply).map_err(|error| self.recovery_error(&error))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn recovery_error(&self, error: &RecoveryError) -> StorageError {
+        match error {
+            RecoveryError::Taken { .. } => self.fenced(None),
+            other => {
+                let text = format!("{}: {}", self.name(), crate::error::error_chain(other));
+                StorageError::Damaged(text.into())
+            }
+        }
+    }
+
+    async fn maintenance(
+        &self,
+        deadline: Instant,
+    ) -> Result<tokio::sync::MutexGuard<'_, Maintenance>, StorageError> {
+        self.check_fence()?;
+        let locked = tokio::time::timeout_at(deadline, self.maintenance.lock()).await;
+        locked.map_err(|_| self.table.unavailable("its manifest is being changed"))
+    }
+
+    /// Makes a change of the manifest, after what was begun before.
+    async fn change(
+        &self,
+        work: &mut Maintenance,
+        deadline: Instant,
+        change: impl FnOnce(&LogOwner) -> ManifestChange,
+    ) -> Result<(), StorageError> {
+        self.finish_begun(work, deadline).await?;
+        work.begun = Some(BegunWork::Change(change(&self.owner())));
+        self.finish_begun(work, deadline).await
+    }
+
+    async fn finish_begun(
+        &self,
+        work: &mut Maintenance,
+        deadline: Instant,
+    ) -> Result<(), StorageError> {
+        let begun = Instant::now();
+        match &mut work.begun {
+            None => return Ok(()),
+            Some(BegunWork::Change(change)) => {
+                let outcome = drive_change(&self.table, change, deadline).await?;
+                if outcome == ChangeOutcome::Refused {
+                    work.begun = None;
+                    return Err(self.fenced(None));
+                }
+                self.owner().changed(change.manifest().clone());
+            }
+            Some(BegunWork::Open(opening)) => match self.drive_opening(opening, deadline).await {
+                Ok(OpeningOutcome::Open(segment, manifest)) => {
+                    self.owner().opened(segment, manifest);
+                    self.metrics.segments_opened.increment(1);
+                }
+                Ok(OpeningOutcome::Fenced) => {
+                    work.begun = None;
+                    return Err(self.fenced(None));
+                }
+                Err(error) => {
+                    if let Some(manifest) = opening.listed() {
+                        // Another stripe may answer.
+                        self.owner().given_up(opening.id(), manifest.clone());
+                        work.begun = None;
+                    }
+                    return Err(error);
+                }
+            },
+        }
+        work.begun = None;
+        self.prove(begun);
+        Ok(())
+    }
+
+    async fn drive_opening(
+        &self,
+        opening: &mut SegmentOpening,
+        deadline: Instant,
+    ) -> Result<OpeningOutcome, StorageError> {
+        loop {
+            let request = opening.request();
+            // Each attempt to put a token has another one.
+            let reply = if matches!(request, TableRequest::OpenSegment { .. }) {
+                self.table.ask_once(&request, deadline).await?
+            } else {
+                self.table.ask(&request, deadline).await?
+            };
+            if let Some(outcome) = opening.reply(&reply) {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// A stripe on a server that has no other open segment, if there is one.
+    async fn choose_stripe(&self, work: &mut Maintenance) -> u8 {
+        let stripes = self.table.keys.stripes();
+        let open = self.owner().open_segments(STREAM);
+        let mut used = Vec::new();
+        for segment in open {
+            used.extend(self.server_of(segment).await);
+        }
+        let first = work.next_stripe % stripes;
+        work.next_stripe = (first + 1) % stripes;
+        for at in 0..stripes {
+            let stripe = (first + at) % stripes;
+            let id = SegmentId { incarnation: 0, stream: STREAM, number: 0, stripe };
+            if let Some(server) = self.server_of(id).await
+                && !used.contains(&server)
+            {
+                work.next_stripe = (stripe + 1) % stripes;
+                return stripe;
+            }
+        }
+        first
+    }
+
+    async fn server_of(&self, segment: SegmentId) -> Option<hbase_rs::ServerName> {
+        let row = self.table.keys.segment(segment);
+        let table = self.table.table.clone().with_timeout(LOCATE_TIMEOUT);
+        Some(table.locate(row).await.ok()?.server)
+    }
+}
+
+/// Asks until a change is made or refused.
+pub(crate) async fn drive_change(
+    table: &LogTable,
+    change: &mut ManifestChange,
+    deadline: Instant,
+) -> Result<ChangeOutcome, StorageError> {
+    loop {
+        let reply = table.ask(&change.request(), deadline).await?;
+        if let Some(outcome) = change.reply(&reply) {
+            return Ok(outcome);
+        }
+    }
+}
+
+/// Keeps segments open that stand by, until the log is closed or fenced.
+pub(crate) async fn keep_standby(log: Weak<LogInner>) {
+    let mut pause = Duration::ZERO;
+    loop {
+        let Some(inner) = log.upgrade().filter(|inner| !inner.is_over()) else { return };
+        let wake = Arc::clone(&inner.wake);
+        drop(inner);
+        if pause.is_zero() {
+            wake.notified().await;
+        } else {
+            let _ = timeout(pause, wake.notified()).await;
+        }
+        let Some(inner) = log.upgrade().filter(|inner| !inner.is_over()) else { return };
+        let deadline = Instant::now() + WORK_TIMEOUT;
+        pause = match inner.open_up_to(inner.wanted_standby(), deadline).await {
+            Ok(()) => Duration::ZERO,
+            Err(error) => {
+                tracing::debug!(log = inner.name(), %error, "no segment can be opened");
+                OPEN_PAUSE
+            }
+        };
+    }
+}

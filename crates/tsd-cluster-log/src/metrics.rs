@@ -1,0 +1,89 @@
+//! The `tsd_cluster_log_*` metrics. Gauges are computed by [`ClusterLog`](crate::ClusterLog).
+
+use metrics::{
+    Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    histogram,
+};
+
+const COUNTERS: [(&str, &str); 10] = [
+    ("tsd_cluster_log_appends_total", "Records that the log table has stored."),
+    ("tsd_cluster_log_appended_bytes_total", "Bytes of the records that were stored, compressed."),
+    (
+        "tsd_cluster_log_append_failures_total",
+        "Records that were not stored in time; each is tried again.",
+    ),
+    (
+        "tsd_cluster_log_repeats_total",
+        "Attempts of an append whose result is unknown; each is repeated.",
+    ),
+    ("tsd_cluster_log_hedges_total", "Records that were sent to a second region server."),
+    (
+        "tsd_cluster_log_hedges_suppressed_total",
+        "Records that were not sent to a second one, because too many were.",
+    ),
+    ("tsd_cluster_log_segments_opened_total", "Segments opened."),
+    (
+        "tsd_cluster_log_segments_removed_total",
+        "Segments removed, after all of their rows were stored.",
+    ),
+    ("tsd_cluster_log_trim_failures_total", "Trims that failed; each is tried again."),
+    ("tsd_cluster_log_recovered_records_total", "Records of earlier owners that were replayed."),
+];
+const GAUGES: [(&str, Unit, &str); 5] = [
+    ("tsd_cluster_log_fenced", Unit::Count, "1 once another daemon has taken the log over."),
+    (
+        "tsd_cluster_log_former_logs",
+        Unit::Count,
+        "Logs of earlier owners whose rows are not stored yet.",
+    ),
+    ("tsd_cluster_log_incarnation", Unit::Count, "Number of this owner of the log."),
+    ("tsd_cluster_log_kept_bytes", Unit::Bytes, "Bytes of the segments that are kept."),
+    ("tsd_cluster_log_segments", Unit::Count, "Segments that are kept, with those that stand by."),
+];
+const APPEND_SECONDS: &str = "tsd_cluster_log_append_seconds";
+
+/// Registered handles.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    pub(crate) appends: Counter,
+    pub(crate) appended_bytes: Counter,
+    pub(crate) append_failures: Counter,
+    pub(crate) repeats: Counter,
+    pub(crate) hedges: Counter,
+    pub(crate) hedges_suppressed: Counter,
+    pub(crate) segments_opened: Counter,
+    pub(crate) segments_removed: Counter,
+    pub(crate) trim_failures: Counter,
+    pub(crate) recovered_records: Counter,
+    pub(crate) append_seconds: Histogram,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        describe_metrics();
+        Self {
+            appends: counter!("tsd_cluster_log_appends_total"),
+            appended_bytes: counter!("tsd_cluster_log_appended_bytes_total"),
+            append_failures: counter!("tsd_cluster_log_append_failures_total"),
+            repeats: counter!("tsd_cluster_log_repeats_total"),
+            hedges: counter!("tsd_cluster_log_hedges_total"),
+            hedges_suppressed: counter!("tsd_cluster_log_hedges_suppressed_total"),
+            segments_opened: counter!("tsd_cluster_log_segments_opened_total"),
+            segments_removed: counter!("tsd_cluster_log_segments_removed_total"),
+            trim_failures: counter!("tsd_cluster_log_trim_failures_total"),
+            recovered_records: counter!("tsd_cluster_log_recovered_records_total"),
+            append_seconds: histogram!(APPEND_SECONDS),
+        }
+    }
+}
+
+/// Registers the descriptions of all metrics of this crate. Idempotent.
+pub fn describe_metrics() {
+    for (name, text) in COUNTERS {
+        describe_counter!(name, text);
+    }
+    for (name, unit, text) in GAUGES {
+        describe_gauge!(name, unit, text);
+    }
+    describe_histogram!(APPEND_SECONDS, Unit::Seconds, "Time to store a record in the log table.");
+}

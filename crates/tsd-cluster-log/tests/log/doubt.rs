@@ -1,0 +1,69 @@
+//! Answers that are lost, calls that fail, and calls that are executed late.
+
+use hbase_fake::{FaultKind, InjectedFault};
+
+use crate::node::{World, put, value};
+
+/// Rows put while every `n`th change of the log table has a fault; all must be there after a kill.
+async fn check(fault: FaultKind) {
+    let world = World::start().await;
+    let node = world.open().await;
+    for row in 0..40_u8 {
+        if row % 4 == 0 {
+            world.cluster.inject(InjectedFault::once("Mutate", fault.clone()));
+        }
+        put(&node.store, &[row], &[row, 1]).await.unwrap();
+        put(&node.store, &[row], &[row, 2]).await.unwrap();
+        if row % 8 == 0 {
+            world.cluster.execute_late_calls();
+        }
+    }
+    drop(node);
+    let node = world.open().await;
+    world.cluster.execute_late_calls();
+    for row in 0..40_u8 {
+        let found = value(&node.store, &[row]).await;
+        assert_eq!(found.as_deref(), Some(&[row, 2][..]), "{fault:?} row {row}");
+    }
+    assert_eq!(node.report.records, 80, "{fault:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_answers_lose_and_repeat_nothing() {
+    check(FaultKind::CloseAfter(3)).await;
+    check(FaultKind::NoResponse).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_requests_lose_nothing() {
+    check(FaultKind::Close).await;
+    check(FaultKind::Exception { class: "RegionTooBusyException", text: "busy" }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_are_executed_late_do_no_harm() {
+    check(FaultKind::Late).await;
+}
+
+/// Each call of a start has a fault, one after the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_goes_on_after_any_lost_answer() {
+    for fault in [FaultKind::CloseAfter(3), FaultKind::Close] {
+        for skipped in 0.. {
+            let world = World::start().await;
+            let node = world.open().await;
+            put(&node.store, b"row", b"1").await.unwrap();
+            drop(node);
+            let before = world.cluster.calls("Mutate");
+            world.cluster.inject(InjectedFault::once("Mutate", fault.clone()).after(skipped));
+            let node = world.open().await;
+            let calls = world.cluster.calls("Mutate") - before;
+            assert_eq!(value(&node.store, b"row").await.as_deref(), Some(&b"1"[..]));
+            put(&node.store, b"other", b"1").await.unwrap();
+            if skipped > calls {
+                assert!(skipped > 5, "a start makes some calls");
+                break;
+            }
+        }
+    }
+}

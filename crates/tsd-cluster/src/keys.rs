@@ -1,0 +1,205 @@
+//! Row keys of the log table.
+//!
+//! ```text
+//! segment      cluster 16 | stripe u8, below 0x80 | incarnation u64 | stream u8 | number u64
+//! incarnations cluster 16 | 0xf0
+//! manifest     cluster 16 | 0xf1 | incarnation u64                                        (big-endian)
+//! ```
+//!
+//! Stripes divide the segments over regions: each begins a region of its own.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+/// Stripes are below this.
+const MAX_STRIPES: u8 = 0x80;
+const INCARNATIONS: u8 = 0xf0;
+const MANIFESTS: u8 = 0xf1;
+
+/// Random number of a cluster: which rows of a table are its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ClusterId([u8; 16]);
+
+impl ClusterId {
+    /// The cluster with this number.
+    #[must_use]
+    pub const fn new(id: [u8; 16]) -> Self {
+        Self(id)
+    }
+
+    /// Parses 32 hexadecimal digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits: Option<Vec<u8>> =
+            text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
+        let digits = digits?;
+        let (pairs, rest) = digits.as_chunks::<2>();
+        let bytes: Vec<u8> = pairs.iter().map(|[high, low]| (high << 4) | low).collect();
+        Some(Self(bytes.try_into().ok().filter(|_| rest.is_empty())?))
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClusterId({self})")
+    }
+}
+
+/// A segment of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId {
+    /// The owner that writes it.
+    pub incarnation: u64,
+    /// The stream.
+    pub stream: u8,
+    /// Its number in the stream, from 1.
+    pub number: u64,
+    /// The stripe of its key.
+    pub stripe: u8,
+}
+
+/// A segment that its owner has opened. No two attempts to open a segment put the same token: an attempt that
+/// is executed late, after the segment was fenced and removed, must not open it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpenSegment {
+    /// The segment.
+    pub id: SegmentId,
+    /// The attempt whose token it has.
+    pub attempt: u32,
+}
+
+/// A row that is no segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateRow {
+    /// The counter of the incarnations.
+    Incarnations,
+    /// The manifest of an incarnation.
+    Manifest(u64),
+}
+
+/// The keys of a cluster's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogKeys {
+    cluster: ClusterId,
+    stripes: u8,
+}
+
+impl LogKeys {
+    /// Keys with this number of stripes; at least one, at most 128.
+    #[must_use]
+    pub fn new(cluster: ClusterId, stripes: u8) -> Self {
+        Self { cluster, stripes: stripes.clamp(1, MAX_STRIPES) }
+    }
+
+    /// The cluster.
+    #[must_use]
+    pub const fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// Number of stripes.
+    #[must_use]
+    pub const fn stripes(&self) -> u8 {
+        self.stripes
+    }
+
+    /// Where regions begin: at each stripe but the first, and at the rows that are no segments.
+    #[must_use]
+    pub fn splits(&self) -> Vec<Bytes> {
+        (1..self.stripes).chain([INCARNATIONS]).map(|byte| self.key(byte, &[])).collect()
+    }
+
+    /// The row of a segment.
+    #[must_use]
+    pub fn segment(&self, id: SegmentId) -> Bytes {
+        let rest =
+            [&id.incarnation.to_be_bytes()[..], &[id.stream], &id.number.to_be_bytes()].concat();
+        self.key(id.stripe, &rest)
+    }
+
+    /// A row that is no segment.
+    #[must_use]
+    pub fn state(&self, row: StateRow) -> Bytes {
+        match row {
+            StateRow::Incarnations => self.key(INCARNATIONS, &[]),
+            StateRow::Manifest(incarnation) => self.key(MANIFESTS, &incarnation.to_be_bytes()),
+        }
+    }
+
+    /// What the keys of all manifests begin with.
+    #[must_use]
+    pub fn manifests(&self) -> Bytes {
+        self.key(MANIFESTS, &[])
+    }
+
+    /// The incarnation in the key of a manifest; `None` if it is another key.
+    #[must_use]
+    pub fn incarnation_of(&self, key: &[u8]) -> Option<u64> {
+        let rest = key.strip_prefix(&self.manifests()[..])?;
+        Some(u64::from_be_bytes(rest.try_into().ok()?))
+    }
+
+    fn key(&self, kind: u8, rest: &[u8]) -> Bytes {
+        [&self.cluster.0[..], &[kind], rest].concat().into()
+    }
+}
+
+/// Bytes as hexadecimal digits.
+#[cfg(test)]
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn keys() -> LogKeys {
+        LogKeys::new(ClusterId::parse("000102030405060708090a0b0c0d0e0f").unwrap(), 4)
+    }
+
+    #[test]
+    fn keys_are_as_documented() {
+        let id = SegmentId { incarnation: 7, stream: 2, number: 258, stripe: 3 };
+        let cluster = "000102030405060708090a0b0c0d0e0f";
+        let check = |key: &[u8], rest: &str| assert_eq!(hex(key), format!("{cluster}{rest}"));
+        check(&keys().segment(id), "030000000000000007020000000000000102");
+        check(&keys().state(StateRow::Incarnations), "f0");
+        check(&keys().state(StateRow::Manifest(9)), "f10000000000000009");
+        let splits: Vec<String> = keys().splits().iter().map(|key| hex(key)).collect();
+        let expected = ["01", "02", "03", "f0"].map(|stripe| format!("{cluster}{stripe}"));
+        assert_eq!(splits, expected);
+    }
+
+    #[test]
+    fn a_cluster_is_parsed_as_it_is_rendered() {
+        let cluster = keys().cluster();
+        assert_eq!(ClusterId::parse(&cluster.to_string()), Some(cluster));
+        for bad in
+            ["", "00", "0001020304050607 8090a0b0c0d0e0f", "000102030405060708090a0b0c0d0e0f0"]
+        {
+            assert_eq!(ClusterId::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_incarnation_of_a_manifest_is_in_its_key() {
+        let key = keys().state(StateRow::Manifest(u64::MAX));
+        assert_eq!(keys().incarnation_of(&key), Some(u64::MAX));
+        assert_eq!(keys().incarnation_of(&keys().state(StateRow::Incarnations)), None);
+        assert_eq!(keys().incarnation_of(&[]), None);
+    }
+}

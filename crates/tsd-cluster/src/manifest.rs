@@ -1,0 +1,245 @@
+//! The manifest of an owner: its segments, and below which watermark records are not needed.
+//!
+//! ```text
+//! manifest = version u8 = 1 | phase u8 | name length u16 | name of the node | last commit time i64, ms
+//!          | streams u8 | stream... | CRC32C
+//! stream   = watermark u64 | segments u32 | segment...
+//! segment  = number u64 | stripe u8                                                    (big-endian)
+//! ```
+//!
+//! The revision is a cell of its own: it is what compare-and-sets compare.
+
+use bytes::Bytes;
+
+use crate::keys::SegmentId;
+
+const VERSION: u8 = 1;
+/// Bound of the name of a node.
+const MAX_NAME: usize = 255;
+
+/// Which change of a manifest it is. No two changes have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision {
+    /// Counts the changes, from 1.
+    pub number: u64,
+    /// The incarnation that has made the change: the owner, or its recoverer.
+    pub writer: u64,
+}
+
+impl Revision {
+    /// The cell.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        [self.number.to_be_bytes(), self.writer.to_be_bytes()].concat().into()
+    }
+
+    /// Reads a cell; `None` if it is no revision.
+    #[must_use]
+    pub fn decode(cell: &[u8]) -> Option<Self> {
+        let (number, writer) = cell.split_first_chunk::<8>()?;
+        let writer = u64::from_be_bytes(writer.try_into().ok()?);
+        Some(Self { number: u64::from_be_bytes(*number), writer })
+    }
+}
+
+/// What happens with the segments of a manifest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ManifestPhase {
+    /// Its owner appends.
+    #[default]
+    Open,
+    /// The writer of the revision recovers it: its owner is fenced.
+    Recovering,
+    /// All rows are stored; the segments are removed.
+    Retired,
+}
+
+/// A listed segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentRef {
+    /// Its number in the stream.
+    pub number: u64,
+    /// The stripe of its key.
+    pub stripe: u8,
+}
+
+/// A stream in a manifest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamManifest {
+    /// Records below it are not needed.
+    pub watermark: u64,
+    /// The segments, oldest first.
+    pub segments: Vec<SegmentRef>,
+}
+
+/// The manifest of an incarnation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Manifest {
+    /// Which change it is.
+    pub revision: Revision,
+    /// What happens with it.
+    pub phase: ManifestPhase,
+    /// Name of the node, for operators.
+    pub node: String,
+    /// The highest commit time of a record below the watermarks, epoch milliseconds.
+    pub last_commit_ms: i64,
+    /// Its streams.
+    pub streams: Vec<StreamManifest>,
+}
+
+impl Manifest {
+    /// The first manifest of an incarnation.
+    #[must_use]
+    pub fn first(incarnation: u64, node: &str, streams: usize) -> Self {
+        let mut node = node.to_owned();
+        node.truncate(node.floor_char_boundary(MAX_NAME));
+        Self {
+            revision: Revision { number: 1, writer: incarnation },
+            phase: ManifestPhase::Open,
+            node,
+            last_commit_ms: i64::MIN,
+            streams: vec![StreamManifest { watermark: 1, segments: Vec::new() }; streams],
+        }
+    }
+
+    /// The next change of it by `writer`.
+    #[must_use]
+    pub fn next(&self, writer: u64) -> Self {
+        let revision = Revision { number: self.revision.number + 1, writer };
+        Self { revision, ..self.clone() }
+    }
+
+    /// The segments of an incarnation, by stream, oldest first.
+    pub fn segments(&self, incarnation: u64) -> impl Iterator<Item = SegmentId> + '_ {
+        let of_stream = move |(stream, listed): (usize, &StreamManifest)| {
+            let id = move |segment: SegmentRef| SegmentId {
+                incarnation,
+                stream: stream as u8,
+                number: segment.number,
+                stripe: segment.stripe,
+            };
+            listed.segments.clone().into_iter().map(id)
+        };
+        self.streams.iter().enumerate().flat_map(of_stream)
+    }
+
+    /// The cell, without the revision.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut out = vec![VERSION, self.phase as u8];
+        out.extend_from_slice(&(self.node.len() as u16).to_be_bytes());
+        out.extend_from_slice(self.node.as_bytes());
+        out.extend_from_slice(&self.last_commit_ms.to_be_bytes());
+        out.push(self.streams.len() as u8);
+        for stream in &self.streams {
+            out.extend_from_slice(&stream.watermark.to_be_bytes());
+            out.extend_from_slice(&(stream.segments.len() as u32).to_be_bytes());
+            for segment in &stream.segments {
+                out.extend_from_slice(&segment.number.to_be_bytes());
+                out.push(segment.stripe);
+            }
+        }
+        let checksum = crc32c::crc32c(&out);
+        out.extend_from_slice(&checksum.to_be_bytes());
+        out.into()
+    }
+
+    /// Reads a cell; `None` if it is no manifest that this version knows.
+    #[must_use]
+    pub fn decode(revision: Revision, cell: &[u8]) -> Option<Self> {
+        let (sealed, checksum) = cell.split_last_chunk::<4>()?;
+        if crc32c::crc32c(sealed).to_be_bytes() != *checksum {
+            return None;
+        }
+        let mut rest = sealed;
+        if rest.split_off_first()? != &VERSION {
+            return None;
+        }
+        let phase = match rest.split_off_first()? {
+            0 => ManifestPhase::Open,
+            1 => ManifestPhase::Recovering,
+            2 => ManifestPhase::Retired,
+            _ => return None,
+        };
+        let length = usize::from(u16::from_be_bytes(field(&mut rest)?));
+        let node = std::str::from_utf8(rest.split_off(..length)?).ok()?.to_owned();
+        let last_commit_ms = i64::from_be_bytes(field(&mut rest)?);
+        let mut streams = Vec::new();
+        for _ in 0..*rest.split_off_first()? {
+            let watermark = u64::from_be_bytes(field(&mut rest)?);
+            let mut segments = Vec::new();
+            for _ in 0..u32::from_be_bytes(field(&mut rest)?) {
+                let number = u64::from_be_bytes(field(&mut rest)?);
+                segments.push(SegmentRef { number, stripe: *rest.split_off_first()? });
+            }
+            streams.push(StreamManifest { watermark, segments });
+        }
+        rest.is_empty().then_some(Self { revision, phase, node, last_commit_ms, streams })
+    }
+}
+
+fn field<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (field, after) = rest.split_first_chunk::<N>()?;
+    *rest = after;
+    Some(*field)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::keys::hex;
+
+    fn manifest() -> Manifest {
+        let segments =
+            vec![SegmentRef { number: 3, stripe: 1 }, SegmentRef { number: 4, stripe: 2 }];
+        Manifest {
+            revision: Revision { number: 9, writer: 5 },
+            phase: ManifestPhase::Recovering,
+            node: "a".to_owned(),
+            last_commit_ms: 1_356_998_400_000,
+            streams: vec![StreamManifest { watermark: 77, segments }],
+        }
+    }
+
+    #[test]
+    fn cells_are_as_documented() {
+        let cell = hex(&manifest().encode());
+        let expected = "0101000161\
+                        0000013bf3685800\
+                        01\
+                        000000000000004d00000002\
+                        000000000000000301\
+                        000000000000000402";
+        let (fields, _) = cell.split_at(cell.len() - 8);
+        assert_eq!(fields, expected);
+        assert_eq!(hex(&manifest().revision.encode()), "00000000000000090000000000000005");
+    }
+
+    #[test]
+    fn decoding_undoes_encoding_and_every_byte_is_checked() {
+        let (manifest, cell) = (manifest(), manifest().encode());
+        assert_eq!(Manifest::decode(manifest.revision, &cell), Some(manifest.clone()));
+        assert_eq!(Revision::decode(&manifest.revision.encode()), Some(manifest.revision));
+        for at in 0..cell.len() {
+            let mut cell = cell.to_vec();
+            *cell.get_mut(at).unwrap() ^= 1;
+            assert_eq!(Manifest::decode(manifest.revision, &cell), None, "byte {at}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_any_bytes_does_not_panic(mut cell: Vec<u8>) {
+            cell.splice(..0, [VERSION]);
+            let checksum = crc32c::crc32c(&cell);
+            cell.extend_from_slice(&checksum.to_be_bytes());
+            if let Some(manifest) = Manifest::decode(Revision::default(), &cell) {
+                prop_assert_eq!(manifest.encode(), cell);
+            }
+        }
+    }
+}

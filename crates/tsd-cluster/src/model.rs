@@ -1,0 +1,118 @@
+//! Every order of events of a small log: its owner, which may go on as a zombie, a recoverer, which may die and
+//! begin again, and the table, which may lose answers and execute requests late.
+//!
+//! The owner writes the ops of one cell (put, delete, put): a replay of what was superseded shows in the cell.
+//! Planted faults show that the search would find what it looks for.
+
+mod search;
+mod table;
+mod world;
+
+use self::{
+    search::{Found, search},
+    world::{Faults, Limits, World},
+};
+
+/// One append to one segment, with a request that is executed late.
+const SMALL: Limits = Limits {
+    appends: 1,
+    segments: 1,
+    hedges: 0,
+    doubts: 0,
+    lates: 1,
+    recoverers: 1,
+    is_long_segment: true,
+};
+/// A hedge, and a request that is executed late.
+const LATE: Limits = Limits { appends: 2, segments: 2, hedges: 1, ..SMALL };
+/// A segment for each record, a lost answer, and a recoverer that begins again.
+const LOST: Limits = Limits {
+    appends: 2,
+    segments: 2,
+    doubts: 1,
+    lates: 0,
+    recoverers: 2,
+    is_long_segment: false,
+    ..SMALL
+};
+/// Three appends and a hedge.
+const LONG: Limits = Limits { appends: 3, segments: 3, hedges: 1, lates: 0, ..SMALL };
+
+#[track_caller]
+fn holds(limits: Limits) {
+    match search(World::new(limits, Faults::default())) {
+        Found::Nothing { states } => {
+            println!("{states} states");
+            assert!(states > 10_000, "{states}");
+        }
+        Found::Violation { what, steps } => panic!("{what} after:\n{}", steps.join("\n")),
+    }
+}
+
+#[track_caller]
+fn is_found(limits: Limits, faults: Faults, expected: &str) {
+    match search(World::new(limits, faults)) {
+        Found::Nothing { states } => panic!("{faults:?} is not found in {states} states"),
+        Found::Violation { what, steps } => {
+            println!("{what} after:\n{}", steps.join("\n"));
+            assert!(what.contains(expected), "{what}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_resurrected_by_late_requests() {
+    holds(LATE);
+}
+
+#[test]
+fn nothing_is_lost_or_resurrected_by_lost_answers() {
+    holds(LOST);
+}
+
+#[test]
+fn nothing_is_lost_or_resurrected_by_hedges_and_trims() {
+    holds(LONG);
+}
+
+#[test]
+fn appends_without_the_check_of_the_fence_are_found() {
+    let faults = Faults { ignores_fence: true, ..Faults::default() };
+    is_found(SMALL, faults, "acknowledged after its fence");
+}
+
+#[test]
+fn segments_that_are_not_confirmed_are_found() {
+    let faults = Faults { skips_confirmation: true, ..Faults::default() };
+    is_found(SMALL, faults, "acknowledged after its fence");
+}
+
+#[test]
+fn attempts_that_share_their_token_are_found() {
+    let faults = Faults { shares_tokens: true, ..Faults::default() };
+    is_found(SMALL, faults, "acknowledged after its fence");
+}
+
+#[test]
+fn a_replay_from_before_the_watermark_is_found() {
+    let faults = Faults { ignores_watermark: true, ..Faults::default() };
+    is_found(SMALL, faults, "replayed although it is trimmed");
+}
+
+#[test]
+fn a_watermark_before_the_flush_is_found() {
+    let faults = Faults { trims_early: true, ..Faults::default() };
+    is_found(SMALL, faults, "trimmed before its flush");
+}
+
+#[test]
+fn duplicates_that_are_replayed_are_found() {
+    let faults = Faults { keeps_duplicates: true, ..Faults::default() };
+    is_found(LATE, faults, "the cell has");
+}
+
+#[test]
+fn a_recoverer_that_does_not_fence_is_found() {
+    let faults = Faults { skips_fence: true, ..Faults::default() };
+    is_found(SMALL, faults, "acknowledged after its fence");
+}

@@ -1,0 +1,359 @@
+//! The owner of a log: its manifest, and the streams that it writes.
+//!
+//! A stream has one record in flight, which goes to its active segment. Standby segments are open too, and
+//! take the record if the active one does not answer (a hedge): the segment that has stored it first is the
+//! active one from then on. Nothing more is sent to a segment that has not answered, and it stays listed
+//! until all records that were ever sent to it are below the watermark: whatever it stores late is a
+//! duplicate, or is not needed.
+//!
+//! Only one change of the manifest is made at a time; the driver sees to that.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::{
+    keys::{OpenSegment, SegmentId},
+    manifest::{Manifest, ManifestPhase, SegmentRef},
+    manifest_change::ManifestChange,
+    record::LogRecord,
+    segment_opening::SegmentOpening,
+};
+
+/// Length of a segment at which another one becomes the active one.
+pub const SEGMENT_BYTES: u64 = 16 << 20;
+
+/// The owner of a log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LogOwner {
+    incarnation: u64,
+    manifest: Manifest,
+    streams: Vec<OwnedStream>,
+}
+
+/// A stream and its segments, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OwnedStream {
+    next_sequence: u64,
+    next_number: u64,
+    segments: VecDeque<OwnedSegment>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OwnedSegment {
+    id: SegmentId,
+    /// The attempt that has opened it.
+    attempt: u32,
+    bytes: u64,
+    /// The last record that was sent to it; 0: none.
+    last_sent: u64,
+    phase: SegmentPhase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum SegmentPhase {
+    Active,
+    Standby,
+    /// It takes no more records.
+    Closed,
+    /// Its row is deleted; the manifest still lists it.
+    Removed,
+}
+
+impl LogOwner {
+    /// The owner of a log whose first manifest is stored.
+    #[must_use]
+    pub fn new(incarnation: u64, manifest: Manifest) -> Self {
+        let stream = OwnedStream { next_sequence: 1, next_number: 1, segments: VecDeque::new() };
+        let streams = vec![stream; manifest.streams.len()];
+        Self { incarnation, manifest, streams }
+    }
+
+    /// Its incarnation.
+    #[must_use]
+    pub const fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Its manifest, as it is stored.
+    #[must_use]
+    pub const fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Takes the manifest that a change of this owner has stored.
+    pub fn changed(&mut self, manifest: Manifest) {
+        self.manifest = manifest;
+    }
+
+    /// A change that proves that nobody has fenced this owner, and changes nothing else.
+    #[must_use]
+    pub fn confirmation(&self) -> ManifestChange {
+        self.change(self.manifest.next(self.incarnation))
+    }
+
+    /// Opens another segment of a stream.
+    #[must_use]
+    pub fn open_segment(&mut self, stream: u8, stripe: u8) -> Option<SegmentOpening> {
+        let of = self.streams.get_mut(usize::from(stream))?;
+        let number = of.next_number;
+        // A number is used once, also if the opening fails.
+        of.next_number += 1;
+        let mut new = self.manifest.next(self.incarnation);
+        let listed = new.streams.get_mut(usize::from(stream))?;
+        let is_removed = |number: u64| {
+            let found = of.segments.iter().find(|segment| segment.id.number == number);
+            found.is_none_or(|segment| segment.phase == SegmentPhase::Removed)
+        };
+        listed.segments.retain(|segment| !is_removed(segment.number));
+        listed.segments.push(SegmentRef { number, stripe });
+        let id = SegmentId { incarnation: self.incarnation, stream, number, stripe };
+        Some(SegmentOpening::new(id, self.change(new)))
+    }
+
+    /// Takes a segment that was opened, and the manifest that lists it.
+    pub fn opened(&mut self, segment: OpenSegment, manifest: Manifest) {
+        self.add(segment, manifest, SegmentPhase::Standby);
+    }
+
+    /// Takes a segment whose opening was given up after it was listed.
+    pub fn given_up(&mut self, id: SegmentId, manifest: Manifest) {
+        self.add(OpenSegment { id, attempt: 0 }, manifest, SegmentPhase::Closed);
+    }
+
+    fn add(&mut self, segment: OpenSegment, manifest: Manifest, phase: SegmentPhase) {
+        let OpenSegment { id, attempt } = segment;
+        self.changed(manifest);
+        let Some(stream) = self.streams.get_mut(usize::from(id.stream)) else { return };
+        stream.segments.retain(|segment| segment.phase != SegmentPhase::Removed);
+        stream.segments.push_back(OwnedSegment { id, attempt, bytes: 0, last_sent: 0, phase });
+    }
+
+    /// The segments of a stream that take records, or may.
+    #[must_use]
+    pub fn open_segments(&self, stream: u8) -> Vec<SegmentId> {
+        let is_open = |segment: &&OwnedSegment| {
+            matches!(segment.phase, SegmentPhase::Active | SegmentPhase::Standby)
+        };
+        let stream = self.streams.get(usize::from(stream));
+        let segments = stream.into_iter().flat_map(|stream| &stream.segments);
+        segments.filter(is_open).map(|segment| segment.id).collect()
+    }
+
+    /// Number of standby segments of a stream.
+    #[must_use]
+    pub fn standby_count(&self, stream: u8) -> usize {
+        let segments = self.streams.get(usize::from(stream)).map(|stream| &stream.segments);
+        let standby = |segment: &&OwnedSegment| segment.phase == SegmentPhase::Standby;
+        segments.map_or(0, |segments| segments.iter().filter(standby).count())
+    }
+
+    /// The next record of a stream. It is sent until a segment has stored it ([`Self::stored`]).
+    #[must_use]
+    pub fn next_record(
+        &self,
+        stream: u8,
+        payload: Bytes,
+        begins_group: bool,
+        ends_group: bool,
+    ) -> Option<LogRecord> {
+        let sequence = self.streams.get(usize::from(stream))?.next_sequence;
+        let acknowledged_through = sequence - 1;
+        Some(LogRecord { sequence, acknowledged_through, begins_group, ends_group, payload })
+    }
+
+    /// The segment that the next record of a stream is sent to; `None` if there is none with room.
+    pub fn segment_for(&mut self, stream: u8, bytes: u64) -> Option<OpenSegment> {
+        let stream = self.streams.get_mut(usize::from(stream))?;
+        let sequence = stream.next_sequence;
+        if let Some(active) = stream.active() {
+            if active.bytes == 0 || active.bytes + bytes <= SEGMENT_BYTES {
+                active.last_sent = sequence;
+                return Some(active.open());
+            }
+            active.phase = SegmentPhase::Closed;
+        }
+        let standby = stream.standby()?;
+        standby.phase = SegmentPhase::Active;
+        standby.last_sent = sequence;
+        Some(standby.open())
+    }
+
+    /// The standby segment that gets a record too, which the active one has not answered; `None` if there
+    /// is none.
+    pub fn hedge_segment(&mut self, stream: u8) -> Option<OpenSegment> {
+        let stream = self.streams.get_mut(usize::from(stream))?;
+        let sequence = stream.next_sequence;
+        let is_fresh = |segment: &&mut OwnedSegment| segment.last_sent < sequence;
+        let standby = stream.standby().filter(is_fresh)?;
+        standby.last_sent = sequence;
+        Some(standby.open())
+    }
+
+    /// A segment has stored the record in flight.
+    pub fn stored(&mut self, id: SegmentId, bytes: u64) {
+        let Some(stream) = self.streams.get_mut(usize::from(id.stream)) else { return };
+        let sequence = stream.next_sequence;
+        stream.next_sequence += 1;
+        for segment in &mut stream.segments {
+            if segment.id == id {
+                segment.bytes += bytes;
+                segment.phase = SegmentPhase::Active;
+            } else if segment.last_sent == sequence {
+                // It has not answered.
+                segment.phase = SegmentPhase::Closed;
+            }
+        }
+    }
+
+    /// Sequence number of the next record of a stream.
+    #[must_use]
+    pub fn next_sequence(&self, stream: u8) -> u64 {
+        self.streams.get(usize::from(stream)).map_or(1, |stream| stream.next_sequence)
+    }
+
+    /// Records of a stream below `watermark` are stored elsewhere; `last_commit_ms` is the highest commit time
+    /// among them.
+    #[must_use]
+    pub fn trim(&self, stream: u8, watermark: u64, last_commit_ms: i64) -> ManifestChange {
+        let mut new = self.manifest.next(self.incarnation);
+        new.last_commit_ms = new.last_commit_ms.max(last_commit_ms);
+        if let Some(listed) = new.streams.get_mut(usize::from(stream)) {
+            listed.watermark = listed.watermark.max(watermark);
+        }
+        self.change(new)
+    }
+
+    /// Ends the log, all of whose records are stored elsewhere: its segments may be removed by anybody.
+    #[must_use]
+    pub fn retirement(&self) -> ManifestChange {
+        let mut new = self.manifest.next(self.incarnation);
+        new.phase = ManifestPhase::Retired;
+        self.change(new)
+    }
+
+    /// Segments that can be removed: all that was sent to them is below the watermark.
+    #[must_use]
+    pub fn removable(&self) -> Vec<SegmentId> {
+        let of_stream = |(stream, listed): (&OwnedStream, u64)| {
+            let is_removable = move |segment: &&OwnedSegment| {
+                segment.phase == SegmentPhase::Closed && segment.last_sent < listed
+            };
+            stream
+                .segments
+                .iter()
+                .filter(is_removable)
+                .map(|segment| segment.id)
+                .collect::<Vec<_>>()
+        };
+        let watermarks = self.manifest.streams.iter().map(|stream| stream.watermark);
+        self.streams.iter().zip(watermarks).flat_map(of_stream).collect()
+    }
+
+    /// The row of a segment was deleted.
+    pub fn removed(&mut self, id: SegmentId) {
+        let stream = self.streams.get_mut(usize::from(id.stream));
+        let segments = stream.into_iter().flat_map(|stream| &mut stream.segments);
+        for segment in segments.filter(|segment| segment.id == id) {
+            segment.phase = SegmentPhase::Removed;
+        }
+    }
+
+    /// Number and bytes of the segments that are kept.
+    #[must_use]
+    pub fn kept(&self) -> (u64, u64) {
+        let segments = self.streams.iter().flat_map(|stream| &stream.segments);
+        let kept = segments.filter(|segment| segment.phase != SegmentPhase::Removed);
+        kept.fold((0, 0), |(count, bytes), segment| (count + 1, bytes + segment.bytes))
+    }
+
+    fn change(&self, new: Manifest) -> ManifestChange {
+        ManifestChange::new(self.incarnation, Some(self.manifest.revision), new)
+    }
+}
+
+impl OwnedSegment {
+    const fn open(&self) -> OpenSegment {
+        OpenSegment { id: self.id, attempt: self.attempt }
+    }
+}
+
+impl OwnedStream {
+    fn active(&mut self) -> Option<&mut OwnedSegment> {
+        self.segments.iter_mut().find(|segment| segment.phase == SegmentPhase::Active)
+    }
+
+    fn standby(&mut self) -> Option<&mut OwnedSegment> {
+        self.segments.iter_mut().find(|segment| segment.phase == SegmentPhase::Standby)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn open(owner: &mut LogOwner) -> OpenSegment {
+        let opening = owner.open_segment(0, 1).unwrap();
+        let crate::TableRequest::SwapManifest { new, .. } = opening.request() else {
+            panic!("it is listed first")
+        };
+        let segment = OpenSegment { id: opening.id(), attempt: 1 };
+        owner.opened(segment, new);
+        segment
+    }
+
+    fn owner() -> LogOwner {
+        LogOwner::new(3, Manifest::first(3, "node", 1))
+    }
+
+    fn numbers(owner: &LogOwner) -> Vec<u64> {
+        owner.manifest().segments(3).map(|segment| segment.number).collect()
+    }
+
+    #[test]
+    fn a_full_segment_gives_way_to_a_standby() {
+        let mut owner = owner();
+        assert_eq!(owner.segment_for(0, 10), None);
+        let (first, second) = (open(&mut owner), open(&mut owner));
+        assert_eq!(owner.segment_for(0, 10), Some(first));
+        owner.stored(first.id, SEGMENT_BYTES - 10);
+        assert_eq!(owner.segment_for(0, 10), Some(first));
+        owner.stored(first.id, 10);
+        assert_eq!(owner.segment_for(0, 1), Some(second));
+        assert_eq!((owner.next_sequence(0), owner.standby_count(0)), (3, 0));
+    }
+
+    #[test]
+    fn a_segment_that_has_not_answered_takes_nothing_more() {
+        let mut owner = owner();
+        let (first, second) = (open(&mut owner), open(&mut owner));
+        assert_eq!(owner.segment_for(0, 10), Some(first));
+        assert_eq!(owner.hedge_segment(0), Some(second));
+        assert_eq!(owner.hedge_segment(0), None);
+        owner.stored(second.id, 10);
+        assert_eq!(owner.segment_for(0, 10), Some(second));
+        owner.changed(owner.trim(0, 1, 5).manifest().clone());
+        assert_eq!(owner.removable(), [], "its record may be stored late");
+        owner.changed(owner.trim(0, 2, 5).manifest().clone());
+        assert_eq!(owner.removable(), [first.id]);
+        owner.removed(first.id);
+        assert_eq!(owner.removable(), []);
+        assert_eq!(numbers(&owner), [1, 2]);
+        open(&mut owner);
+        assert_eq!(numbers(&owner), [2, 3]);
+        assert_eq!(owner.manifest().last_commit_ms, 5);
+    }
+
+    #[test]
+    fn a_slow_segment_that_stores_first_stays_the_active_one() {
+        let mut owner = owner();
+        let (first, second) = (open(&mut owner), open(&mut owner));
+        assert_eq!(owner.segment_for(0, 10), Some(first));
+        assert_eq!(owner.hedge_segment(0), Some(second));
+        owner.stored(first.id, 10);
+        assert_eq!(owner.segment_for(0, 10), Some(first));
+        assert_eq!(owner.hedge_segment(0), None, "the standby has not answered");
+    }
+}

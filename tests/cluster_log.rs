@@ -1,0 +1,95 @@
+//! Daemon processes with `tsd.storage.ack = cluster` on a fake HBase: one is killed with its data directory, two
+//! run at once, HBase is unavailable.
+
+use std::{fs, path::Path, time::Duration};
+
+use tsd_testkit::{Daemon, DaemonBuilder, http, metric, wait_for};
+
+use crate::{
+    hbase_fake::{HBase, body, check, put},
+    in_process::directory,
+};
+
+const TIMEOUT: Duration = Duration::from_secs(50);
+
+fn daemon(hbase: &HBase, data: &Path) -> DaemonBuilder {
+    hbase.daemon(data).args(&["--ack", "cluster"])
+}
+
+fn gauge(daemon: &Daemon, name: &str) -> f64 {
+    metric(daemon.address(), name).unwrap_or(f64::NAN)
+}
+
+#[test]
+fn acknowledged_points_survive_the_loss_of_a_daemon_with_its_directory() {
+    let hbase = HBase::with_tables();
+    let (first, second) = (directory(), directory());
+    let one = daemon(&hbase, first.path()).start();
+    put(one.address(), "m", 0, 100);
+    check(one.address(), "m", 100);
+    one.kill();
+    fs::remove_dir_all(first.path()).expect("a directory");
+    // A daemon without the log would not see what only the log has.
+    let (status, stderr) = hbase.daemon(second.path()).run_to_exit();
+    assert!(!status.success() && stderr.contains("tsd.storage.ack = cluster"), "{stderr}");
+
+    let two = daemon(&hbase, second.path()).start();
+    assert_eq!(two.events("ready to serve")[0]["replayed_cells"], 100);
+    check(two.address(), "m", 100);
+    put(two.address(), "m", 100, 120);
+    assert!(two.terminate().success());
+    // All is flushed, and the log has ended.
+    let three = hbase.daemon(second.path()).start();
+    check(three.address(), "m", 120);
+    assert!(three.terminate().success());
+    let four = daemon(&hbase, second.path()).start();
+    assert_eq!(four.events("ready to serve")[0]["replayed_cells"], 0);
+    check(four.address(), "m", 120);
+}
+
+#[test]
+fn the_newer_of_two_daemons_owns_the_log() {
+    let hbase = HBase::with_tables();
+    let (first, second) = (directory(), directory());
+    let old = daemon(&hbase, first.path()).start();
+    put(old.address(), "m", 0, 10);
+    let new = daemon(&hbase, second.path()).start();
+    check(new.address(), "m", 10);
+    let refused = http(old.address(), "POST", "/api/put", Some(&body("m", 10, 20)));
+    assert_eq!(refused.status, 503, "{}", refused.body);
+    let status = || {
+        let status = http(old.address(), "GET", "/api/status", None).body;
+        status.contains("has taken over the log").then_some(())
+    };
+    wait_for(TIMEOUT, status).expect("the status says why");
+    assert_eq!(http(old.address(), "GET", "/api/health/ready", None).status, 503);
+    assert!((gauge(&old, "tsd_cluster_log_fenced") - 1.0).abs() < 0.5);
+    assert!(!old.events_at_level("ERROR").is_empty());
+    put(new.address(), "m", 10, 30);
+    check(new.address(), "m", 30);
+    // Its rows are flushed by the new one.
+    let _ = old.terminate();
+    check(new.address(), "m", 30);
+    assert!(new.terminate().success());
+}
+
+#[test]
+fn nothing_is_acknowledged_while_hbase_is_unavailable() {
+    let hbase = HBase::with_tables();
+    let data = directory();
+    let one = daemon(&hbase, data.path()).start();
+    put(one.address(), "m", 0, 10);
+    hbase.stop();
+    let refused = http(one.address(), "POST", "/api/put", Some(&body("m", 10, 20)));
+    assert_eq!(refused.status, 503, "{}", refused.body);
+    hbase.restart();
+    let again = || {
+        let response = http(one.address(), "POST", "/api/put", Some(&body("m", 10, 20)));
+        (response.status == 204).then_some(())
+    };
+    wait_for(TIMEOUT, again).expect("HBase is available");
+    check(one.address(), "m", 20);
+    one.kill();
+    let two = daemon(&hbase, data.path()).start();
+    check(two.address(), "m", 20);
+}
