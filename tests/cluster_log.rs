@@ -30,8 +30,11 @@ fn acknowledged_points_survive_the_loss_of_a_daemon_with_its_directory() {
     one.kill();
     fs::remove_dir_all(first.path()).expect("a directory");
     // A daemon without the log would not see what only the log has.
-    let (status, stderr) = hbase.daemon(second.path()).run_to_exit();
-    assert!(!status.success() && stderr.contains("tsd.storage.ack = cluster"), "{stderr}");
+    let third = directory();
+    for other in [hbase.daemon(second.path()), hbase.daemon_with_log(third.path())] {
+        let (status, stderr) = other.run_to_exit();
+        assert!(!status.success() && stderr.contains("tsd.storage.ack = cluster"), "{stderr}");
+    }
 
     let two = daemon(&hbase, second.path()).start();
     assert_eq!(two.events("ready to serve")[0]["replayed_cells"], 100);

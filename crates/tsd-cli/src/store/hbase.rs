@@ -335,7 +335,10 @@ async fn logged(
     warn_of_appends(settings, "log");
     let (log, replayed) = open_log(settings, &below, directory, held(settings)).await?;
     let found = match find_cluster(&client, settings, Duration::ZERO).await {
-        Ok(()) => find_tables(settings, &*below, GLANCE).await,
+        Ok(()) => match find_tables(settings, &*below, GLANCE).await {
+            Ok(()) => refuse_cluster_log(&client, &settings.storage.hbase).await,
+            Err(error) => Err(error),
+        },
         Err(error) => Err(error),
     };
     match found {
