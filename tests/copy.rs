@@ -14,7 +14,7 @@ use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Table};
 use tsd_testkit::{http, wait_for};
 
-use crate::{TSDB, hbase_fake::HBase, in_process, tsdb};
+use crate::{TSDB, hbase_fake::HBase, in_process, invariants::ROLLUPS, tsdb};
 
 /// 2020-09-13T12:00:00Z, the start of an hour.
 const HOUR: u64 = 1_599_998_400;
@@ -148,6 +148,47 @@ fn stores_are_copied_to_hbase_and_back_with_other_keys() {
     assert_eq!(copied["keys"], "same");
     assert_eq!(points(&["--data", path(&same)]), expected);
     assert_eq!(report(&copy(path(&wide), path(&same), &["--compare"]), 0)["clean"], true);
+}
+
+#[test]
+fn rollups_are_copied_with_rebuilt_keys() {
+    let directory = in_process::directory();
+    let (data, wide) = (directory.path().join("data"), directory.path().join("wide"));
+    let settings = [("tsd.rollups.enable", "true"), ("tsd.rollups.config", ROLLUPS)];
+    let runtime = Runtime::new().expect("runtime");
+    let node = in_process::start(&runtime, &data, &settings).expect("a daemon");
+    let (mut values, last) = (Vec::new(), HOUR + 30 * 3_600);
+    for hour in 0..=30 {
+        for group in ["", r#","groupByAggregator":"sum""#] {
+            let at = HOUR + hour * 3_600;
+            values.push(format!(
+                r#"{{"metric":"sys.cpu","timestamp":{at},"value":{hour},"interval":"1h","aggregator":"sum","tags":{{"host":"a"}}{group}}}"#
+            ));
+        }
+    }
+    let body = format!("[{}]", values.join(","));
+    let response = http(node.address(), "POST", "/api/rollup", Some(&body));
+    assert_eq!(response.status, 204, "{}", response.body);
+    let uri = format!("/api/query?start={HOUR}&end={last}&m=sum:1h-sum:rollup_nofallback:sys.cpu");
+    let expected = http(node.address(), "GET", &uri, None).body;
+    assert!(expected.contains(&format!("\"{last}\":30")), "{expected}");
+    in_process::stop(&runtime, node);
+
+    let rollups = format!("tsd.rollups.config={ROLLUPS}");
+    let from = ["--from-set", "tsd.rollups.enable=true", "--from-set", rollups.as_str()];
+    let to = ["--to-set", "tsd.storage.uid.width.metric=4", "--verify"];
+    let copied = copy(path(&data), path(&wide), &[&from[..], &to].concat());
+    let copied = report(&copied, 0);
+    assert_eq!(copied["keys"], "rebuilt");
+    let compared = copied["compared"].as_array().expect("tables");
+    for table in ["tsdb-1h", "tsdb-preagg-1h"] {
+        let cells = compared.iter().find(|one| one["from"] == table).expect("a table of rollups");
+        assert_eq!((&cells["source"]["cells"], &cells["target"]), (&31.into(), &cells["source"]));
+    }
+    let node = in_process::start(&runtime, &wide, &settings).expect("a daemon");
+    let read = http(node.address(), "GET", &uri, None).body;
+    in_process::stop(&runtime, node);
+    assert_eq!(read, expected);
 }
 
 #[test]

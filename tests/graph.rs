@@ -144,6 +144,20 @@ fn json_describes_what_a_graph_shows() {
 }
 
 #[test]
+fn json_counts_one_point_for_each_instant_of_the_rows() {
+    let daemon = GraphDaemon::start(&[]);
+    // Three cells of one instant.
+    daemon.put(&[
+        point("n", T, "5", "a"),
+        point("n", T * 1_000, "300", "a"),
+        point("n", T, "1.5", "a"),
+        point("n", T + 1, "1", "a"),
+    ]);
+    let (_, text) = daemon.text(&format!("/q?{HALF}&m=sum:10m-avg:n&json"));
+    assert!(text.contains("\"points\":2}"), "{text}");
+}
+
+#[test]
 fn png_is_a_picture_of_the_points() {
     let daemon = GraphDaemon::start(&[]);
     let whole = daemon.picture(&format!("/q?{HALF}&m=sum:m%7Bhost=*%7D&png"));

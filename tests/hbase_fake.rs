@@ -264,6 +264,21 @@ fn with_ack_log_no_point_is_lost_while_hbase_is_unavailable() {
 }
 
 #[test]
+fn graphs_count_the_points_of_compacted_columns() {
+    let hbase = HBase::with_tables();
+    let data = directory();
+    let daemon = hbase.daemon_with_log(data.path()).start();
+    put(daemon.address(), "m", 0, 67);
+    // Flushed as one column.
+    assert!(daemon.terminate().success());
+    let daemon = hbase.daemon(data.path()).start();
+    put(daemon.address(), "m", 60, 70);
+    let uri = format!("/q?start={FIRST_SECOND}&end={}&m=sum:m&json", FIRST_SECOND + 100);
+    let summary = http(daemon.address(), "GET", &uri, None);
+    assert!(summary.body.contains("\"points\":70"), "{}", summary.body);
+}
+
+#[test]
 fn a_daemon_stopped_while_hbase_is_unavailable_keeps_its_log() {
     let hbase = HBase::with_tables();
     let data = directory();

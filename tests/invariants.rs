@@ -34,7 +34,7 @@ const QUERIES: &[&str] = &[
 ];
 
 /// Rollup tables of minutes and hours.
-const ROLLUPS: &str = r#"{"aggregationIds":{"sum":0,"count":1,"min":2,"max":3},"intervals":[
+pub(crate) const ROLLUPS: &str = r#"{"aggregationIds":{"sum":0,"count":1,"min":2,"max":3},"intervals":[
     {"table":"tsdb","preAggregationTable":"tsdb-preagg","interval":"1m","rowSpan":"1h","defaultInterval":true},
     {"table":"tsdb-1h","preAggregationTable":"tsdb-preagg-1h","interval":"1h","rowSpan":"1d"}]}"#;
 

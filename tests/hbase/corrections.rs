@@ -8,17 +8,17 @@
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use cluster::{Cluster, Node};
-use hbase_rs::{Client, Get, Scan, Selection, TableName};
+use hbase_rs::{Client, TableName};
 use serde_json::{Value, json};
 use tokio::{
     task::{JoinSet, spawn_blocking},
     time::{Instant, sleep},
 };
-use tsd_model::to_hex;
 use tsd_testkit::{Daemon, try_http};
 
 use crate::{
     regions::ScenarioResult,
+    row_history::{PointPlace, row_history},
     tsd::{self, Settings},
 };
 
@@ -137,43 +137,15 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
         });
         println!("  {ack}: {}", figures.collect::<Vec<_>>().join(", "));
     }
-    if let Some((metric, point)) = first_wrong {
-        let client = cluster.client();
-        println!("corrections: all cells of the row of {point:?}:");
-        for cell in row_history(&client, &metric, &point).await? {
+    if let Some((metric, (host, at_ms))) = first_wrong {
+        println!("corrections: all cells of {host} at {at_ms}:");
+        let place = PointPlace { table: "tsdb", metric: &metric, host: &host, at_ms };
+        for cell in row_history(cluster, &place).await? {
             println!("  {cell}");
         }
     }
     cluster.kill(Node::OpenTsdb)?;
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
-}
-
-/// Every cell and delete marker that HBase remembers of the row of a point: what a failure needs.
-async fn row_history(
-    client: &Client,
-    metric: &str,
-    (host, at_ms): &PointId,
-) -> ScenarioResult<Vec<String>> {
-    let uids = client.table("tsdb-uid".parse::<TableName>()?);
-    let uid = async |name: &str, kind: &[u8]| -> ScenarioResult<Vec<u8>> {
-        let row = uids.get(&Get::try_new(name.to_owned())?).await?;
-        Ok(row.value(b"id", kind).ok_or("no UID")?.to_vec())
-    };
-    let hour = u32::try_from(at_ms / 1_000 / 3_600 * 3_600)?;
-    let (metric, host) = (uid(metric, b"metrics").await?, uid(host, b"tagv").await?);
-    let key = [metric, hour.to_be_bytes().to_vec(), uid("host", b"tagk").await?, host].concat();
-    let selection = Selection::all().max_versions(1_000)?;
-    let scan = Scan::range(key.clone(), key).inclusive(true, true).select(selection).raw();
-    let mut rows = client.table("tsdb".parse::<TableName>()?).scan(scan);
-    let mut cells = Vec::new();
-    while let Some(row) = rows.next().await {
-        for cell in row?.row.cells() {
-            let (qualifier, value) = (to_hex(cell.qualifier), to_hex(cell.value));
-            cells.push(format!("{} {:?} {qualifier}={value}", cell.timestamp, cell.kind));
-        }
-    }
-    cells.sort();
-    Ok(cells)
 }
 
 /// Writes and corrects the points of an hour, mostly through our daemon. Returns the metric, the last

@@ -30,6 +30,7 @@ mod live;
 mod opentsdb;
 mod outage;
 mod regions;
+mod row_history;
 mod series_index;
 mod suite;
 mod tsd;

@@ -13,7 +13,8 @@ use tsd_testkit::{Daemon, metric};
 use crate::{
     regions::ScenarioResult,
     report::PartReport,
-    row_load::{LossCounts, RowLoad, RowWriter},
+    row_history::{PointPlace, row_history},
+    row_load::{LoadShape, LossCounts, RowLoad, RowWriter},
     run::Context,
     table_set::{COMPACTION, NO_COMPACTION, TableSet},
 };
@@ -25,11 +26,9 @@ const PAUSE: Duration = Duration::from_secs(4);
 /// Comparisons in a row without a difference: a value may be hidden after it was read.
 const CONFIRMATIONS: u32 = 3;
 /// Without an OpenTSDB that compacts, nothing is read back, and rows are compacted while they are written.
-const ALONE: [(&str, &str); 2] =
-    [("tsd.storage.hold_seconds", "1"), ("tsd.storage.hbase.read_back_delay", "0")];
+const ALONE: [(&str, &str); 1] = [("tsd.storage.hbase.read_back_delay", "0")];
 /// Longer than a compaction of OpenTSDB takes on a busy machine.
-const BESIDE: [(&str, &str); 2] =
-    [("tsd.storage.hold_seconds", "1"), ("tsd.storage.hbase.read_back_delay", "12")];
+const BESIDE: [(&str, &str); 1] = [("tsd.storage.hbase.read_back_delay", "12")];
 const STORAGE: [(&str, &str); 2] =
     [("tsd.storage.ack", "storage"), ("tsd.storage.fix_duplicates", "true")];
 const LOG: [(&str, &str); 1] = [("tsd.storage.ack", "log")];
@@ -40,6 +39,7 @@ struct Baseline {
     stale: u64,
     points: u64,
     missing: u64,
+    wrong: u64,
 }
 
 /// Runs every pair of daemons.
@@ -64,9 +64,10 @@ async fn two_opentsdbs(
         writers.push(RowWriter { name, address, is_ours: false });
     }
     let readers: Vec<_> = writers.iter().map(|writer| writer.address).collect();
-    let time = context.load_time();
-    let load = block_in_place(|| RowLoad::run("both.theirs", &writers, &readers, time));
+    let shape = shape(context);
+    let load = block_in_place(|| RowLoad::run("both.theirs", &writers, &readers, shape));
     let lost = settled(&load, &readers, &[], report).await;
+    print_evidence(context, set, &load, lost.iter().filter(|counts| counts.wrong > 0)).await?;
     context.cluster.kill(Node::SecondOpenTsdb)?;
     let (own, _) = lost.split_at(writers.len());
     let sum = |of: fn(&LossCounts) -> u64| own.iter().map(of).sum::<u64>();
@@ -75,11 +76,12 @@ async fn two_opentsdbs(
         stale: sum(|counts| counts.stale),
         points: load.points() * writers.len() as u64,
         missing: sum(|counts| counts.missing),
+        wrong: sum(|counts| counts.wrong),
     };
     report.answers += baseline.points;
     report.note(format!(
-        "two OpenTSDBs that compact: {} of {} corrections and {} of {} points lost",
-        baseline.stale, baseline.corrections, baseline.missing, baseline.points
+        "two OpenTSDBs that compact: {} of {} corrections and {} of {} points lost, {} wrong values",
+        baseline.stale, baseline.corrections, baseline.missing, baseline.points, baseline.wrong
     ));
     Ok(baseline)
 }
@@ -92,12 +94,14 @@ async fn beside_opentsdb(
     report: &mut PartReport,
 ) -> ScenarioResult<()> {
     let (what, metric_name, theirs, ours) = match baseline {
-        Some(_) => ("all compact", "both.all", &COMPACTION[..], BESIDE),
-        None => ("only ours compact", "both.ours", &NO_COMPACTION[..], ALONE),
+        Some(_) => ("all compact", "both.all", &COMPACTION[..], &BESIDE[..]),
+        None => ("only ours compact", "both.ours", &NO_COMPACTION[..], &ALONE[..]),
     };
     let opentsdb = set.restart_theirs(&mut context.cluster, Node::OpenTsdb, theirs).await?;
+    let hold = context.options.hold.clone();
+    let hold = [("tsd.storage.hold_seconds", hold.as_str())];
     let start = |context: &mut Context<'_>, ack: &[(&str, &str)]| {
-        context.start_ours(&set.with(&[&COMPACTION[..], &ours[..], ack].concat()))
+        context.start_ours(&set.with(&[&COMPACTION[..], &hold[..], ours, ack].concat()))
     };
     let daemons = [start(context, &STORAGE), start(context, &LOG)];
     let ours = |name, daemon: &Daemon| RowWriter { name, address: daemon.address(), is_ours: true };
@@ -107,18 +111,19 @@ async fn beside_opentsdb(
         RowWriter { name: "OpenTSDB", address: opentsdb, is_ours: false },
     ];
     let readers: Vec<_> = writers.iter().map(|writer| writer.address).collect();
-    let time = context.load_time();
-    let load = block_in_place(|| RowLoad::run(metric_name, &writers, &readers, time));
+    let shape = shape(context);
+    let load = block_in_place(|| RowLoad::run(metric_name, &writers, &readers, shape));
     for failure in load.failures().iter().take(3) {
         report.difference(format!("{what}: not acknowledged: {failure}"));
     }
     let lost = settled(&load, &readers, &writers, report).await;
+    print_evidence(context, set, &load, lost.iter().filter(|counts| !counts.is_zero())).await?;
     for (writer, lost) in writers.iter().zip(&lost) {
         let (points, corrections) = (load.points(), load.corrections());
         report.answers += points * readers.len() as u64;
         report.note(format!(
-            "{what}: {}: {} of {corrections} corrections and {} of {points} points lost",
-            writer.name, lost.stale, lost.missing
+            "{what}: {}: {} of {corrections} corrections and {} of {points} points lost, {} wrong values",
+            writer.name, lost.stale, lost.missing, lost.wrong
         ));
         // As a fraction of all corrections, no more than theirs.
         let is_allowed = baseline
@@ -139,6 +144,31 @@ async fn beside_opentsdb(
     // Where an OpenTSDB compacts, it is mostly the first one.
     if compacted == 0.0 && baseline.is_none() {
         report.difference(format!("{what}: our daemons have compacted nothing"));
+    }
+    Ok(())
+}
+
+fn shape(context: &Context<'_>) -> LoadShape {
+    let pause = Duration::from_millis(context.options.pause_ms);
+    LoadShape { hours: context.options.hours, pause, time: context.load_time() }
+}
+
+/// Prints one loss of each writer: what was acknowledged, and all cells of it that HBase remembers.
+async fn print_evidence(
+    context: &Context<'_>,
+    set: &TableSet,
+    load: &RowLoad,
+    lost: impl Iterator<Item = &LossCounts>,
+) -> ScenarioResult<()> {
+    for loss in lost.filter_map(|counts| counts.first) {
+        for line in load.evidence(loss) {
+            println!("interop:   {line}");
+        }
+        let (table, host) = (set.prefix(), format!("h{}", loss.host));
+        let place = PointPlace { table, metric: load.metric(), host: &host, at_ms: loss.at_ms };
+        for cell in row_history(&context.cluster, &place).await? {
+            println!("interop:     {cell}");
+        }
     }
     Ok(())
 }

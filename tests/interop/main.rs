@@ -11,6 +11,9 @@
 //! | `--rounds N` | N rounds of all parts, each with other points, 1 unless given; more than 1 inject every fault |
 //! | `--seconds N` | both write the same rows for N seconds with each pair of daemons, 20 unless given |
 //! | `--seed N` | seed of the first round, 1 unless given |
+//! | `--hours N` | both write rows of N hours of each series, 10 unless given; fewer make more of a race |
+//! | `--pause N` | milliseconds between two writes of these rows, 2500 unless given |
+//! | `--hold S` | seconds for which logs hold points of these rows, 1 unless given |
 //!
 //! The last lines are a report: what each part has compared, and how many differences it has found. A
 //! difference fails the run. The parts share one HBase and run one after the other, so this is a program without
@@ -51,12 +54,13 @@ mod hbase {
     pub(crate) mod fault_run;
     pub(crate) mod fault_steps;
     pub(crate) mod regions;
+    pub(crate) mod row_history;
     pub(crate) mod tsd;
     pub(crate) mod workload;
 }
 use self::{
     differential::{compare, data, json, known, random, request, requests, servers},
-    hbase::{fault_report, fault_run, fault_steps, regions, tsd, workload},
+    hbase::{fault_report, fault_run, fault_steps, regions, row_history, tsd, workload},
 };
 
 use std::process::ExitCode;
@@ -73,11 +77,22 @@ struct Options {
     rounds: u64,
     seconds: u64,
     seed: u64,
+    hours: u64,
+    pause_ms: u64,
+    hold: String,
 }
 
 impl Options {
     fn parse() -> Self {
-        let mut options = Self { only: Vec::new(), rounds: 1, seconds: 20, seed: 1 };
+        let mut options = Self {
+            only: Vec::new(),
+            rounds: 1,
+            seconds: 20,
+            seed: 1,
+            hours: 10,
+            pause_ms: 2_500,
+            hold: "1".to_owned(),
+        };
         let mut arguments = Arguments::of_process();
         while let Some(option) = arguments.next_option() {
             match option.as_str() {
@@ -85,6 +100,9 @@ impl Options {
                 "--rounds" => options.rounds = arguments.number(),
                 "--seconds" => options.seconds = arguments.number(),
                 "--seed" => options.seed = arguments.number(),
+                "--hours" => options.hours = arguments.number(),
+                "--pause" => options.pause_ms = arguments.number(),
+                "--hold" => options.hold = arguments.text(),
                 _ => arguments.unknown(),
             }
         }

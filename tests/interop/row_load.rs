@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::{Value, json};
@@ -19,10 +19,7 @@ use crate::regions::ScenarioResult;
 
 /// Start of the first hour: long over, so that its rows are compacted.
 const FIRST_HOUR: u64 = 1_500_001_200;
-const HOURS: u64 = 10;
 const HOSTS: u64 = 5;
-/// Pause between two rounds, in which rows are compacted: longer than twice the hold time of a log.
-const ROUND_PAUSE: Duration = Duration::from_millis(2_500);
 /// Pause between two queries of a reader.
 const QUERY_PAUSE: Duration = Duration::from_millis(300);
 /// Milliseconds between two instants of a row: every second one is a whole second.
@@ -44,6 +41,16 @@ impl RowWriter {
     }
 }
 
+/// Rows of a load, and how fast they are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoadShape {
+    /// Rows of each series.
+    pub(crate) hours: u64,
+    /// Pause between two rounds, in which rows are compacted.
+    pub(crate) pause: Duration,
+    pub(crate) time: Duration,
+}
+
 /// Host and milliseconds since the epoch.
 type Instants<T> = BTreeMap<(u64, u64), T>;
 
@@ -52,12 +59,20 @@ type Instants<T> = BTreeMap<(u64, u64), T>;
 struct Acknowledged {
     /// The writer, as an index; `None` if all have written it.
     writer: Option<usize>,
-    /// Values in the order of their acknowledgement; of all writers in no order.
-    values: Vec<f64>,
+    /// In the order of their acknowledgement; of all writers in no order.
+    writes: Vec<AcknowledgedWrite>,
+}
+
+/// A value, and when it was sent and acknowledged, epoch milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct AcknowledgedWrite {
+    value: f64,
+    sent_ms: u128,
+    acknowledged_ms: u128,
 }
 
 /// What a reader returned instead of what one writer was acknowledged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct LossCounts {
     /// Instants that have no point.
     pub(crate) missing: u64,
@@ -65,18 +80,30 @@ pub(crate) struct LossCounts {
     pub(crate) stale: u64,
     /// Instants with a value that was never written.
     pub(crate) wrong: u64,
-    /// Host and milliseconds of the first of them.
-    pub(crate) first: Option<(u64, u64)>,
+    /// One of them, one with a wrong value if there is any.
+    pub(crate) first: Option<Loss>,
+}
+
+/// An instant of which something was lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Loss {
+    pub(crate) host: u64,
+    pub(crate) at_ms: u64,
+    reader: SocketAddr,
+    found: Option<f64>,
+    is_wrong: bool,
 }
 
 impl LossCounts {
     /// The larger of each.
     pub(crate) fn max(self, other: Self) -> Self {
+        let is_wrong = |loss: &Loss| loss.is_wrong;
+        let (first, second) = (self.first, other.first);
         Self {
             missing: self.missing.max(other.missing),
             stale: self.stale.max(other.stale),
             wrong: self.wrong.max(other.wrong),
-            first: self.first.or(other.first),
+            first: first.filter(is_wrong).or(second.filter(is_wrong)).or(first).or(second),
         }
     }
 
@@ -91,6 +118,7 @@ pub(crate) struct RowLoad {
     writers: Vec<RowWriter>,
     acknowledged: Mutex<Instants<Acknowledged>>,
     failures: Mutex<Vec<String>>,
+    shape: LoadShape,
     rounds: u64,
 }
 
@@ -100,7 +128,7 @@ impl RowLoad {
         metric: &str,
         writers: &[RowWriter],
         readers: &[SocketAddr],
-        time: Duration,
+        shape: LoadShape,
     ) -> Self {
         // UIDs are assigned before several daemons need them.
         for writer in writers {
@@ -113,9 +141,10 @@ impl RowLoad {
             writers: writers.to_vec(),
             acknowledged: Mutex::default(),
             failures: Mutex::default(),
+            shape,
             rounds: 0,
         };
-        let deadline = Instant::now() + time;
+        let deadline = Instant::now() + shape.time;
         let stopped = AtomicBool::new(false);
         let (barrier, is_last) = (Barrier::new(writers.len()), AtomicBool::new(false));
         let write = |writer| load.write(writer, &barrier, &is_last, deadline);
@@ -152,7 +181,7 @@ impl RowLoad {
             if writer == 0 && (Instant::now() > deadline || round + 1 == max_rounds) {
                 is_last.store(true, SeqCst);
             }
-            for hour in 0..HOURS {
+            for hour in 0..self.shape.hours {
                 barrier.wait();
                 self.put(writer, round, hour);
             }
@@ -162,7 +191,7 @@ impl RowLoad {
             }
             barrier.wait();
             round += 1;
-            thread::sleep(ROUND_PAUSE);
+            thread::sleep(self.shape.pause);
         }
     }
 
@@ -196,18 +225,21 @@ impl RowLoad {
         }
         let RowWriter { address, name, .. } = self.writers[writer];
         let body = Value::Array(body).to_string();
+        let sent_ms = epoch_ms();
         let response = try_http(address, "POST", self.writers[writer].uri(), Some(&body));
         let is_stored = response.as_ref().is_ok_and(|put| matches!(put.status, 200 | 204));
         if !is_stored {
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.push(format!("{name}: {response:?}"));
         }
+        let acknowledged_ms = epoch_ms();
         let mut acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         for host in 0..HOSTS {
             for (at_ms, value, is_own) in &points {
                 let instant = acknowledged.entry((host, *at_ms)).or_default();
                 instant.writer = is_own.then_some(writer);
-                instant.values.push(*value);
+                let value = *value;
+                instant.writes.push(AcknowledgedWrite { value, sent_ms, acknowledged_ms });
             }
         }
     }
@@ -216,7 +248,7 @@ impl RowLoad {
         let acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         let common =
             acknowledged.values().filter(|instant| instant.writer.is_none()).count() as u64;
-        common / (HOURS * HOSTS)
+        common / (self.shape.hours * HOSTS)
     }
 
     /// Puts that were not acknowledged.
@@ -226,12 +258,12 @@ impl RowLoad {
 
     /// Points of one writer alone.
     pub(crate) const fn points(&self) -> u64 {
-        self.rounds * HOURS * HOSTS
+        self.rounds * self.shape.hours * HOSTS
     }
 
     /// Corrections by one writer.
     pub(crate) const fn corrections(&self) -> u64 {
-        (self.rounds - 1) * HOURS * HOSTS
+        (self.rounds - 1) * self.shape.hours * HOSTS
     }
 
     /// What a reader lacks, of each writer, and last of the instants of all.
@@ -239,21 +271,46 @@ impl RowLoad {
         let found = self.read(reader)?;
         let acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = vec![LossCounts::default(); self.writers.len() + 1];
-        for (id, instant) in &*acknowledged {
+        for ((host, at_ms), instant) in &*acknowledged {
             let counts = &mut counts[instant.writer.unwrap_or(self.writers.len())];
-            match found.get(id) {
-                None => counts.missing += 1,
-                Some(value) if !instant.values.contains(value) => counts.wrong += 1,
-                Some(value) => {
-                    let is_last = instant.values.last() == Some(value);
-                    counts.stale += u64::from(instant.writer.is_some() && !is_last);
-                }
+            let found = found.get(&(*host, *at_ms)).copied();
+            let written: Vec<f64> = instant.writes.iter().map(|write| write.value).collect();
+            let is_wrong = found.is_some_and(|value| !written.contains(&value));
+            if found.is_none() {
+                counts.missing += 1;
+            } else if is_wrong {
+                counts.wrong += 1;
+            } else if instant.writer.is_some() && found.as_ref() != written.last() {
+                counts.stale += 1;
+            } else {
+                continue;
             }
-            if !counts.is_zero() {
-                counts.first.get_or_insert(*id);
+            if is_wrong || counts.first.is_none() {
+                let (host, at_ms) = (*host, *at_ms);
+                counts.first = Some(Loss { host, at_ms, reader, found, is_wrong });
             }
         }
         Ok(counts)
+    }
+
+    /// What was acknowledged of an instant, and what was read.
+    pub(crate) fn evidence(&self, loss: Loss) -> Vec<String> {
+        let acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+        let Loss { host, at_ms, reader, found, .. } = loss;
+        let reader = self.writers.iter().find(|writer| writer.address == reader);
+        let reader = reader.map_or("another", |writer| writer.name);
+        let writes = acknowledged.get(&(host, at_ms)).map(|instant| &instant.writes);
+        let lines = writes.into_iter().flatten().map(|write| {
+            let AcknowledgedWrite { value, sent_ms, acknowledged_ms } = write;
+            format!("{value} sent at {sent_ms}, acknowledged at {acknowledged_ms}")
+        });
+        let read = format!("h{host} at {at_ms} is read through {reader} as {found:?}");
+        [read].into_iter().chain(lines).collect()
+    }
+
+    /// Name of the metric.
+    pub(crate) fn metric(&self) -> &str {
+        &self.metric
     }
 
     fn read(&self, reader: SocketAddr) -> ScenarioResult<Instants<f64>> {
@@ -275,8 +332,12 @@ impl RowLoad {
     }
 
     fn query_uri(&self) -> String {
-        let end = FIRST_HOUR + HOURS * 3_600 - 1;
+        let end = FIRST_HOUR + self.shape.hours * 3_600 - 1;
         let metric = &self.metric;
         format!("/api/query?start={FIRST_HOUR}&end={end}&ms=true&m=none:{metric}%7Bhost=*%7D")
     }
+}
+
+fn epoch_ms() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis())
 }

@@ -68,6 +68,11 @@ impl TableSet {
         tsd::create_tables(cluster, &self.with(&[]))
     }
 
+    /// The table of points, and the prefix of the names of the others.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// Names of all tables, after the prefix.
     pub(crate) fn tables(&self) -> Vec<String> {
         let own = ["", "-uid", "-tree", "-meta"];

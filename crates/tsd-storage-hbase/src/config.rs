@@ -37,7 +37,7 @@ pub struct HBaseConfig {
     /// written to rows whose hour is over are read back again after this time. Zero: they are not.
     pub read_back_delay: Duration,
     /// Longest time for which a daemon holds acknowledged points in its log (`tsd.storage.ack = log`).
-    /// A row that was written within this time is not compacted.
+    /// A row that was written within this time is not compacted. Points that arrive later are read back.
     pub max_hold: Duration,
     /// The index of the series of the table of points; `None`: there is none.
     pub series_index: Option<SeriesIndexConfig>,
@@ -63,6 +63,17 @@ impl HBaseConfig {
             series_index: None,
             clock: system_clock_ms,
         }
+    }
+
+    /// Age of the newest cell of a row from which on the row may be compacted.
+    pub(crate) fn settled_after(&self) -> Duration {
+        self.max_hold.max(self.read_back_delay * 2)
+    }
+
+    /// True if a row may have been compacted while a put to it took this long, in milliseconds: the points may be
+    /// older than the compacted column. Clocks of daemons may differ by half of the time that a row is left alone.
+    pub(crate) fn may_be_compacted_after(&self, took_ms: i64) -> bool {
+        took_ms.saturating_mul(2) > self.settled_after().as_millis() as i64
     }
 
     /// Creates a client of the cluster. It connects with the first call.

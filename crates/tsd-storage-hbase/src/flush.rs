@@ -10,30 +10,24 @@
 //!
 //! * those with a column of points of several commits: its time is that of the first, and another
 //!   daemon may have written one of the others in between. Only cells from that time on are read;
-//! * those whose hour is over: OpenTSDB may have compacted them while their points were in the log. They
-//!   are read back a second time later (see [`read_back`](crate::read_back)).
+//! * those whose hour is over: another daemon or OpenTSDB may have compacted them while their points were
+//!   in the log. They are read back a second time later (see [`read_back`](crate::read_back)).
 
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use hbase_rs::{Delete, Get as HBaseGet, MutationBatch, Receipt, SERVER_TIME, TimeRange};
-use tsd_model::{Cell, Family};
-use tsd_storage::{CellRef, FlushRow, FlushRows, Get, StorageError, Table};
+use hbase_rs::{Delete, MutationBatch, Receipt, SERVER_TIME};
+use tsd_storage::{CellRef, FlushRow, FlushRows, StorageError, Table};
 
 use crate::{
-    compacted_column::{ColumnCompactor, PlacedPoint},
+    compacted_column::ColumnCompactor,
     context::{OpenTable, StoreContext},
     error::{request_error, storage_error},
     mutations::put,
-    read_back::{history, put_again},
-    request::{hbase_get, timestamp},
-    row::model_row,
+    read_back::{UnverifiedRow, restore_superseded},
+    request::timestamp,
     series_registry::SeriesRegistry,
     storage::{batch_error, write_batch},
-    superseded::{
-        ColumnOrigin, Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore,
-        is_doubtful, is_whole_compaction,
-    },
 };
 
 /// Size in bytes from which a batch is sent.
@@ -44,103 +38,6 @@ const MAX_BATCHES: usize = 8;
 const MAX_PENDING_DELETES: usize = 4096;
 /// Limit on rows that wait for their verification.
 const MAX_UNVERIFIED_ROWS: usize = 1024;
-/// Attempts to make the points of a row visible, before the flush fails and is retried later.
-const MAX_RESTORES: usize = 4;
-/// Flushed points of a row that is not verified yet.
-struct UnverifiedRow {
-    key: Bytes,
-    points: Vec<WrittenPoint>,
-    /// Cells of this time and later can supersede the points.
-    since_ms: i64,
-    /// The columns that this flush has put, with their times; `None` if nobody compacts the row.
-    put: Option<Vec<(Bytes, i64)>>,
-}
-
-impl UnverifiedRow {
-    /// `None` if the cells of the row have exact times, and nobody compacts it.
-    fn new(
-        row: &FlushRow<'_>,
-        compactor: &ColumnCompactor,
-        put: Option<Vec<(Bytes, i64)>>,
-    ) -> Option<Self> {
-        let mut since_ms = i64::MAX;
-        let point = |placed: &PlacedPoint| {
-            let cell = row.cells.get(placed.cell)?;
-            let is_exact = placed.column_ms == cell.timestamp_ms;
-            if is_exact && put.is_none() {
-                return None;
-            }
-            since_ms = since_ms.min(placed.column_ms);
-            let (written_ms, column_ms) = (cell.timestamp_ms, placed.column_ms);
-            WrittenPoint::new(cell.family, cell.qualifier, cell.value, written_ms, column_ms)
-        };
-        let points: Vec<_> = compactor.placed().iter().filter_map(point).collect();
-        if points.is_empty() {
-            return None;
-        }
-        Some(Self { key: Bytes::copy_from_slice(row.key), points, since_ms, put })
-    }
-
-    /// The read of the row, for all of its cells if it can be compacted.
-    fn get(&self) -> Option<HBaseGet> {
-        let get = Get { row: self.key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
-        let since = self.since_ms.max(0).unsigned_abs();
-        let times = TimeRange::try_new(since, u64::MAX >> 1).ok().filter(|_| self.put.is_none());
-        hbase_get(get, times)
-    }
-
-    /// The points to put again, so that they are read from a row with these cells.
-    fn to_restore(
-        &self,
-        of: &OpenTable,
-        cells: &[Cell],
-        history: &RowHistory,
-    ) -> Vec<RestoredPoint> {
-        let is_ours = |cell: &Cell| {
-            let is_cell = |(q, at): &(Bytes, i64)| (q, *at) == (&cell.qualifier, cell.timestamp_ms);
-            self.put.iter().flatten().any(is_cell)
-        };
-        let is_stored = |column: &Cell| {
-            cells
-                .iter()
-                .any(|c| (&c.qualifier, c.timestamp_ms) == (&column.qualifier, column.timestamp_ms))
-        };
-        let origin = |column: &Cell| {
-            if self.put.is_none() {
-                return ColumnOrigin::Write;
-            }
-            match history.origin(column, i64::MIN) {
-                // Its sources may not be deleted yet. A log that repeats values of the row beside this one
-                // may lose.
-                ColumnOrigin::Unsettled
-                    if is_stored(column) && is_whole_compaction(column, cells, is_ours) =>
-                {
-                    ColumnOrigin::Compaction
-                }
-                origin => origin,
-            }
-        };
-        let written_ms = |cell: &Cell| of.read_backs.written_ms(&self.key, cell);
-        let evidence = Evidence { origin: &origin, written_ms: &written_ms, history };
-        // The points are read back once more in any case.
-        cells_to_restore(&self.points, cells, &evidence).points
-    }
-
-    /// Points were put again.
-    fn restored(&mut self, restored: &[RestoredPoint]) {
-        for RestoredPoint { point, cell, .. } in restored {
-            if let Some(point) = self.points.get_mut(*point)
-                && cell.timestamp_ms == point.written_ms
-            {
-                point.column_ms = point.written_ms;
-            }
-            if let Some(put) = &mut self.put {
-                put.push((cell.qualifier.clone(), cell.timestamp_ms));
-            }
-        }
-    }
-}
-
 /// Applies the rows and returns when all of them are durable. With a registry, their series are registered
 /// before.
 pub(crate) async fn flush_rows(
@@ -176,7 +73,7 @@ pub(crate) async fn flush_rows(
             let mut columns = is_over.then(Vec::new);
             add_row(&row, &mut compactor, &mut puts, &mut deletes, columns.as_mut())
                 .map_err(rejected)?;
-            unverified.extend(UnverifiedRow::new(&row, &compactor, columns));
+            unverified.extend(UnverifiedRow::of_flush(&row, compactor.placed(), columns));
         }
         if let Some((context, registry)) = registry {
             registry.register(context, keys.iter().map(AsRef::as_ref)).await?;
@@ -199,56 +96,6 @@ pub(crate) async fn flush_rows(
             return Ok(());
         }
     }
-}
-
-/// Reads flushed rows back and puts the points again that an older value supersedes.
-async fn restore_superseded(
-    to: &OpenTable,
-    table: &Table,
-    mut rows: Vec<UnverifiedRow>,
-) -> Result<(), StorageError> {
-    let mut settled = Vec::new();
-    for _ in 0..MAX_RESTORES {
-        if rows.is_empty() {
-            break;
-        }
-        // Every key was put: all are valid.
-        let gets: Vec<_> = rows.iter().filter_map(UnverifiedRow::get).collect();
-        let found = to.rows.get_many(gets).await.map_err(|error| storage_error(table, &error))?;
-        let mut puts = MutationBatch::default();
-        let mut unsettled = Vec::new();
-        for (mut row, found) in rows.into_iter().zip(&found) {
-            let found = model_row(found).map_or_else(Vec::new, |row| row.cells);
-            let mut restored = row.to_restore(to, &found, &RowHistory::default());
-            let is_own_time = |point: &RestoredPoint| point.cell.timestamp_ms == point.written_ms;
-            let written_ms = |cell: &Cell| to.read_backs.written_ms(&row.key, cell);
-            let is_doubtful = || row.put.is_some() && is_doubtful(&row.points, &found, written_ms);
-            if !restored.iter().all(is_own_time) || is_doubtful() {
-                // A later write that a compaction has absorbed is not superseded, and a compaction may
-                // lack an instant that was written during it.
-                let history = history(to, table, &row.key).await?;
-                restored = row.to_restore(to, &found, &history);
-            }
-            row.restored(&restored);
-            if put_again(to, table, &row.key, restored, &mut puts).await? {
-                unsettled.push(row);
-            } else {
-                settled.push(row);
-            }
-        }
-        write_batch(to, table, puts).await?;
-        rows = unsettled;
-    }
-    // OpenTSDB may be in the middle of compacting one of them.
-    let compactible = settled.into_iter().filter(|row: &UnverifiedRow| row.put.is_some());
-    to.read_backs.add_rows(compactible.map(|row| (row.key, row.points)), to.clock.system_ms());
-    if rows.is_empty() {
-        return Ok(());
-    }
-    Err(StorageError::Unavailable(
-        format!("{} rows of {table} are rewritten by another daemon at the same time", rows.len())
-            .into(),
-    ))
 }
 
 /// An invalid request is permanent: it depends on the bytes of the row alone.

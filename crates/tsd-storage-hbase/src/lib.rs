@@ -10,7 +10,7 @@
 //! | `append`, `increment` | Append, Increment, with nonces: retries do not apply twice |
 //! | `compare_and_set`, `compare_and_delete` | CheckAndMutate; a read if the response was lost |
 //! | `delete` | a Get, then delete markers with the times of the cells that it found |
-//! | `rewrite_row` | a Put, then delete markers with the timestamps that were read |
+//! | `rewrite_row` | a Put with a mark, then delete markers with the timestamps that were read |
 //! | `flush_rows` | one compacted column for the points of a row, other cells unchanged |
 //!
 //! # Timestamps and delete markers
@@ -32,7 +32,9 @@
 //! * a row compaction reads the row back after its put. If a marker hides the column, it is put
 //!   again with the server's time, before anything is deleted. Points that were written since the
 //!   row was read, and are older than the column, are put again after it. A row that was written within
-//!   [`HBaseConfig::max_hold`] is not compacted: a log may hold points that are older than the column;
+//!   [`HBaseConfig::max_hold`] is not compacted: a log may hold points that are older than the column.
+//!   Those that come still later know the column by its mark, the marker of a single version, and are put
+//!   again after it;
 //! * points of one instant that are put in different columns get increasing times, also within a
 //!   millisecond;
 //! * a flushed column never has a later time than any of its points. Points that were not written in

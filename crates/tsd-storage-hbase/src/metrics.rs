@@ -21,7 +21,12 @@ pub(crate) const RESTORED_POINTS: &str = "tsd_hbase_restored_points_total";
 /// Points that are not read back a second time because too many wait for that.
 pub(crate) const READ_BACK_DROPPED_POINTS: &str = "tsd_hbase_read_back_dropped_points_total";
 
-const COUNTERS: [(&str, &str); 25] = [
+/// Rows whose write has left points to the second read-back.
+pub(crate) const READ_BACK_DEFERRED_ROWS: &str = "tsd_hbase_read_back_deferred_rows_total";
+/// How long writes have waited for the first read-back of their rows.
+pub(crate) const READ_BACK_WAIT_SECONDS: &str = "tsd_hbase_read_back_wait_seconds";
+
+const COUNTERS: [(&str, &str); 26] = [
     ("tsd_hbase_admission_waits_total", "Calls that waited for a connection's in-flight limit."),
     ("tsd_hbase_batch_actions_total", "Actions sent in batches (Multi calls)."),
     ("tsd_hbase_batches_total", "Batches (Multi calls) sent."),
@@ -34,6 +39,11 @@ const COUNTERS: [(&str, &str); 25] = [
     (
         "tsd_hbase_pressure_pause_seconds_total",
         "Sum of the pauses of writes to single regions because their memstores fill up.",
+    ),
+    (
+        READ_BACK_DEFERRED_ROWS,
+        "Rows that were written while another daemon compacted them: they are read back a second time before \
+         all of their points are known to be read.",
     ),
     (
         READ_BACK_DROPPED_POINTS,
@@ -124,6 +134,11 @@ pub fn describe_metrics() {
     for (name, unit, text) in GAUGES {
         describe_gauge!(name, unit, text);
     }
+    describe_histogram!(
+        READ_BACK_WAIT_SECONDS,
+        Unit::Seconds,
+        "How long a flush, or a put that HBase executed late, waited for reading its rows back."
+    );
     describe_histogram!(
         "tsd_hbase_rpc_seconds",
         Unit::Seconds,

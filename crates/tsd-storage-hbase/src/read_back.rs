@@ -17,13 +17,16 @@
 //! them and flushes them at the next start. The memory is bounded; points beyond that are not read back
 //! again, and counted.
 
+mod first;
 mod waiting;
 
 use std::{sync::Weak, time::Duration};
 
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use hbase_rs::{
-    CellKind, Condition, Get as HBaseGet, MutationBatch, Put, ReadType, Scan, Selection, TimeRange,
+    CellKind, Condition, Get as HBaseGet, MutationBatch, Put, ReadType, Row as HBaseRow, Scan,
+    Selection, TimeRange,
 };
 use tokio::time::sleep;
 use tsd_model::{BaseTime, Cell, Family, RowKey, TableSchema};
@@ -38,11 +41,12 @@ use crate::{
     row::model_row,
     storage::write_batch,
     superseded::{
-        Basis, Evidence, Restoration, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore,
-        is_doubtful,
+        Basis, Evidence, PointBytes, Restoration, RestoredPoint, RowHistory, WrittenPoint,
+        cells_to_restore, is_doubtful,
     },
 };
 
+pub(crate) use first::{UnverifiedRow, restore_superseded};
 use waiting::DueRow;
 pub(crate) use waiting::{ReadBacks, WrittenRows};
 
@@ -52,6 +56,8 @@ const HISTORY_VERSIONS: u32 = 1_000;
 const CLOCK_TOLERANCE: Duration = Duration::from_mins(1);
 /// Reads of due rows per delay.
 const READS_PER_DELAY: u32 = 8;
+/// Rows of one call whose histories are read, and whose points are put again, at the same time.
+const MAX_CONCURRENT_ROWS: usize = 32;
 
 /// Decides which rows another daemon may have compacted.
 #[derive(Clone, Copy, Debug)]
@@ -113,39 +119,55 @@ async fn read_back(
     table: &Table,
     rows: &mut [DueRow],
 ) -> Result<Vec<bool>, StorageError> {
-    let failed = |error| storage_error(table, &error);
     // Every key was put: all are valid.
     let gets: Vec<_> = rows.iter().filter_map(|(key, points)| newer_cells(key, points)).collect();
-    let found = of.rows.get_many(gets).await.map_err(failed)?;
+    let found = of.rows.get_many(gets).await.map_err(|error| storage_error(table, &error))?;
+    let checks: Vec<_> =
+        rows.iter_mut().zip(&found).map(|(row, found)| check_row(of, table, row, found)).collect();
+    let mut checks = stream::iter(checks).buffered(MAX_CONCURRENT_ROWS);
     let mut puts = MutationBatch::default();
-    let mut is_unsettled = Vec::with_capacity(rows.len());
-    for ((key, points), found) in rows.iter_mut().zip(&found) {
-        let mut cells = model_row(found).map_or_else(Vec::new, |row| row.cells);
-        let written_ms = |cell: &Cell| of.read_backs.written_ms(key, cell);
-        let mut restoration = Restoration::default();
-        if is_doubtful(points, &cells, written_ms)
-            && let Some(get) = hbase_get(all_points(key), None)
-        {
-            cells = model_row(&of.rows.get(&get).await.map_err(failed)?)
-                .map_or_else(Vec::new, |row| row.cells);
-        }
-        if is_doubtful(points, &cells, written_ms) {
-            let history = history(of, table, key).await?;
-            let settled_ms = of.read_backs.settled_ms(of.clock.system_ms());
-            let origin = |column: &Cell| history.origin(column, settled_ms);
-            let evidence = Evidence { origin: &origin, written_ms: &written_ms, history: &history };
-            restoration = cells_to_restore(points, &cells, &evidence);
-        }
-        for RestoredPoint { point, .. } in &restoration.points {
-            if let Some(point) = points.get_mut(*point) {
-                point.column_ms = point.written_ms;
-            }
-        }
-        let is_put = put_again(of, table, key, restoration.points, &mut puts).await?;
-        is_unsettled.push(is_put || restoration.is_unsettled);
+    let mut is_unsettled = Vec::with_capacity(found.len());
+    while let Some(result) = checks.next().await {
+        let (key, again) = result?;
+        again.add_to(&mut puts, &key)?;
+        is_unsettled.push(again.is_unsettled);
     }
     write_batch(of, table, puts).await?;
     Ok(is_unsettled)
+}
+
+/// Puts those points of a row again that are not read from the newer cells that were found.
+async fn check_row(
+    of: &OpenTable,
+    table: &Table,
+    (key, points): &mut DueRow,
+    found: &HBaseRow,
+) -> Result<(Bytes, PutAgain), StorageError> {
+    let mut cells = model_row(found).map_or_else(Vec::new, |row| row.cells);
+    let written_ms = |cell: &Cell| of.read_backs.written_ms(key, cell);
+    let mut restoration = Restoration::default();
+    if is_doubtful(points, &cells, written_ms)
+        && let Some(get) = hbase_get(all_points(key), None)
+    {
+        let row = of.rows.get(&get).await.map_err(|error| storage_error(table, &error))?;
+        cells = model_row(&row).map_or_else(Vec::new, |row| row.cells);
+    }
+    if is_doubtful(points, &cells, written_ms) {
+        let history = history(of, table, key).await?;
+        let settled_ms = of.read_backs.settled_ms(of.clock.system_ms());
+        let origins = history.origins(settled_ms);
+        let origin = |column: &Cell, point: PointBytes<'_>| origins.of_point(column, point);
+        let evidence = Evidence { origin: &origin, written_ms: &written_ms, history: &history };
+        restoration = cells_to_restore(points, &cells, &evidence);
+    }
+    for RestoredPoint { point, .. } in &restoration.points {
+        if let Some(point) = points.get_mut(*point) {
+            point.column_ms = point.written_ms;
+        }
+    }
+    let mut again = put_again(of, table, key, restoration.points).await?;
+    again.is_unsettled |= restoration.is_unsettled;
+    Ok((key.clone(), again))
 }
 
 fn all_points(key: &Bytes) -> Get {
@@ -159,8 +181,23 @@ fn newer_cells(key: &Bytes, points: &[WrittenPoint]) -> Option<HBaseGet> {
     hbase_get(all_points(key), times)
 }
 
-/// Puts points again, those with the times of their writes by adding them to `puts`. Returns true if
-/// the row has to be read once more: points were put, or the row has changed since it was read.
+/// What is left to do after points of a row were put again.
+pub(crate) struct PutAgain {
+    /// Points with the times of their writes, which are still to be put.
+    own_times: Vec<Cell>,
+    /// The row has to be read once more: points are put, or the row has changed since it was read.
+    pub(crate) is_unsettled: bool,
+}
+
+impl PutAgain {
+    /// Adds what is still to be put.
+    pub(crate) fn add_to(&self, puts: &mut MutationBatch, key: &[u8]) -> Result<(), StorageError> {
+        puts.begin();
+        self.own_times.iter().try_for_each(|cell| put(puts, key, cell_ref(cell)))
+    }
+}
+
+/// Puts points again, but those with the times of their writes.
 ///
 /// A point with a later time is put only while the row still has what was read instead of it, in one
 /// step: a delete of the row in between would not hide it. A put of another daemon in between is newer,
@@ -170,24 +207,22 @@ pub(crate) async fn put_again(
     table: &Table,
     key: &Bytes,
     mut restored: Vec<RestoredPoint>,
-    puts: &mut MutationBatch,
-) -> Result<bool, StorageError> {
+) -> Result<PutAgain, StorageError> {
     restored.retain(|point| of.read_backs.remember(key, point));
-    let mut put_now = 0;
+    let mut own_times = Vec::new();
     let mut later: Vec<(Basis, Vec<RestoredPoint>)> = Vec::new();
-    puts.begin();
     for point in &restored {
         // Later writes of this process are newer.
         of.clock.pass(point.cell.timestamp_ms);
         if point.basis == Basis::OwnTime {
-            put_now += 1;
-            put(puts, key, cell_ref(&point.cell))?;
+            own_times.push(point.cell.clone());
         } else if let Some((_, same)) = later.iter_mut().find(|(basis, _)| *basis == point.basis) {
             same.push(point.clone());
         } else {
             later.push((point.basis.clone(), vec![point.clone()]));
         }
     }
+    let mut put_now = own_times.len();
     for (basis, points) in later {
         if put_on_basis(of, table, key, &basis, &points).await? {
             put_now += points.len();
@@ -198,7 +233,7 @@ pub(crate) async fn put_again(
         }
     }
     metrics::counter!(RESTORED_POINTS).increment(put_now as u64);
-    Ok(!restored.is_empty())
+    Ok(PutAgain { own_times, is_unsettled: !restored.is_empty() })
 }
 
 /// Puts points if the row has what they depend on. Returns true if it had.
@@ -259,7 +294,8 @@ pub(crate) async fn history(
                 }),
                 CellKind::DeleteColumn => history.deleted.push((qualifier, timestamp_ms)),
                 CellKind::DeleteFamily => history.deleted_rows.push(timestamp_ms),
-                CellKind::Delete | CellKind::DeleteFamilyVersion => {}
+                CellKind::Delete => history.compaction_marks.push((qualifier, timestamp_ms)),
+                CellKind::DeleteFamilyVersion => {}
             }
         }
     }

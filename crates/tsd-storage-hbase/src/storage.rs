@@ -25,7 +25,7 @@ use crate::{
     error::{request_error, storage_error},
     flush, metrics,
     mutations::{appends, puts},
-    read_back::{self, WrittenRows},
+    read_back::{self, UnverifiedRow, WrittenRows, restore_superseded},
     request::{family_name, timestamp},
     scanner::HBaseScanner,
     series_registry::build,
@@ -176,7 +176,7 @@ impl Storage for HBaseStorage {
         self.write(table, |to, table, _| async move {
             register(&context, &table, batch.rows().map(|row| row.key)).await?;
             let mut written = WrittenRows::default();
-            let compactible = to.compactible.filter(|_| to.read_backs.is_enabled());
+            let compactible = to.compactible;
             let now_ms = to.clock.system_ms();
             let puts = puts(
                 &batch,
@@ -191,7 +191,13 @@ impl Storage for HBaseStorage {
                 },
             )?;
             write_batch(&to, &table, puts).await?;
-            to.read_backs.add(written, to.clock.system_ms());
+            let end_ms = to.clock.system_ms();
+            if to.read_backs.is_enabled() {
+                to.read_backs.add(written, end_ms);
+            } else if context.config.may_be_compacted_after(end_ms.saturating_sub(now_ms)) {
+                let rows = written.into_rows().map(|(key, of)| UnverifiedRow::of_points(key, of));
+                restore_superseded(&to, &table, rows.collect()).await?;
+            }
             Ok(())
         })
     }

@@ -14,10 +14,14 @@
 //! A point that is put again has a later time than that of its write; a later write may have a time in
 //! between. [`Evidence::written_ms`] tells the time of the write.
 
+mod row_history;
+
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use tsd_model::{Cell, ColumnKind, Family, Qualifier, read_column};
+
+pub(crate) use self::row_history::{PointBytes, RowHistory, compaction_mark_ms};
 
 /// A point that was written to a row, and has to be read unless a later write replaced it. It holds its
 /// bytes: every point of a past hour becomes one.
@@ -49,6 +53,10 @@ struct ReadPoint<'a> {
 }
 
 impl ReadPoint<'_> {
+    const fn bytes(&self) -> PointBytes<'_> {
+        (self.qualifier.offset_ms(), self.qualifier.flags().bits(), self.value)
+    }
+
     /// The point that is read is the greatest.
     const fn rank(&self) -> (i64, bool) {
         (self.cell.timestamp_ms, self.is_single)
@@ -83,12 +91,6 @@ impl WrittenPoint {
         Some(point)
     }
 
-    /// The point of a stored cell; `None` if it is not one valid point.
-    pub(crate) fn of_cell(cell: &Cell) -> Option<Self> {
-        let Cell { family, qualifier, value, timestamp_ms } = cell;
-        Self::new(*family, qualifier, value, *timestamp_ms, *timestamp_ms)
-    }
-
     pub(crate) fn qualifier(&self) -> &[u8] {
         self.qualifier.get(..usize::from(self.qualifier_len)).unwrap_or_default()
     }
@@ -106,8 +108,8 @@ impl WrittenPoint {
 
 /// What tells writes from compactions in a row.
 pub(crate) struct Evidence<'a> {
-    /// Who has put a column of several points.
-    pub(crate) origin: &'a (dyn Fn(&Cell) -> ColumnOrigin + Sync),
+    /// Who has put a point of a column of several points.
+    pub(crate) origin: &'a (dyn Fn(&Cell, PointBytes<'_>) -> ColumnOrigin + Sync),
     /// Time of the write of a stored cell of one point: before its timestamp if it was put again.
     pub(crate) written_ms: &'a (dyn Fn(&Cell) -> i64 + Sync),
     /// What the row had.
@@ -207,8 +209,9 @@ pub(crate) fn cells_to_restore(
         // The last write of the instant.
         let earlier = had.get(&offset_ms).map_or(&[][..], Vec::as_slice);
         // The time of a flushed column is not later than those of its points.
-        let is_write =
-            |c: &&ReadPoint<'_>| c.is_single || (evidence.origin)(c.cell) == ColumnOrigin::Write;
+        let is_write = |c: &&ReadPoint<'_>| {
+            c.is_single || (evidence.origin)(c.cell, c.bytes()) == ColumnOrigin::Write
+        };
         let later = candidates.iter().chain(earlier);
         let later = later.filter(|c| written_ms(c) > point.written_ms).filter(is_write);
         let wanted = later.max_by_key(|later| written_ms(later));
@@ -233,7 +236,7 @@ pub(crate) fn cells_to_restore(
                 let is_older = written_ms(visible) < wanted_ms;
                 is_older && (was_put_again || history.is_hidden(wanted.as_bytes(), wanted_ms))
             }
-            Some(visible) => match (evidence.origin)(visible.cell) {
+            Some(visible) => match (evidence.origin)(visible.cell, visible.bytes()) {
                 ColumnOrigin::Write => false,
                 ColumnOrigin::Compaction => true,
                 ColumnOrigin::Unsettled => {
@@ -273,116 +276,6 @@ fn by_instant(cells: &[Cell]) -> HashMap<u32, Vec<ReadPoint<'_>>> {
         }
     }
     instants
-}
-
-/// What a row had, as far as HBase remembers it: it forgets deleted and replaced cells when it flushes
-/// the region, and delete markers in a major compaction.
-#[derive(Debug, Default)]
-pub(crate) struct RowHistory {
-    /// All versions of the columns, also deleted ones.
-    pub(crate) writes: Vec<Cell>,
-    /// Columns that were deleted, and up to which time.
-    pub(crate) deleted: Vec<(Bytes, i64)>,
-    /// Up to which times all columns were deleted.
-    pub(crate) deleted_rows: Vec<i64>,
-}
-
-impl RowHistory {
-    /// Time of the newest delete marker that hides older cells of a column.
-    pub(crate) fn newest_marker_ms(&self, qualifier: &[u8]) -> Option<i64> {
-        let of_column = self.deleted.iter().filter(|(deleted, _)| deleted == qualifier);
-        of_column.map(|(_, until)| *until).chain(self.deleted_rows.iter().copied()).max()
-    }
-
-    /// Time of the newest write, unless all of the row was deleted since.
-    pub(crate) fn newest_write_ms(&self) -> Option<i64> {
-        let newest = self.writes.iter().map(|cell| cell.timestamp_ms).max()?;
-        self.deleted_rows.iter().all(|until| *until < newest).then_some(newest)
-    }
-
-    /// True if a delete marker hides a cell.
-    fn is_hidden(&self, qualifier: &[u8], timestamp_ms: i64) -> bool {
-        self.deleted.iter().any(|(deleted, until)| deleted == qualifier && *until >= timestamp_ms)
-    }
-
-    /// True if compactions of OpenTSDB that overlapped have deleted an instant: one deletes the column that
-    /// another has put. The markers are not those of our
-    /// deletes, which have the times of the deleted cells.
-    fn is_lost(&self, offset_ms: u32, written_ms: i64) -> bool {
-        let is_instant = |at| at == offset_ms;
-        // HBase may have forgotten the column, but not that it was deleted.
-        let columns = self.writes.iter().map(|cell| &cell.qualifier);
-        let was_compacted =
-            columns.chain(self.deleted.iter().map(|(qualifier, _)| qualifier)).any(|qualifier| {
-                let is_compacted = ColumnKind::of(qualifier) == ColumnKind::Compacted;
-                is_compacted && has_instant(qualifier, is_instant)
-            });
-        let is_of_opentsdb = |(qualifier, until): &(Bytes, i64)| {
-            let is_deleted =
-                |cell: &Cell| cell.qualifier == qualifier && cell.timestamp_ms == *until;
-            *until > written_ms
-                && has_instant(qualifier, is_instant)
-                && !self.writes.iter().any(is_deleted)
-        };
-        was_compacted && self.deleted.iter().any(is_of_opentsdb)
-    }
-
-    /// Who has put a column of several points. Compactions of OpenTSDB that have put their column before
-    /// `settled_ms` are over.
-    ///
-    /// A compaction puts values that the row had, a flush puts others. A flush may repeat old values, so
-    /// the deletes tell too: after its put OpenTSDB deletes the columns that it read, up to the present,
-    /// which is later than the column. The markers of our row compactions are not later than theirs.
-    ///
-    /// The order of the markers tells nothing: compactions of one row overlap, and one may delete the
-    /// column of another before, or with, the sources of that.
-    pub(crate) fn origin(&self, column: &Cell, settled_ms: i64) -> ColumnOrigin {
-        if self.has_new_value(column) {
-            return ColumnOrigin::Write;
-        }
-        let instants: HashSet<u32> = points_of(column).map(|(q, _)| q.offset_ms()).collect();
-        let is_source = |(qualifier, until): &(Bytes, i64)| {
-            let are_known = || !has_instant(qualifier, |at| !instants.contains(&at));
-            *until > column.timestamp_ms && is_of_points(qualifier) && are_known()
-        };
-        if self.deleted.iter().any(is_source) {
-            ColumnOrigin::Compaction
-        } else if column.timestamp_ms >= settled_ms {
-            ColumnOrigin::Unsettled
-        } else {
-            ColumnOrigin::Write
-        }
-    }
-
-    /// True if no older cell has one of the values of a column. Nothing is known to be new in a row of which
-    /// HBase has forgotten cells.
-    fn has_new_value(&self, column: &Cell) -> bool {
-        if self.has_forgotten() {
-            return false;
-        }
-        let is_other = |w: &&Cell| w.qualifier != column.qualifier || w.value != column.value;
-        let is_older = |w: &&Cell| {
-            w.timestamp_ms < column.timestamp_ms
-                || (w.timestamp_ms == column.timestamp_ms && is_other(w))
-        };
-        let older: Vec<_> = self.writes.iter().filter(is_older).flat_map(points_of).collect();
-        points_of(column).any(|(qualifier, value)| {
-            let offset_ms = qualifier.offset_ms();
-            let is_same = |(q, v): &(Qualifier, &[u8])| {
-                (q.offset_ms(), q.flags(), *v) == (offset_ms, qualifier.flags(), value)
-            };
-            !older.iter().any(is_same)
-        })
-    }
-
-    /// True if a column was deleted and HBase has forgotten its cells. Then a flush of the region has also
-    /// removed other cells: deleted ones, and those that were replaced in the same column.
-    fn has_forgotten(&self) -> bool {
-        self.deleted.iter().any(|(qualifier, until)| {
-            let is_deleted = |w: &Cell| w.qualifier == qualifier && w.timestamp_ms <= *until;
-            is_of_points(qualifier) && !self.writes.iter().any(is_deleted)
-        })
-    }
 }
 
 /// True if a column has points.
@@ -443,6 +336,13 @@ pub(crate) fn is_whole_compaction(
         .filter(is_older)
         .flat_map(points_of)
         .all(|(q, _)| instants.contains(&q.offset_ms()))
+}
+
+/// The points of a stored cell, as far as its time tells when they were written.
+pub(crate) fn written_points(cell: &Cell) -> impl Iterator<Item = WrittenPoint> {
+    let at = cell.timestamp_ms;
+    points_of(cell)
+        .filter_map(move |(q, value)| WrittenPoint::new(Family::T, q.as_bytes(), value, at, at))
 }
 
 /// The points of a stored cell. Those before a damaged one are returned as well; reads of the row

@@ -27,9 +27,16 @@ pub(super) fn request(data: &Data, random: &mut Random) -> Request {
     let mut request = Request::get("/q")
         .parameter("start", query::time_text(start, random))
         .parameter("end", query::time_text(end, random));
-    for _ in 0..=random.between(0, 5) / 3 {
+    let count = random.between(0, 5) / 3 + 1;
+    let mut metrics: Vec<_> =
+        (0..count).map(|_| query::metric_text(data, is_long, random)).collect();
+    // OpenTSDB finds no point of the whole range, which is easy to recognise in a graph of its own.
+    if let Some(whole) = metrics.iter().position(|metric| metric.contains("0all")) {
+        metrics = vec![metrics.swap_remove(whole)];
+    }
+    for metric in metrics {
         // OpenTSDB 2.4.1 fails without `o`.
-        request = request.parameter("m", query::metric_text(data, is_long, random));
+        request = request.parameter("m", metric);
         request = request.parameter("o", random.pick(&["", "", "axis x1y2"]));
     }
     if random.chance(30) {

@@ -185,9 +185,9 @@ fn apply(
         let column = column_key(&cell);
         let mut time = if cell.timestamp == SERVER_TIME { now } else { cell.timestamp };
         let (newest, stored) = columns.get(&column).cloned().unwrap_or_default();
-        if matches!(cell.kind, CellKind::DeleteColumn | CellKind::DeleteFamily)
-            || mutation.mutate_type() == MutationType::Put
-        {
+        let is_marker =
+            matches!(cell.kind, CellKind::DeleteColumn | CellKind::DeleteFamily | CellKind::Delete);
+        if is_marker || mutation.mutate_type() == MutationType::Put {
             let (column, kind) = (column.clone(), cell.kind);
             let value = Bytes::copy_from_slice(cell.value);
             let is_flushed = false;
@@ -198,7 +198,8 @@ fn apply(
             MutationType::Delete => {
                 add_marker(markers, &cell, time);
                 columns.retain(|column, (timestamp, _)| !markers.hides(column, *timestamp));
-                if cell.kind == CellKind::Delete {
+                let is_newest = cell.timestamp == SERVER_TIME || time == newest;
+                if cell.kind == CellKind::Delete && is_newest {
                     columns.remove(&column);
                 }
                 continue;
@@ -240,7 +241,7 @@ fn apply(
     }
 }
 
-/// Stores the delete marker of a cell. Markers of single versions are not stored.
+/// Stores the delete marker of a cell. Markers of single versions hide nothing that is put later.
 fn add_marker(markers: &mut DeleteMarkers, cell: &Cell<'_>, until: u64) {
     let marker = match cell.kind {
         CellKind::DeleteColumn => markers.columns.entry(column_key(cell)).or_default(),

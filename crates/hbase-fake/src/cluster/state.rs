@@ -37,6 +37,7 @@ pub(crate) fn flush_history(cells: &mut Vec<HistoryCell>) {
                 CellKind::DeleteFamily => {
                     other.column.0 == cell.column.0 && other.timestamp >= cell.timestamp
                 }
+                CellKind::Delete => is_of_column && other.timestamp == cell.timestamp,
                 _ => is_of_column && other.timestamp >= cell.timestamp,
             }
         })

@@ -48,6 +48,8 @@ pub struct SubQueryStats {
     pub serialization: Duration,
     /// From its start to its end (`totalTime`).
     pub total: Duration,
+    /// Points of the rows of its series: one for each instant, however the cells of a row are divided.
+    pub read_points: u64,
     /// Points of its result (`emittedDPs`).
     pub emitted_points: u64,
     /// Those of them that are NaN (`nanDPs`).
@@ -64,6 +66,7 @@ impl SubQueryStats {
         self.scanner_merge += read.scanner_merge;
         self.group_by += read.group_by;
         self.aggregation += read.aggregation;
+        self.read_points += read.read_points;
         self.scanners.extend(read.scanners);
     }
 }

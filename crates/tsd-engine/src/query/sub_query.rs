@@ -134,6 +134,7 @@ impl SubQueryRead<'_> {
         });
         let ReadSeries { mut series, query_scan, scanner_merge, scanners } = read_all(&job).await?;
         let keys = std::mem::take(&mut series.keys);
+        let read_points = series.read_points;
         let output_range = self.options.output_range(&job.plan.window);
         let aggregation = Aggregation { job, sub: Arc::new(sub.clone()), output_range };
         let groups = aggregation.groups(series).await?;
@@ -142,6 +143,7 @@ impl SubQueryRead<'_> {
             query_scan,
             scanner_merge,
             scanners,
+            read_points,
             group_by: groups.group_by,
             aggregation: groups.aggregation,
             ..SubQueryStats::default()

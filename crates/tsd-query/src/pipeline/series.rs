@@ -313,13 +313,13 @@ impl SeriesBuilder {
     }
 
     /// [`Self::finish`] of a whole series, from [`SeriesPipeline::start`] on, into a list. Then the builder
-    /// is as a new one. `tsuid` are the parts of the TSUID.
+    /// is as a new one. `tsuid` are the parts of the TSUID. Returns true if the series is part of the result.
     pub fn finish_into(
         &mut self,
         pipeline: &SeriesPipeline,
         tsuid: [&[u8]; 2],
         list: &mut SpanList,
-    ) -> Result<(), QueryError> {
+    ) -> Result<bool, QueryError> {
         if let Some(error) = self.damage.take() {
             return Err(DataError::Block(error).into());
         }
@@ -328,7 +328,8 @@ impl SeriesBuilder {
         self.open = None;
         self.retains_raw = !pipeline.downsamples();
         let points = if self.retains_raw { &mut self.raw } else { &mut self.done };
-        if range.is_some_and(|range| pipeline.overlaps_scan(range)) {
+        let is_part = range.is_some_and(|range| pipeline.overlaps_scan(range));
+        if is_part {
             if pipeline.completes() {
                 *points = pipeline.complete(std::mem::take(points))?;
             }
@@ -337,7 +338,7 @@ impl SeriesBuilder {
             list.push_absent(tsuid);
         }
         points.clear();
-        Ok(())
+        Ok(is_part)
     }
 
     /// The series after downsampling; `None` if it is not part of the result. No summaries were pushed.

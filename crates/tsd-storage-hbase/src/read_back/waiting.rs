@@ -139,6 +139,14 @@ impl WrittenRows {
         self.points.push(point);
     }
 
+    /// The rows with their points.
+    pub(crate) fn into_rows(self) -> impl Iterator<Item = (Bytes, Vec<WrittenPoint>)> {
+        (0..self.rows.len()).map(move |row| {
+            let points = self.points.get(self.points(row)).unwrap_or_default().to_vec();
+            (Bytes::copy_from_slice(self.key(row)), points)
+        })
+    }
+
     fn key(&self, row: usize) -> &[u8] {
         let end = self.rows.get(row).map_or(0, |row| row.key_end);
         let start = row.checked_sub(1).and_then(|before| self.rows.get(before));
@@ -213,6 +221,11 @@ impl ReadBacks {
     /// True if points are read back.
     pub(crate) const fn is_enabled(&self) -> bool {
         !self.delay.is_zero()
+    }
+
+    /// True if points that are added now will be read back.
+    pub(crate) fn has_room(&self) -> bool {
+        self.is_enabled() && self.bytes.load(Ordering::Relaxed) < MAX_BYTES
     }
 
     /// Compactions of OpenTSDB that have put their column before this time are over.

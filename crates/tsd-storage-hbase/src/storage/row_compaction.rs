@@ -1,9 +1,9 @@
 //! The column of a row compaction: when it may be put, and that nothing newer is hidden by it.
 
 use bytes::Bytes;
-use hbase_rs::{Condition, Put};
-use tsd_model::{Cell, Family};
-use tsd_storage::{CellBatch, CellRef, Get, ReplacedColumn, Storage, StorageError, Table};
+use hbase_rs::{Condition, Delete as HBaseDelete, Put};
+use tsd_model::{Cell, ColumnKind, Family};
+use tsd_storage::{Get, ReplacedColumn, Storage, StorageError, Table};
 
 use super::HBaseStorage;
 use crate::{
@@ -11,7 +11,10 @@ use crate::{
     error::{request_error, storage_error},
     metrics, read_back,
     request::{family_name, timestamp},
-    superseded::{ColumnOrigin, Evidence, RowHistory, WrittenPoint, cells_to_restore},
+    superseded::{
+        ColumnOrigin, Evidence, PointBytes, RowHistory, WrittenPoint, cells_to_restore,
+        compaction_mark_ms, written_points,
+    },
 };
 
 impl HBaseStorage {
@@ -28,7 +31,7 @@ impl HBaseStorage {
         if self.context.table(table)?.read_backs.is_waiting(row) {
             return Err(StorageError::Throttled("points of the row wait to be read back"));
         }
-        let unsettled = config.max_hold.max(config.read_back_delay * 2);
+        let unsettled = config.settled_after();
         let unsettled_since = clock.now_ms().saturating_sub(unsettled.as_millis() as i64);
         if compacted.timestamp_ms > unsettled_since && !unsettled.is_zero() {
             return Err(StorageError::Throttled(
@@ -55,10 +58,7 @@ impl HBaseStorage {
             let get = Get { row: row.clone(), family: Some(Family::T), qualifiers: Vec::new() };
             Ok::<_, StorageError>(self.get(table, get).await?.map_or_else(Vec::new, |r| r.cells))
         };
-        let Cell { family, qualifier, value, timestamp_ms } = compacted;
-        let timestamp_ms = Some(*timestamp_ms);
-        let cell = CellRef { family: *family, qualifier, value, timestamp_ms };
-        self.put(table, CellBatch::single(row, cell)?).await?;
+        self.put_marked(table, row, compacted).await?;
         let Some(newest) = replaced.iter().max_by_key(|old| old.timestamp_ms) else {
             return Ok(());
         };
@@ -75,6 +75,7 @@ impl HBaseStorage {
             let timestamp_ms = self.after_markers(table, row, compacted).await?;
             let later = Cell { timestamp_ms, ..compacted.clone() };
             self.put_while(table, row, &later, source).await?;
+            self.put_marked(table, row, &later).await?;
             cells = read().await?;
         }
         if !cells.iter().any(is_compacted) {
@@ -87,21 +88,90 @@ impl HBaseStorage {
         }
         let is_replaced =
             |cell: &Cell| is_compacted(cell) || replaced.iter().any(|old| is_same(cell, old));
-        let written_since: Vec<_> = cells
-            .iter()
-            .filter(|cell| !is_replaced(cell))
-            .filter_map(WrittenPoint::of_cell)
-            .collect();
+        let written_since: Vec<_> = cells.iter().filter(|cell| !is_replaced(cell)).collect();
+        self.restore_absorbed(table, row, (compacted, &cells), &written_since).await
+    }
+
+    /// Puts the points again that were written since a row was read, and that its compacted column
+    /// supersedes: single ones, and those of a flush.
+    async fn restore_absorbed(
+        &self,
+        table: &Table,
+        row: &Bytes,
+        (compacted, cells): (&Cell, &[Cell]),
+        written_since: &[&Cell],
+    ) -> Result<(), StorageError> {
+        let points: Vec<WrittenPoint> =
+            written_since.iter().flat_map(|cell| written_points(cell)).collect();
+        let written_ms = |cell: &Cell| cell.timestamp_ms;
         let evidence = Evidence {
-            origin: &|_| ColumnOrigin::Compaction,
-            written_ms: &|cell| cell.timestamp_ms,
+            origin: &|_, _| ColumnOrigin::Compaction,
+            written_ms: &written_ms,
             history: &RowHistory::default(),
         };
-        for restored in cells_to_restore(&written_since, &cells, &evidence).points {
+        if cells_to_restore(&points, cells, &evidence).points.is_empty() {
+            return Ok(());
+        }
+        let history = self.history(table, row).await?;
+        let is_compacted =
+            |cell: &Cell| cell.qualifier == compacted.qualifier && cell.value == compacted.value;
+        // No compaction is waited for: OpenTSDB's are found by the read-backs of who wrote the points.
+        let origins = history.origins(i64::MAX);
+        let origin = |column: &Cell, point: PointBytes<'_>| match origins.of_point(column, point) {
+            _ if is_compacted(column) => ColumnOrigin::Compaction,
+            origin => origin,
+        };
+        let is_write = |cell: &&&Cell| {
+            let is_single = ColumnKind::of(&cell.qualifier) == ColumnKind::Point;
+            is_single || origins.of_column(cell) == ColumnOrigin::Write
+        };
+        let points: Vec<WrittenPoint> =
+            written_since.iter().filter(is_write).flat_map(|cell| written_points(cell)).collect();
+        let evidence = Evidence { origin: &origin, written_ms: &written_ms, history: &history };
+        for restored in cells_to_restore(&points, cells, &evidence).points {
             ::metrics::counter!(metrics::RESTORED_POINTS).increment(1);
             self.put_while(table, row, &restored.cell, compacted).await?;
         }
         Ok(())
+    }
+
+    async fn history(&self, table: &Table, row: &Bytes) -> Result<RowHistory, StorageError> {
+        let row = row.clone();
+        self.write(
+            table,
+            move |of, table, _| async move { read_back::history(&of, &table, &row).await },
+        )
+        .await
+    }
+
+    /// Puts a compacted column, and in one step the mark by which daemons tell it from a flush.
+    async fn put_marked(
+        &self,
+        table: &Table,
+        row: &Bytes,
+        cell: &Cell,
+    ) -> Result<(), StorageError> {
+        let (row, cell) = (row.clone(), cell.clone());
+        self.write(table, move |to, table, _| async move {
+            let family = cell.family.as_str().as_bytes();
+            let invalid = |error| request_error(&error);
+            let at = timestamp(cell.timestamp_ms)?;
+            let put = Put::try_new(row.clone())
+                .and_then(|put| put.cell(family, &cell.qualifier, at, &cell.value))
+                .map_err(invalid)?;
+            let mut mutations = vec![put.into()];
+            let is_column = ColumnKind::of(&cell.qualifier) == ColumnKind::Compacted;
+            let is_marked = to.compactible.is_some() && is_column;
+            if let Some(mark_ms) = compaction_mark_ms(cell.timestamp_ms).filter(|_| is_marked) {
+                let mark = HBaseDelete::try_new(row)
+                    .and_then(|mark| mark.version(family, &cell.qualifier, mark_ms.unsigned_abs()))
+                    .map_err(invalid)?;
+                mutations.push(mark.into());
+            }
+            let done = to.rows.mutate_row(mutations, None).await;
+            done.map(|_| ()).map_err(|error| storage_error(&table, &error))
+        })
+        .await
     }
 
     /// The first time of a cell that no delete marker of the row hides. Later writes of this process are
@@ -112,15 +182,10 @@ impl HBaseStorage {
         row: &Bytes,
         cell: &Cell,
     ) -> Result<i64, StorageError> {
-        let (row, qualifier, cell_ms) = (row.clone(), cell.qualifier.clone(), cell.timestamp_ms);
-        self.write(table, move |of, table, _| async move {
-            let newest = read_back::history(&of, &table, &row).await?;
-            let newest = newest.newest_marker_ms(&qualifier);
-            let newest = newest.map_or(cell_ms, |newest| newest.max(cell_ms));
-            of.clock.pass(newest);
-            Ok(newest.saturating_add(1))
-        })
-        .await
+        let newest = self.history(table, row).await?.newest_marker_ms(&cell.qualifier);
+        let newest = newest.map_or(cell.timestamp_ms, |newest| newest.max(cell.timestamp_ms));
+        self.context.table(table)?.clock.pass(newest);
+        Ok(newest.saturating_add(1))
     }
 
     /// Puts a cell if the row has another one, in one step.

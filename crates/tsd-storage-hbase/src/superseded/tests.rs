@@ -1,5 +1,6 @@
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+use proptest::prelude::*;
 use tsd_model::{from_hex, to_hex};
 
 use super::*;
@@ -22,14 +23,14 @@ fn cell(text: &str) -> Cell {
 fn check_of(origin: ColumnOrigin, written: &[&str], row: &[&str], expected: &[&str]) {
     let point = |text: &&str| {
         let (text, column) = text.split_once('/').unwrap_or((text, ""));
-        let mut point = WrittenPoint::of_cell(&cell(text)).unwrap();
+        let mut point = written_points(&cell(text)).next().unwrap();
         point.column_ms = column.parse().unwrap_or(point.written_ms);
         point
     };
     let written: Vec<_> = written.iter().map(point).collect();
     let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
     let evidence = Evidence {
-        origin: &|_| origin,
+        origin: &|_, _| origin,
         written_ms: &|cell| cell.timestamp_ms,
         history: &RowHistory::default(),
     };
@@ -122,7 +123,7 @@ fn deleted_instant_stays_deleted() {
 fn history(row: &[&str], writes: &[&str], deleted: &[&str]) -> RowHistory {
     let cells = |texts: &[&str]| texts.iter().map(|text| cell(text)).collect::<Vec<_>>();
     let deleted = cells(deleted).into_iter().map(|c| (c.qualifier, c.timestamp_ms)).collect();
-    RowHistory { writes: cells(&[row, writes].concat()), deleted, deleted_rows: Vec::new() }
+    RowHistory { writes: cells(&[row, writes].concat()), deleted, ..RowHistory::default() }
 }
 
 /// Checks with the history of the row.
@@ -133,10 +134,10 @@ fn check_history(written: &str, row: &[&str], writes: &[&str], deleted: &[&str],
 
 #[track_caller]
 fn check_row(written: &str, row: &[&str], history: &RowHistory, then: &[&str]) {
-    let written = WrittenPoint::of_cell(&cell(written)).unwrap();
+    let written = written_points(&cell(written)).next().unwrap();
     let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
     let evidence = Evidence {
-        origin: &|column| history.origin(column, 1_000),
+        origin: &|column, point| history.origins(1_000).of_point(column, point),
         // The value 9 was written at 5, and put again.
         written_ms: &|cell| if cell.value[..] == [9] { 5 } else { cell.timestamp_ms },
         history,
@@ -149,7 +150,7 @@ fn history_tells_a_compaction_from_a_flush() {
     let (row, old) = (["00000010=050600@20"], ["0000=05@3", "0010=06@4"]);
     check_history("0000=07@15", &row, &old, &["0000=@21"], &["0000=07@22"]);
     check_history("0000=07@15", &row, &old, &["0010=@21"], &["0000=07@21"]);
-    // A flush, one of old values, and our row compaction.
+    // A flush, one of old values, and a row compaction of an earlier release.
     check_history("0000=07@15", &row, &[], &[], &[]);
     check_history("0000=07@15", &row, &old, &[], &[]);
     check_history("0000=07@15", &row, &old, &["0000=@20"], &[]);
@@ -162,6 +163,21 @@ fn history_tells_a_compaction_from_a_flush() {
     check_history("0000=07@15", &["00000010=080600@20"], &writes, &["0000=@21"], &[]);
     let writes = ["0001=0008@18", old[0], old[1]];
     check_history("0000=07@15", &row, &writes, &["0000=@21"], &["0001=0008@21"]);
+}
+
+#[test]
+fn row_compaction_is_known_by_its_mark() {
+    let row = ["00000010=050600@20"];
+    let marked = |qualifier: &str, at| {
+        let mut history = history(&row, &[], &[]);
+        history.compaction_marks.push((hex(qualifier), at));
+        history
+    };
+    // HBase has forgotten the sources, or they are not deleted yet: the values may be new.
+    check_row("0000=07@15", &row, &marked("00000010", 19), &["0000=07@21"]);
+    // Marks of other columns, and of an earlier one.
+    check_row("0000=07@15", &row, &marked("00000020", 19), &[]);
+    check_row("0000=07@15", &row, &marked("00000010", 12), &[]);
 }
 
 #[test]
@@ -198,7 +214,7 @@ fn column_that_an_overlapping_compaction_deletes_is_no_write() {
 fn column_is_unsettled_until_its_sources_are_deleted() {
     let (row, old) = (["00000010=050600@20"], ["0000=05@3", "0010=06@4"]);
     let origin = |writes: &[&str], deleted: &[&str], settled_ms| {
-        history(&row, writes, deleted).origin(&cell(row[0]), settled_ms)
+        history(&row, writes, deleted).origins(settled_ms).of_column(&cell(row[0]))
     };
     assert_eq!(origin(&old, &[], 20), ColumnOrigin::Unsettled);
     assert_eq!(origin(&old, &[], 21), ColumnOrigin::Write);
@@ -207,11 +223,11 @@ fn column_is_unsettled_until_its_sources_are_deleted() {
     // Its older value is no later write, and it is read once more.
     let history = history(&row, &old, &[]);
     let evidence = Evidence {
-        origin: &|column| history.origin(column, 20),
+        origin: &|column, point| history.origins(20).of_point(column, point),
         written_ms: &|cell| cell.timestamp_ms,
         history: &history,
     };
-    let point = WrittenPoint::of_cell(&cell("0001=0007@15")).unwrap();
+    let point = written_points(&cell("0001=0007@15")).next().unwrap();
     let restoration = cells_to_restore(&[point], &row.map(cell), &evidence);
     assert!(restoration.is_unsettled && restoration.points.is_empty(), "{restoration:?}");
 }
@@ -240,12 +256,12 @@ fn point_of_a_deleted_row_is_not_put_again() {
 #[test]
 fn point_is_put_again_while_the_row_has_what_was_read_instead() {
     let basis = |written: &str, row: &[&str], deleted: &[&str]| {
-        let written = WrittenPoint::of_cell(&cell(written)).unwrap();
+        let written = written_points(&cell(written)).next().unwrap();
         let columns = ["00000010=070600@20", "0000=07@15", "0000=05@3", "0010=06@4"];
         let history = history(row, &columns, deleted);
         let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
         let evidence = Evidence {
-            origin: &|column| history.origin(column, 1_000),
+            origin: &|column, point| history.origins(1_000).of_point(column, point),
             written_ms: &|cell| cell.timestamp_ms,
             history: &history,
         };
@@ -304,4 +320,64 @@ fn compaction_has_the_instants_of_all_older_columns() {
     assert!(!is_whole_compaction(&row[1], &row, |_| false));
     assert!(is_whole_compaction(&row[1], &row, |cell| cell.timestamp_ms == 4));
     assert!(is_whole_compaction(&row[1], &row[..2], |_| false));
+}
+
+/// The points of a column that no older cell has, found by reading every cell.
+fn new_points<'a>(history: &RowHistory, column: &'a Cell) -> Vec<PointBytes<'a>> {
+    let bytes = |(q, value): (Qualifier, &'a [u8])| (q.offset_ms(), q.flags().bits(), value);
+    let is_other = |w: &&Cell| w.qualifier != column.qualifier || w.value != column.value;
+    let is_older = |w: &&Cell| {
+        w.timestamp_ms < column.timestamp_ms || w.timestamp_ms == column.timestamp_ms && is_other(w)
+    };
+    let has = |w: &Cell, point: PointBytes<'_>| {
+        points_of(w).any(|(q, value)| (q.offset_ms(), q.flags().bits(), value) == point)
+    };
+    let is_new =
+        |point: &PointBytes<'a>| !history.writes.iter().filter(is_older).any(|w| has(w, *point));
+    points_of(column).map(bytes).filter(is_new).collect()
+}
+
+fn any_cell() -> impl Strategy<Value = Cell> {
+    let cells = ["0000", "0010", "00000010", "00000020", "000000100020", "00100020"];
+    (0..cells.len(), prop::collection::vec(1..3_u8, 3), 1..6_i64).prop_map(
+        move |(at, values, time)| {
+            let qualifier = hex(cells[at]);
+            let points = qualifier.len() / 2;
+            let tail: &[u8] = if points > 1 { &[0] } else { &[] };
+            let value = [&values[..points], tail].concat().into();
+            Cell { family: Family::T, qualifier, value, timestamp_ms: time }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn point_that_no_older_cell_has_was_written(
+        mut writes in prop::collection::vec(any_cell(), 1..12),
+    ) {
+        // HBase returns one cell of a column and a time.
+        writes.sort_by(|a, b| (&a.qualifier, a.timestamp_ms).cmp(&(&b.qualifier, b.timestamp_ms)));
+        writes.dedup_by(|a, b| (&a.qualifier, a.timestamp_ms) == (&b.qualifier, b.timestamp_ms));
+        let history = RowHistory { writes, ..RowHistory::default() };
+        let origins = history.origins(i64::MIN);
+        for column in history.writes.iter().filter(|cell| cell.qualifier.len() > 2) {
+            let (new, all) = (new_points(&history, column), points_of(column).count());
+            let is_flush = new.len() * 2 >= all;
+            for (qualifier, value) in points_of(column) {
+                let point = (qualifier.offset_ms(), qualifier.flags().bits(), value);
+                let is_write = origins.of_point(column, point) == ColumnOrigin::Write;
+                prop_assert_eq!(is_write, is_flush || new.contains(&point));
+            }
+        }
+    }
+}
+
+#[test]
+fn compaction_may_have_a_value_that_hbase_has_not() {
+    // Two daemons have written the third point in one millisecond, and one value was read before the other.
+    let row = ["000000100020=05060800@20"];
+    let old = ["0000=05@3", "0010=06@4", "0020=09@5"];
+    check_history("0000=07@15", &row, &old, &["0000=@21"], &["0000=07@22"]);
+    // The point that has the value was written.
+    check_history("0020=07@15", &row, &old, &["0000=@21"], &[]);
 }

@@ -1,13 +1,16 @@
 //! Corrections beside flushes and row compactions.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
+};
 
 use hbase_fake::{FaultKind, InjectedFault};
-use tsd_storage::{Delete, Storage};
+use tsd_storage::{Delete, Storage, system_clock_ms};
 
 use crate::{
-    cells::{cells, data},
-    fake_cluster::{cluster, store, store_beside_logs, store_beside_opentsdb},
+    cells::{cells, data, put},
+    fake_cluster::{cluster, store, store_beside_logs, store_beside_opentsdb, store_with_clock},
     scenarios::corrections,
 };
 
@@ -33,6 +36,65 @@ async fn deleted_points_stay_deleted() {
 async fn correction_written_during_a_row_compaction_is_kept() {
     let cluster = cluster().await;
     corrections::correction_written_during_a_row_compaction_is_kept(&store(&cluster, "")).await;
+}
+
+#[tokio::test]
+async fn late_flush_wins_over_a_row_compaction() {
+    for is_forgotten in [false, true] {
+        let cluster = cluster().await;
+        let flush = || {
+            if is_forgotten {
+                cluster.flush_memstores(false);
+            }
+        };
+        corrections::late_flush_wins_over_a_row_compaction(&store(&cluster, ""), flush).await;
+    }
+}
+
+#[tokio::test]
+async fn flush_during_a_row_compaction_is_kept() {
+    let cluster = cluster().await;
+    corrections::flush_during_a_row_compaction_is_kept(&store(&cluster, "")).await;
+}
+
+/// Time of the store of the test below.
+static NOW_MS: AtomicI64 = AtomicI64::new(0);
+
+#[tokio::test]
+async fn put_that_is_executed_late_wins_over_a_row_compaction() {
+    for took_ms in [0, 1_000] {
+        let cluster = cluster().await;
+        let stamp_ms = system_clock_ms() - 60_000;
+        let row = corrections::put_behind_a_row_compaction(&store(&cluster, ""), stamp_ms).await;
+        NOW_MS.store(stamp_ms, Ordering::SeqCst);
+        let late = store_with_clock(&cluster, || NOW_MS.load(Ordering::SeqCst));
+        cluster.inject(InjectedFault::once("Multi", FaultKind::Delay(Duration::from_millis(100))));
+        let before = cluster.calls("Multi");
+        let pass_time = async {
+            while cluster.calls("Multi") == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            NOW_MS.fetch_add(took_ms, Ordering::SeqCst);
+        };
+        tokio::join!(put(&late, &row, &[0, 0], &[7], None), pass_time);
+        let read = corrections::values_of_the_row(&late).await;
+        // One that is not late is older than the column, as far as anybody knows.
+        assert_eq!(read, [if took_ms > 0 { 7 } else { 5 }, 6]);
+    }
+}
+
+#[tokio::test]
+async fn flush_leaves_rows_that_others_rewrite_to_the_second_read_back() {
+    let cluster = cluster().await;
+    let store = store_beside_opentsdb(&cluster);
+    let since = corrections::compact_before_a_flush(&store).await;
+    let start = cluster.calls("Scan");
+    corrections::flush_correction(&store, since).await;
+    // It has read the history of the row once, although it has put a point again.
+    assert_eq!(cluster.calls("Scan"), start + 1);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    store.read_back().await.unwrap();
+    assert!(cluster.calls("Scan") > start + 1);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hbase_fake::FakeCluster;
 use hbase_rs::{Backoff, Client, ClientConfig};
 use tsd_model::TableSchema;
+use tsd_storage::ClockMs;
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage};
 
 use crate::cells::data;
@@ -49,6 +50,17 @@ pub(crate) fn store_beside_opentsdb(cluster: &FakeCluster) -> HBaseStorage {
 pub(crate) fn store_beside_logs(cluster: &FakeCluster) -> HBaseStorage {
     let max_hold = Duration::from_mins(1);
     let config = HBaseConfig { max_hold, ..HBaseConfig::new("unused") };
+    HBaseStorage::with_client(client(cluster), config).unwrap()
+}
+
+/// A store with a clock of its own, beside logs that hold points for a tenth of a second.
+pub(crate) fn store_with_clock(cluster: &FakeCluster, clock: ClockMs) -> HBaseStorage {
+    let config = HBaseConfig {
+        compacted_table: Some((data(), TableSchema::opentsdb_default())),
+        max_hold: Duration::from_millis(100),
+        clock,
+        ..HBaseConfig::new("unused")
+    };
     HBaseStorage::with_client(client(cluster), config).unwrap()
 }
 

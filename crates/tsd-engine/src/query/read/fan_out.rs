@@ -78,6 +78,8 @@ pub(crate) async fn read_all(job: &Arc<ScanJob>) -> Result<ReadSeries, QueryFail
         }
         let mut again = finish_series(job, again).await?;
         series.spans.add(std::mem::take(&mut again.lists));
+        // Their points were counted bucket by bucket.
+        again.read_points = 0;
         series.append(again);
     }
     Ok(ReadSeries { series, query_scan, scanner_merge: merging.elapsed(), scanners })

@@ -61,6 +61,7 @@ impl FinishedList {
         let tsuid = Bytes::from([&*job.plan.metric, tags].concat());
         let finished = state.finish(&job.pipeline, tsuid.clone())?;
         self.other_bytes += finished.other_bytes();
+        self.others.read_points += finished.read_points();
         match (finished.values, finished.annotations) {
             (FinishedValues::Span(span), annotations) => {
                 self.spans.push_span(span);
@@ -78,6 +79,11 @@ impl FinishedList {
             }
         }
         Ok(())
+    }
+
+    /// Counts points of a series that was added to `spans` directly.
+    pub(crate) const fn count_read(&mut self, points: u64) {
+        self.others.read_points += points;
     }
 
     /// Bytes of memory used, for the memory budget.

@@ -18,6 +18,8 @@ pub(crate) struct MergedSeries {
     pub(crate) annotations: HashMap<Bytes, Vec<Annotation>, foldhash::fast::RandomState>,
     /// Series that have annotations and no points.
     pub(crate) annotation_only: Vec<(Bytes, Vec<Annotation>)>,
+    /// Points of the rows of the series that take part in the result, before downsampling.
+    pub(crate) read_points: u64,
     /// Keys of the rows, if requested.
     pub(crate) keys: Vec<Bytes>,
 }
@@ -28,6 +30,7 @@ impl MergedSeries {
         self.histograms.extend(other.histograms);
         self.annotations.extend(other.annotations);
         self.annotation_only.extend(other.annotation_only);
+        self.read_points += other.read_points;
         self.keys.extend(other.keys);
     }
 }

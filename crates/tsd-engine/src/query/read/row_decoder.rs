@@ -34,13 +34,16 @@ impl RowDecoder {
             (RowContent::Points, SeriesValues::Points(builder)) => {
                 decode_row(row, base, engine.merge, first, &mut self.extras)
                     .map_err(|error| failed(error, &mut self.conflict_ms))?;
+                series.read_points += first.len() as u64;
                 builder.push(pipeline, first);
                 self.add_annotations(with_annotations, series);
             }
             (RowContent::Histograms, SeriesValues::Histograms { points, bytes }) => {
                 decode_row(row, base, engine.merge, first, &mut self.extras)
                     .map_err(|error| failed(error, &mut self.conflict_ms))?;
+                let before = points.len();
                 *bytes += self.add_histograms(engine, base, points)?;
+                series.read_points += (points.len() - before) as u64;
             }
             (RowContent::Rollup { interval, cells }, values) => {
                 let Some(rollups) = &engine.rollups else { return Ok(()) };
@@ -59,6 +62,7 @@ impl RowDecoder {
                 )
                 .map_err(|error| DataError::Row(Box::new(error)))?;
                 let [first, second] = &self.columns;
+                series.read_points += first.len() as u64;
                 match values {
                     SeriesValues::Points(builder) => builder.push(pipeline, first),
                     SeriesValues::Averages(builder) => builder.push(pipeline, first, second),

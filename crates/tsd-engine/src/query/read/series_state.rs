@@ -15,6 +15,8 @@ pub(crate) struct SeriesState {
     /// `None` until a row has an annotation; empty if none are requested.
     pub(super) annotations: Option<Vec<Annotation>>,
     pub(super) annotation_bytes: usize,
+    /// Points, rolled-up values or histograms of its rows, one for each instant.
+    pub(super) read_points: u64,
 }
 
 /// What the rows of a series have become so far.
@@ -32,6 +34,7 @@ pub(crate) struct FinishedSeries {
     /// `None` if its rows had no annotation.
     pub(crate) annotations: Option<Vec<Annotation>>,
     annotation_bytes: usize,
+    read_points: u64,
 }
 
 /// Values of a [`FinishedSeries`].
@@ -65,7 +68,7 @@ impl SeriesState {
             }
             RowContent::Histograms => SeriesValues::Histograms { points: Vec::new(), bytes: 0 },
         };
-        Self { values, annotations: None, annotation_bytes: 0 }
+        Self { values, annotations: None, annotation_bytes: 0, read_points: 0 }
     }
 
     /// Bytes of memory used, for the memory budget.
@@ -80,6 +83,7 @@ impl SeriesState {
 
     /// Adds points of the series, later than all before.
     pub(crate) fn push_points(&mut self, pipeline: &SeriesPipeline, columns: &PointColumns) {
+        self.read_points += columns.len() as u64;
         // Only points are read by series.
         if let SeriesValues::Points(builder) = &mut self.values {
             builder.push(pipeline, columns);
@@ -93,6 +97,7 @@ impl SeriesState {
         columns: &PointColumns,
         summaries: &[Summary],
     ) {
+        self.read_points += summarized_points(columns, summaries);
         if let SeriesValues::Points(builder) = &mut self.values {
             builder.push_summaries(pipeline, columns, summaries);
         }
@@ -117,6 +122,7 @@ impl SeriesState {
             // All parts of a read have the same content.
             _ => {}
         }
+        self.read_points += later.read_points;
         self.annotation_bytes += later.annotation_bytes;
         if let Some(later) = later.annotations {
             self.annotations.get_or_insert_default().extend(later);
@@ -152,11 +158,25 @@ impl SeriesState {
             values,
             annotations: self.annotations,
             annotation_bytes: self.annotation_bytes,
+            read_points: self.read_points,
         })
     }
 }
 
+/// Number of points, of which some are summarized.
+pub(crate) fn summarized_points(columns: &PointColumns, summaries: &[Summary]) -> u64 {
+    columns.len() as u64 + summaries.iter().map(|summary| summary.count).sum::<u64>()
+}
+
 impl FinishedSeries {
+    /// Points of its rows, if it takes part in the result.
+    pub(super) const fn read_points(&self) -> u64 {
+        match &self.values {
+            FinishedValues::Span(_) | FinishedValues::Histograms(_) => self.read_points,
+            FinishedValues::NoPoints | FinishedValues::OutOfRange => 0,
+        }
+    }
+
     /// Bytes of memory used beside a span.
     pub(crate) fn other_bytes(&self) -> usize {
         let values = match &self.values {

@@ -13,7 +13,7 @@ use super::{
     name_filters::apply_name_filters,
     row_decoder::RowDecoder,
     scan_job::ScanJob,
-    series_state::SeriesState,
+    series_state::{SeriesState, summarized_points},
 };
 use crate::query::{failure::QueryFailure, stats::ScannerStats};
 
@@ -85,7 +85,11 @@ impl WholeSeriesReader {
             // Without summaries these are just points.
             self.builder.push_summaries(pipeline, &block.columns, &block.summaries);
             let tsuid = [&*job.plan.metric, tags];
-            self.builder.finish_into(pipeline, tsuid, &mut self.finished.spans)
+            let is_part = self.builder.finish_into(pipeline, tsuid, &mut self.finished.spans);
+            is_part.map(|is_part| {
+                let points = summarized_points(&block.columns, &block.summaries);
+                self.finished.count_read(if is_part { points } else { 0 });
+            })
         } else {
             let mut series = SeriesState::new(&job.content, pipeline, false);
             add_pieces(job, decoder, block, &mut series)?;

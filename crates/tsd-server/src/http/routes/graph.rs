@@ -130,11 +130,10 @@ fn text(sub_results: Vec<SubQueryResult>, guard: QueryGuard) -> HttpResponse {
 fn summary(sub_results: &[SubQueryResult], plotted: u64, took: Duration) -> GraphSummary {
     let last_tags =
         |sub: &SubQueryResult| sub.series.last().map(|series| series.aggregate_tags.clone());
-    let scanners = sub_results.iter().flat_map(|sub| &sub.stats.scanners);
     GraphSummary {
         plotted,
         timing_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         aggregate_tags: sub_results.iter().map(last_tags).collect(),
-        points: scanners.map(|scanner| scanner.cells_post_filter).sum(),
+        points: sub_results.iter().map(|sub| sub.stats.read_points).sum(),
     }
 }

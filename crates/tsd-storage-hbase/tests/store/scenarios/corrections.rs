@@ -266,6 +266,75 @@ pub(crate) async fn correction_written_during_a_row_compaction_is_kept(store: &H
     }
 }
 
+/// Compacts the row as a daemon does.
+async fn compact(store: &HBaseStorage) {
+    let read = cells(store, &key()).await;
+    let plan = plan_row_compaction(&key(), &read, MergeRule::Newest).unwrap();
+    let (row, read) = (key(), ReadVersion::default());
+    let rewrite = RowRewrite { row, put: plan.put, delete: plan.delete, read };
+    store.rewrite_row(&data(), rewrite).await.unwrap();
+}
+
+pub(crate) async fn late_flush_wins_over_a_row_compaction(
+    store: &HBaseStorage,
+    flush_regions: impl Fn(),
+) {
+    for correction in ["0000=07@15", "0001=0007@15", "F0000000=07@15"] {
+        delete_row(store).await;
+        let since = system_clock_ms();
+        put_cells(store, since, &["0000=05@10", "0010=06@20"]).await;
+        compact(store).await;
+        // A point that is as late, so that the compacted column does not have the whole row.
+        put_cells(store, since, &["0020=04@12"]).await;
+        flush_regions();
+        flush_held(store, since, &[correction]).await;
+        assert_eq!(values(store).await[0], 7, "{correction}");
+        // Nor does the next compaction lose it.
+        compact(store).await;
+        assert_eq!(values(store).await[0], 7, "{correction}");
+        assert_eq!(cells(store, &key()).await.len(), 1);
+    }
+}
+
+pub(crate) async fn flush_during_a_row_compaction_is_kept(store: &HBaseStorage) {
+    let since = system_clock_ms() - 60_000;
+    put_cells(store, since, &["0000=05@10", "0010=06@20"]).await;
+    let read = cells(store, &key()).await;
+    let plan = plan_row_compaction(&key(), &read, MergeRule::Newest).unwrap();
+    // They are one column.
+    flush_held(store, since, &["0000=07@15", "0020=08@15"]).await;
+    let (row, read) = (key(), ReadVersion::default());
+    let rewrite = RowRewrite { row, put: plan.put, delete: plan.delete, read };
+    store.rewrite_row(&data(), rewrite).await.unwrap();
+    assert_eq!(values(store).await, [7, 6, 8]);
+}
+
+/// A put that HBase executes late, after a row compaction has put a column with a later time.
+pub(crate) async fn put_behind_a_row_compaction(store: &HBaseStorage, stamp_ms: i64) -> Bytes {
+    let since = stamp_ms - 15;
+    put_cells(store, since, &["0000=05@10", "0010=06@20"]).await;
+    compact(store).await;
+    key()
+}
+
+pub(crate) async fn values_of_the_row(store: &HBaseStorage) -> Vec<i64> {
+    values(store).await
+}
+
+/// OpenTSDB compacts a row whose correction a log holds.
+pub(crate) async fn compact_before_a_flush(store: &HBaseStorage) -> i64 {
+    let since = system_clock_ms();
+    put_cells(store, since, &["0000=05@0", "0010=06@0"]).await;
+    pause().await;
+    compact_as_opentsdb(store).await;
+    since
+}
+
+pub(crate) async fn flush_correction(store: &HBaseStorage, since: i64) {
+    flush_held(store, since, &["0000=07@1"]).await;
+    assert_eq!(values(store).await, [7, 6]);
+}
+
 /// The row was written `age_ms` ago.
 pub(crate) async fn row_that_a_log_may_hold_is_not_compacted(
     store: &HBaseStorage,

@@ -1,0 +1,236 @@
+//! The first read-back of rows, right after the put of their points: what superseded or hid a point before HBase
+//! had it is put right before the write is done.
+//!
+//! Rows that are read back a second time are read once here, so that a row that others rewrite all the time does
+//! not hold the flush of the rows beside it. Other rows are read until nothing has to be put again.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use hbase_rs::{Get as HBaseGet, MutationBatch, Row as HBaseRow, TimeRange};
+use tsd_model::{Cell, Family};
+use tsd_storage::{FlushRow, Get, StorageError, Table};
+
+use super::{MAX_CONCURRENT_ROWS, PutAgain, history, put_again};
+use crate::{
+    compacted_column::PlacedPoint,
+    context::OpenTable,
+    error::storage_error,
+    metrics::{READ_BACK_DEFERRED_ROWS, READ_BACK_WAIT_SECONDS},
+    request::hbase_get,
+    row::model_row,
+    storage::write_batch,
+    superseded::{
+        ColumnOrigin, Evidence, PointBytes, RestoredPoint, RowHistory, WrittenPoint,
+        cells_to_restore, is_doubtful, is_whole_compaction,
+    },
+};
+
+/// Attempts to make the points of a row visible, before the write fails and is retried later.
+const MAX_RESTORES: usize = 4;
+
+/// Written points of a row that was not read back yet.
+pub(crate) struct UnverifiedRow {
+    key: Bytes,
+    points: Vec<WrittenPoint>,
+    /// Cells of this time and later can supersede the points.
+    since_ms: i64,
+    /// The columns that this write has put, with their times; `None` if nobody compacts the row.
+    put: Option<Vec<(Bytes, i64)>>,
+}
+
+impl UnverifiedRow {
+    /// A flushed row. `None` if its cells have exact times, and nobody compacts it.
+    pub(crate) fn of_flush(
+        row: &FlushRow<'_>,
+        placed: &[PlacedPoint],
+        put: Option<Vec<(Bytes, i64)>>,
+    ) -> Option<Self> {
+        let mut since_ms = i64::MAX;
+        let point = |placed: &PlacedPoint| {
+            let cell = row.cells.get(placed.cell)?;
+            let is_exact = placed.column_ms == cell.timestamp_ms;
+            if is_exact && put.is_none() {
+                return None;
+            }
+            since_ms = since_ms.min(placed.column_ms);
+            let (written_ms, column_ms) = (cell.timestamp_ms, placed.column_ms);
+            WrittenPoint::new(cell.family, cell.qualifier, cell.value, written_ms, column_ms)
+        };
+        let points: Vec<_> = placed.iter().filter_map(point).collect();
+        if points.is_empty() {
+            return None;
+        }
+        Some(Self { key: Bytes::copy_from_slice(row.key), points, since_ms, put })
+    }
+
+    /// A row that daemons compact, with points that were put as single cells.
+    pub(crate) fn of_points(key: Bytes, points: Vec<WrittenPoint>) -> Self {
+        let put =
+            |point: &WrittenPoint| (Bytes::copy_from_slice(point.qualifier()), point.written_ms);
+        let put = Some(points.iter().map(put).collect());
+        let since_ms = points.iter().map(|point| point.written_ms).min().unwrap_or_default();
+        Self { key, points, since_ms, put }
+    }
+
+    /// The read of the row, for all of its cells if it can be compacted.
+    fn get(&self) -> Option<HBaseGet> {
+        let get = Get { row: self.key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
+        let since = self.since_ms.max(0).unsigned_abs();
+        let times = TimeRange::try_new(since, u64::MAX >> 1).ok().filter(|_| self.put.is_none());
+        hbase_get(get, times)
+    }
+
+    /// Puts those of its points again that are not read from what was found.
+    async fn check(
+        mut self,
+        of: &OpenTable,
+        table: &Table,
+        found: &HBaseRow,
+    ) -> Result<(Self, PutAgain), StorageError> {
+        let cells = model_row(found).map_or_else(Vec::new, |row| row.cells);
+        let mut restored = self.to_restore(of, &cells, &RowHistory::default());
+        if self.needs_history(of, &cells, &restored) {
+            // A later write that a compaction has absorbed is not superseded, and a compaction may
+            // lack an instant that was written during it.
+            let history = history(of, table, &self.key).await?;
+            restored = self.to_restore(of, &cells, &history);
+        }
+        self.restored(&restored);
+        let again = put_again(of, table, &self.key, restored).await?;
+        Ok((self, again))
+    }
+
+    fn needs_history(&self, of: &OpenTable, cells: &[Cell], restored: &[RestoredPoint]) -> bool {
+        let is_own_time = |point: &RestoredPoint| point.cell.timestamp_ms == point.written_ms;
+        let written_ms = |cell: &Cell| of.read_backs.written_ms(&self.key, cell);
+        !restored.iter().all(is_own_time)
+            || self.put.is_some() && is_doubtful(&self.points, cells, written_ms)
+    }
+
+    /// The points to put again, so that they are read from a row with these cells.
+    fn to_restore(
+        &self,
+        of: &OpenTable,
+        cells: &[Cell],
+        history: &RowHistory,
+    ) -> Vec<RestoredPoint> {
+        let is_ours = |cell: &Cell| {
+            let is_cell = |(q, at): &(Bytes, i64)| (q, *at) == (&cell.qualifier, cell.timestamp_ms);
+            self.put.iter().flatten().any(is_cell)
+        };
+        let is_stored = |column: &Cell| {
+            cells
+                .iter()
+                .any(|c| (&c.qualifier, c.timestamp_ms) == (&column.qualifier, column.timestamp_ms))
+        };
+        let origins = history.origins(i64::MIN);
+        let origin = |column: &Cell, point: PointBytes<'_>| {
+            if self.put.is_none() {
+                return ColumnOrigin::Write;
+            }
+            match origins.of_point(column, point) {
+                // Its sources may not be deleted yet. A log that repeats values of the row beside this one
+                // may lose.
+                ColumnOrigin::Unsettled
+                    if is_stored(column) && is_whole_compaction(column, cells, is_ours) =>
+                {
+                    ColumnOrigin::Compaction
+                }
+                origin => origin,
+            }
+        };
+        let written_ms = |cell: &Cell| of.read_backs.written_ms(&self.key, cell);
+        let evidence = Evidence { origin: &origin, written_ms: &written_ms, history };
+        // The points are read back once more in any case.
+        cells_to_restore(&self.points, cells, &evidence).points
+    }
+
+    /// Points were put again.
+    fn restored(&mut self, restored: &[RestoredPoint]) {
+        for RestoredPoint { point, cell, .. } in restored {
+            if let Some(point) = self.points.get_mut(*point)
+                && cell.timestamp_ms == point.written_ms
+            {
+                point.column_ms = point.written_ms;
+            }
+            if let Some(put) = &mut self.put {
+                put.push((cell.qualifier.clone(), cell.timestamp_ms));
+            }
+        }
+    }
+
+    /// True if the row is read back once more after the delay.
+    fn is_read_back_later(&self, of: &OpenTable) -> bool {
+        self.put.is_some() && of.read_backs.has_room()
+    }
+}
+
+/// Reads rows back and puts the points again that an older value supersedes or hides.
+///
+/// # Errors
+///
+/// If HBase fails, or if others rewrite a row all the time that is not read back later.
+pub(crate) async fn restore_superseded(
+    of: &OpenTable,
+    table: &Table,
+    mut rows: Vec<UnverifiedRow>,
+) -> Result<(), StorageError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let began = Instant::now();
+    let mut settled = Vec::new();
+    let mut deferred = 0;
+    for _ in 0..MAX_RESTORES {
+        let mut unsettled = Vec::new();
+        for (row, is_unsettled) in check_rows(of, table, rows).await? {
+            if is_unsettled && !row.is_read_back_later(of) {
+                unsettled.push(row);
+            } else {
+                deferred += u64::from(is_unsettled);
+                settled.push(row);
+            }
+        }
+        rows = unsettled;
+        if rows.is_empty() {
+            break;
+        }
+    }
+    // OpenTSDB may be in the middle of compacting one of them.
+    let compactible = settled.into_iter().filter(|row| row.put.is_some());
+    of.read_backs.add_rows(compactible.map(|row| (row.key, row.points)), of.clock.system_ms());
+    metrics::counter!(READ_BACK_DEFERRED_ROWS).increment(deferred);
+    metrics::histogram!(READ_BACK_WAIT_SECONDS).record(began.elapsed());
+    if rows.is_empty() {
+        return Ok(());
+    }
+    Err(StorageError::Unavailable(
+        format!("{} rows of {table} are rewritten by another daemon at the same time", rows.len())
+            .into(),
+    ))
+}
+
+/// Reads rows back once. Returns each with whether it has to be read again.
+async fn check_rows(
+    of: &OpenTable,
+    table: &Table,
+    rows: Vec<UnverifiedRow>,
+) -> Result<Vec<(UnverifiedRow, bool)>, StorageError> {
+    // Every key was put: all are valid.
+    let gets: Vec<_> = rows.iter().filter_map(UnverifiedRow::get).collect();
+    let found = of.rows.get_many(gets).await.map_err(|error| storage_error(table, &error))?;
+    let checks: Vec<_> =
+        rows.into_iter().zip(&found).map(|(row, found)| row.check(of, table, found)).collect();
+    let mut checks = stream::iter(checks).buffer_unordered(MAX_CONCURRENT_ROWS);
+    let mut puts = MutationBatch::default();
+    let mut checked = Vec::with_capacity(found.len());
+    while let Some(result) = checks.next().await {
+        let (row, again) = result?;
+        again.add_to(&mut puts, &row.key)?;
+        checked.push((row, again.is_unsettled));
+    }
+    write_batch(of, table, puts).await?;
+    Ok(checked)
+}

@@ -1,0 +1,70 @@
+//! What HBase remembers of the row of a point: what a wrong value needs to be explained.
+
+use cluster::Cluster;
+use hbase_rs::{Get, Scan, Selection, Table, TableName};
+use tsd_model::{Qualifier, to_hex};
+
+use crate::regions::ScenarioResult;
+
+/// A point of a series with the one tag `host`.
+pub(crate) struct PointPlace<'a> {
+    /// Name of the table of points; that of UIDs is the same with `-uid`. Keys have no salt.
+    pub(crate) table: &'a str,
+    pub(crate) metric: &'a str,
+    pub(crate) host: &'a str,
+    pub(crate) at_ms: u64,
+}
+
+/// Every cell and delete marker of the row with a point at this instant, deleted ones included, by their times. Of
+/// a column of several points only that point is shown.
+pub(crate) async fn row_history(
+    cluster: &Cluster,
+    place: &PointPlace<'_>,
+) -> ScenarioResult<Vec<String>> {
+    let client = cluster.client();
+    let uids = client.table(format!("{}-uid", place.table).parse::<TableName>()?);
+    let base_secs = u32::try_from(place.at_ms / 1_000 / 3_600 * 3_600)?;
+    let offset_ms = u32::try_from(place.at_ms - u64::from(base_secs) * 1_000)?;
+    let key = [
+        uid(&uids, place.metric, b"metrics").await?,
+        base_secs.to_be_bytes().to_vec(),
+        uid(&uids, "host", b"tagk").await?,
+        uid(&uids, place.host, b"tagv").await?,
+    ];
+    let key = key.concat();
+    let selection = Selection::all().max_versions(1_000)?;
+    let scan = Scan::range(key.clone(), key).inclusive(true, true).select(selection).raw();
+    let mut rows = client.table(place.table.parse::<TableName>()?).scan(scan);
+    let mut cells = Vec::new();
+    while let Some(row) = rows.next().await {
+        for cell in row?.row.cells() {
+            let Some(found) = point_at(cell.qualifier, cell.value, offset_ms) else { continue };
+            cells.push(format!("{} {:?} {found}", cell.timestamp, cell.kind));
+        }
+    }
+    cells.sort();
+    Ok(cells)
+}
+
+async fn uid(uids: &Table, name: &str, kind: &[u8]) -> ScenarioResult<Vec<u8>> {
+    let row = uids.get(&Get::try_new(name.to_owned())?).await?;
+    Ok(row.value(b"id", kind).ok_or("no UID")?.to_vec())
+}
+
+/// The point of a column at an offset in the hour: its qualifier and value, and how many points the column has.
+/// `None` if it has none there. A delete marker has no value.
+fn point_at(qualifier: &[u8], value: &[u8], offset_ms: u32) -> Option<String> {
+    let (mut qualifiers, mut values) = (qualifier, value);
+    let (mut found, mut points) = (None, 0);
+    while let Some((first, rest)) = Qualifier::split_first(qualifiers) {
+        let (of_point, left) = values.split_at(first.flags().value_len().min(values.len()));
+        if first.offset_ms() == offset_ms {
+            found = Some(format!("{}={}", to_hex(first.as_bytes()), to_hex(of_point)));
+        }
+        points += 1;
+        (qualifiers, values) = (rest, left);
+    }
+    let found = found.filter(|_| qualifier.len().is_multiple_of(2))?;
+    let tail = to_hex(if points > 1 { values } else { &[] });
+    Some(if points > 1 { format!("{found} of {points} points, tail {tail}") } else { found })
+}
