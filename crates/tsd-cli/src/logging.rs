@@ -21,9 +21,10 @@ use self::recent_layer::RecentLayer;
 use crate::config::{LogFormat, LogSettings};
 
 /// Crates of this program that log. A logger is one of them, or a module of one.
-const LOGGERS: [&str; 9] = [
+const LOGGERS: [&str; 10] = [
     "hbase_rs",
     "tsd_cli",
+    "tsd_cluster_log",
     "tsd_engine",
     "tsd_server",
     "tsd_storage",
