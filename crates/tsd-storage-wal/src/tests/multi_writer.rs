@@ -201,9 +201,15 @@ async fn writes_beyond_the_bound_are_rejected_while_the_backend_is_unavailable()
         let (store, backend, disk) = open_new(bounds.clone()).await;
         make_unavailable(&backend);
         let mut written = 0_u32;
+        let mut throttled = 0;
         let rejected = loop {
             match put(&store, &written.to_be_bytes(), &[7; 4000]).await {
                 Ok(()) => written += 1,
+                // On a busy machine the flusher may not have tried yet.
+                Err(StorageError::Throttled(_)) if throttled < 1_000 => {
+                    throttled += 1;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
                 Err(error) => break error,
             }
         };
