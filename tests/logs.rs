@@ -19,7 +19,12 @@ fn events_of_the_process_are_listed_and_its_level_is_set() {
     let newest = get("/logs?level=debug&logger=tsd_cli::node");
     assert_eq!(newest, "Set the log level to DEBUG on 1 logger.\n");
     assert!(get("/logs").lines().next().expect("a line").contains("the log level was set"));
-    assert_eq!(get("/logs?level=off"), "Set the log level to OFF on 9 loggers.\n");
+    let all = get("/logs?level=off");
+    let count = all
+        .strip_prefix("Set the log level to OFF on ")
+        .and_then(|rest| rest.strip_suffix(" loggers.\n"))
+        .unwrap_or_else(|| panic!("{all}"));
+    assert!(count.parse::<usize>().is_ok_and(|count| count > 1), "{all}");
     let before = get("/logs");
     assert_eq!(get("/logs?level=warn&logger=tsd_cli"), "Set the log level to WARN on 1 logger.\n");
     assert_eq!(get("/logs"), before, "nothing of this level is logged");
