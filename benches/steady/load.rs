@@ -25,7 +25,9 @@ pub(crate) const CENTRES: u64 = 7;
 const LATE: u64 = 100;
 /// Seconds of points after which a telnet sender waits until all of them are stored.
 const ACKNOWLEDGED_SECS: u64 = 100 * STEP;
-/// Unanswered requests of an HTTP sender.
+/// Connections of the HTTP sender, and unanswered requests on each. The daemon executes the requests of a
+/// connection one after the other, so that one carries what fits between its syncs.
+const CONNECTIONS: usize = 4;
 const DEPTH: usize = 8;
 /// Pause before refused requests are sent again.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(500);
@@ -154,8 +156,8 @@ impl Load {
         started: Instant,
         refused: &AtomicU64,
     ) -> u64 {
-        let mut stream = connect(address);
-        let mut responses = PutResponses::default();
+        let mut connections: [_; CONNECTIONS] =
+            std::array::from_fn(|_| HttpConnection::open(address));
         let mut points = 0;
         for second in times.step_by(STEP as usize) {
             self.wait_for_turn(second, started);
@@ -179,40 +181,50 @@ impl Load {
                 load.push_put_request(body.as_bytes());
             }
             let mut start = 0;
-            for group in load.request_ends.chunks(DEPTH) {
-                let end = *group.last().expect("a request");
+            for requests in load.request_ends.chunks(DEPTH * CONNECTIONS) {
+                let mut groups = Vec::with_capacity(CONNECTIONS);
+                for (connection, group) in connections.iter_mut().zip(requests.chunks(DEPTH)) {
+                    let end = *group.last().expect("a request");
+                    groups.push((connection, &load.bytes[start..end], group.len()));
+                    start = end;
+                }
                 // As a client does: what was refused for a time is sent again.
-                while !send_group(
-                    &mut stream,
-                    &mut responses,
-                    &load.bytes[start..end],
-                    group.len(),
-                    refused,
-                ) {
+                loop {
+                    for (connection, bytes, _) in &mut groups {
+                        connection.stream.write_all(bytes).expect("send");
+                    }
+                    groups.retain_mut(|(connection, _, count)| !connection.read(*count, refused));
+                    if groups.is_empty() {
+                        break;
+                    }
                     thread::sleep(PAUSE_AFTER_REFUSAL);
                 }
-                start = end;
             }
         }
         points
     }
 }
 
-/// Sends requests and reads their responses; whether all were stored.
-fn send_group(
-    stream: &mut TcpStream,
-    responses: &mut PutResponses,
-    bytes: &[u8],
-    requests: usize,
-    refused: &AtomicU64,
-) -> bool {
-    stream.write_all(bytes).expect("send");
-    let (mut answered, mut refused_here) = (0, 0);
-    while answered < requests {
-        let PutOutcomes { stored, refused } = responses.read_outcomes(stream);
-        answered += stored + refused;
-        refused_here += refused;
+/// A connection for requests, which the daemon executes one after the other.
+struct HttpConnection {
+    stream: TcpStream,
+    responses: PutResponses,
+}
+
+impl HttpConnection {
+    fn open(address: SocketAddr) -> Self {
+        Self { stream: connect(address), responses: PutResponses::default() }
     }
-    refused.fetch_add(refused_here as u64, SeqCst);
-    refused_here == 0
+
+    /// Reads the responses to so many requests; whether all were stored.
+    fn read(&mut self, requests: usize, refused: &AtomicU64) -> bool {
+        let (mut answered, mut refused_here) = (0, 0);
+        while answered < requests {
+            let PutOutcomes { stored, refused } = self.responses.read_outcomes(&mut self.stream);
+            answered += stored + refused;
+            refused_here += refused;
+        }
+        refused.fetch_add(refused_here as u64, SeqCst);
+        refused_here == 0
+    }
 }
