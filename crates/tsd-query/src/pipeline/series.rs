@@ -8,7 +8,7 @@ use tsd_model::{PackedRunError, PointColumns, SummarizedPoints, Summary, ValueKi
 use super::{
     accumulator::Accumulator,
     series_pipeline::SeriesPipeline,
-    span_list::{Span, SpanList},
+    span_list::{MAX_SHORT, Span, SpanList},
 };
 use crate::{
     error::{DataError, QueryError},
@@ -80,6 +80,25 @@ impl SeriesBuilder {
             let mut accepted = columns.clone();
             retain_values(&pipeline.value_filters, &mut accepted);
             self.push_accepted(pipeline, &accepted);
+        }
+    }
+
+    /// [`Self::push`] of points that the caller needs no more. The first of many raw points are moved to the
+    /// series, and `columns` is empty then.
+    pub fn push_owned(&mut self, pipeline: &SeriesPipeline, columns: &mut PointColumns) {
+        let is_moved = self.retains_raw
+            && self.raw.is_empty()
+            && !pipeline.downsamples()
+            && pipeline.value_filters.is_empty()
+            && columns.len() > MAX_SHORT
+            && columns.times_ms.capacity() <= 2 * columns.len()
+            && input_of(pipeline, columns) == (0, columns.len());
+        match (columns.times_ms.first(), columns.times_ms.last()) {
+            (Some(first), Some(last)) if is_moved => {
+                self.extend_range((*first, *last));
+                self.raw = std::mem::take(columns);
+            }
+            _ => self.push(pipeline, columns),
         }
     }
 

@@ -27,7 +27,7 @@ pub struct Span {
 pub(super) const SERIES_PER_CHECK: usize = 1_024;
 
 /// Most points of a series that shares columns with others.
-const MAX_SHORT: usize = 64;
+pub(super) const MAX_SHORT: usize = 64;
 
 /// Points of a series, borrowed.
 #[derive(Clone, Copy, Debug)]

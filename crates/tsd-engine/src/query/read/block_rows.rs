@@ -6,23 +6,24 @@ use tsd_storage::{BlockPiece, SeriesBlock};
 use super::{row_decoder::RowDecoder, scan_job::ScanJob, series_state::SeriesState};
 use crate::query::failure::QueryFailure;
 
-/// Adds columns and rows of a block to its series, in the order in which a scan adds rows. With a failure, the
-/// row that caused it.
-pub(crate) fn add_pieces<'b>(
+/// Adds columns and rows of a block to its series, in the order in which a scan adds rows. Columns may be
+/// moved. With a failure, the row that caused it.
+pub(crate) fn add_pieces(
     job: &ScanJob,
     decoder: &mut RowDecoder,
-    block: &'b SeriesBlock,
+    block: &mut SeriesBlock,
     series: &mut SeriesState,
-) -> Result<(), FailedRow<'b>> {
+) -> Result<(), FailedRow> {
     if !block.summaries.is_empty() {
         series.push_summaries(&job.pipeline, &block.columns, &block.summaries);
         return Ok(());
     }
+    if block.rows.is_empty() {
+        series.push_owned(&job.pipeline, &mut block.columns);
+        return Ok(());
+    }
     for piece in block.pieces(job.plan.schema.base_time_start()) {
         match piece {
-            BlockPiece::Points(range) if range.len() == block.columns.len() => {
-                series.push_points(&job.pipeline, &block.columns);
-            }
             BlockPiece::Points(range) => {
                 let mut columns = PointColumns::default();
                 columns.extend_range(&block.columns, range.start, range.end);
@@ -32,7 +33,7 @@ pub(crate) fn add_pieces<'b>(
                 let content = (&job.content, job.with_annotations);
                 decoder
                     .add_row(&job.engine, content, &job.pipeline, (row, base), series)
-                    .map_err(|failure| (failure.into(), Some(row)))?;
+                    .map_err(|failure| failed_row(failure, row))?;
             }
         }
     }
@@ -44,8 +45,12 @@ pub(crate) fn cell_count(row: &Row) -> u64 {
     (row.cells.len() + row.runs.iter().map(PackedRun::point_count).sum::<usize>()) as u64
 }
 
-/// A failure, and the row that caused it if there is one.
-pub(crate) type FailedRow<'b> = (QueryFailure, Option<&'b Row>);
+/// A failure, and a copy of the row that caused it if there is one.
+pub(crate) type FailedRow = (QueryFailure, Option<Box<Row>>);
+
+pub(crate) fn failed_row(failure: impl Into<QueryFailure>, row: &Row) -> FailedRow {
+    (failure.into(), Some(Box::new(row.clone())))
+}
 
 /// What a batch counts for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,12 +99,38 @@ impl BatchSize {
 /// Number of hours that have a point; times are in order.
 fn hour_count(times_ms: &[i64]) -> u64 {
     let hour_ms = i64::from(BaseTime::SPAN_SECONDS) * 1_000;
-    let (mut rest, mut hours) = (times_ms, 0);
+    let (mut rest, mut hours, mut of_hour) = (times_ms, 0, 1);
     while let Some(first) = rest.first() {
         let end_ms = first - first.rem_euclid(hour_ms) + hour_ms;
-        let passed = rest.partition_point(|time| *time < end_ms);
-        rest = rest.get(passed..).unwrap_or_default();
+        // Most hours have as many points as the previous one; a search would read the whole column.
+        let is_end = rest.get(of_hour - 1).is_some_and(|time| *time < end_ms)
+            && rest.get(of_hour).is_none_or(|time| *time >= end_ms);
+        if !is_end {
+            of_hour = rest.partition_point(|time| *time < end_ms);
+        }
+        rest = rest.get(of_hour..).unwrap_or_default();
         hours += 1;
     }
     hours
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn hours_are_those_of_the_points(
+            mut times in prop::collection::vec(-20_000_000_i64..20_000_000, 0..60),
+            regular in 0..2_000_i64,
+        ) {
+            times.extend((0..regular).map(|point| point * 10_000));
+            times.sort_unstable();
+            let mut hours: Vec<i64> = times.iter().map(|time| time.div_euclid(3_600_000)).collect();
+            hours.dedup();
+            prop_assert_eq!(hour_count(&times), hours.len() as u64);
+        }
+    }
 }

@@ -9,7 +9,7 @@ use tsd_query::KeyRange;
 use tsd_storage::{RowFilter, RowScanner, Scan, SeriesBlock, StorageError};
 
 use super::{
-    block_rows::{BatchSize, FailedRow, add_pieces, cell_count},
+    block_rows::{BatchSize, FailedRow, add_pieces, cell_count, failed_row},
     finishing::{check_fill, finish_chunk},
     merged_series::MergedSeries,
     name_filters::apply_name_filters,
@@ -102,7 +102,7 @@ impl ScanJob {
             let requested = Instant::now();
             let batch = rows.next_batch().await?;
             reader.stats.store += requested.elapsed();
-            let Some(batch) = batch else { break };
+            let Some(mut batch) = batch else { break };
             let mut size = BatchSize::default();
             if is_reread {
                 context.check_time()?;
@@ -122,11 +122,12 @@ impl ScanJob {
                 let slice = context.time_slice().await?;
                 let mut points = 0;
                 while next < batch.len() {
-                    if let Err(failure) = reader.add(&batch, next) {
+                    // The points of a block may be moved.
+                    points += batch.points(next) + POINTS_PER_SERIES;
+                    if let Err(failure) = reader.add(&mut batch, next) {
                         failed = Some(failure);
                         break;
                     }
-                    points += batch.points(next) + POINTS_PER_SERIES;
                     next += 1;
                     // The time of a series of few points is that of reading the clock.
                     if points >= POINTS_PER_CHECK {
@@ -141,7 +142,7 @@ impl ScanJob {
             if let Some((failure, row)) = failed {
                 return Err(match (reader.decoder.take_conflict(), row) {
                     (Some(offset_ms), Some(row)) => {
-                        self.engine.name_conflict(failure, row, offset_ms).await
+                        self.engine.name_conflict(failure, &row, offset_ms).await
                     }
                     _ => failure,
                 });
@@ -326,13 +327,13 @@ impl PartReader<'_> {
     }
 
     /// Adds a row or a block to its series. With a failure, the row that caused it.
-    fn add<'b>(&mut self, batch: &'b Batch, index: usize) -> Result<(), FailedRow<'b>> {
+    fn add(&mut self, batch: &mut Batch, index: usize) -> Result<(), FailedRow> {
         match batch {
             Batch::Rows(rows) => match rows.get(index) {
-                Some(row) => self.add_row(row).map_err(|failure| (failure, Some(row))),
+                Some(row) => self.add_row(row).map_err(|failure| failed_row(failure, row)),
                 None => Ok(()),
             },
-            Batch::Blocks(blocks) => match blocks.get(index) {
+            Batch::Blocks(blocks) => match blocks.get_mut(index) {
                 Some(block) => self.add_block(block, index),
                 None => Ok(()),
             },
@@ -340,7 +341,7 @@ impl PartReader<'_> {
     }
 
     /// Adds a block to its series.
-    fn add_block<'b>(&mut self, block: &'b SeriesBlock, index: usize) -> Result<(), FailedRow<'b>> {
+    fn add_block(&mut self, block: &mut SeriesBlock, index: usize) -> Result<(), FailedRow> {
         let job = self.job;
         job.budget.context().check_ended().map_err(|failure| (failure.into(), None))?;
         if let Some(whole) = &mut self.whole {
@@ -348,7 +349,7 @@ impl PartReader<'_> {
         }
         let tags = job.tags_of(block).unwrap_or_default();
         let Some(series) = self.series.get_mut(tags) else { return Ok(()) };
-        let size = BatchSize::of_blocks([block]);
+        let size = BatchSize::of_blocks([&*block]);
         self.stats.rows_post_filter += size.rows;
         self.stats.cells_post_filter += size.cells;
         let before = series.memory_bytes();

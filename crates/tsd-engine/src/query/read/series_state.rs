@@ -90,6 +90,14 @@ impl SeriesState {
         }
     }
 
+    /// Adds points of the series, later than all before, which may be moved to it.
+    pub(crate) fn push_owned(&mut self, pipeline: &SeriesPipeline, columns: &mut PointColumns) {
+        self.read_points += columns.len() as u64;
+        if let SeriesValues::Points(builder) = &mut self.values {
+            builder.push_owned(pipeline, columns);
+        }
+    }
+
     /// Adds points of the series, some of them summarized, later than all before.
     pub(crate) fn push_summaries(
         &mut self,

@@ -70,30 +70,30 @@ impl WholeSeriesReader {
     }
 
     /// Finishes the series of a block of the batch, if it was admitted.
-    pub(crate) fn add<'b>(
+    pub(crate) fn add(
         &mut self,
         job: &ScanJob,
         decoder: &mut RowDecoder,
-        (block, index): (&'b SeriesBlock, usize),
-    ) -> Result<(), FailedRow<'b>> {
+        (block, index): (&mut SeriesBlock, usize),
+    ) -> Result<(), FailedRow> {
         if !self.admitted.get(index).is_some_and(|admitted| *admitted) {
             return Ok(());
         }
-        let tags = job.tags_of(block).unwrap_or_default();
         let pipeline = &job.pipeline;
         let finished = if block.rows.is_empty() || !block.summaries.is_empty() {
-            // Without summaries these are just points.
-            self.builder.push_summaries(pipeline, &block.columns, &block.summaries);
-            let tsuid = [&*job.plan.metric, tags];
+            let points = summarized_points(&block.columns, &block.summaries);
+            if block.summaries.is_empty() {
+                self.builder.push_owned(pipeline, &mut block.columns);
+            } else {
+                self.builder.push_summaries(pipeline, &block.columns, &block.summaries);
+            }
+            let tsuid = [&*job.plan.metric, job.tags_of(block).unwrap_or_default()];
             let is_part = self.builder.finish_into(pipeline, tsuid, &mut self.finished.spans);
-            is_part.map(|is_part| {
-                let points = summarized_points(&block.columns, &block.summaries);
-                self.finished.count_read(if is_part { points } else { 0 });
-            })
+            is_part.map(|is_part| self.finished.count_read(if is_part { points } else { 0 }))
         } else {
             let mut series = SeriesState::new(&job.content, pipeline, false);
             add_pieces(job, decoder, block, &mut series)?;
-            self.finished.add(job, tags, series)
+            self.finished.add(job, job.tags_of(block).unwrap_or_default(), series)
         };
         finished.map_err(|error| (error.into(), None))
     }
