@@ -7,17 +7,19 @@
 //! chosen calls fail.
 
 mod call;
+mod call_result;
 mod cell_selector;
 mod listener;
 mod master;
 mod memstore;
 mod meta;
+mod namespace_calls;
 mod namespaces;
 mod row_calls;
 mod scan;
 mod state;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use hbase_rs::{Discovery, DiscoveryFuture, ServerName, TableName, TableState};
@@ -26,7 +28,7 @@ use prost::Message;
 
 use self::{
     listener::ServerListener,
-    state::{ClusterState, flush_history},
+    state::{SharedState, flush_history},
 };
 use crate::{fault::InjectedFault, zookeeper::FakeEnsemble};
 
@@ -40,16 +42,6 @@ const OPEN: i32 = 3;
 pub struct FakeCluster {
     state: SharedState,
     listeners: Mutex<Vec<Option<ServerListener>>>,
-}
-
-/// Cluster state shared by all servers.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SharedState(Arc<Mutex<ClusterState>>);
-
-impl SharedState {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl FakeCluster {

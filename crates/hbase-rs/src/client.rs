@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::{
     attempts::{Attempts, FailedAttempt},
+    condition_support::ConditionSupport,
     config::ClientConfig,
     connection::{CallClass, CallError, CallSpec},
     discovery::{Discovery, DiscoveryError},
@@ -22,7 +23,6 @@ use crate::{
     region::info::RegionLocation,
     server_name::ServerName,
     stats::ClientStats,
-    table::conditions::ConditionSupport,
     table_name::TableName,
 };
 

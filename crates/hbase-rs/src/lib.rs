@@ -113,6 +113,7 @@ mod buffer;
 mod cell;
 mod client;
 mod compression;
+mod condition_support;
 mod config;
 mod connection;
 mod discovery;

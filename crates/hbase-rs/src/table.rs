@@ -5,7 +5,7 @@
 //! are not repeated in doubt.
 
 mod batch;
-pub(crate) mod conditions;
+mod conditions;
 mod single;
 
 use std::time::Duration;

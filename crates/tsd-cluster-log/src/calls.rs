@@ -21,9 +21,7 @@ use tsd_cluster::{
     LogKeys, LogRecord, Manifest, OpenSegment, Revision, SegmentId, SegmentToken, StateRow,
     TableReply, TableRequest,
 };
-use tsd_storage::StorageError;
-
-use crate::error::{error_chain, request_error};
+use tsd_storage::{StorageError, error_chain};
 
 /// Records.
 pub(crate) const RECORDS: &[u8] = b"l";
@@ -301,7 +299,7 @@ fn decode_token(cell: &[u8]) -> Option<SegmentToken> {
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn invalid(error: RequestError) -> CallFailure {
-    CallFailure::Fail(request_error(&error))
+    CallFailure::Fail(StorageError::backend(&error))
 }
 
 fn damaged(what: String) -> CallFailure {

@@ -1,8 +1,6 @@
 //! Errors of the log table.
 
-use std::{error::Error, fmt::Write};
-
-use hbase_rs::{OperationError, RequestError, TableNameError};
+use hbase_rs::{OperationError, TableNameError};
 use tsd_cluster::RecoveryError;
 use tsd_storage::StorageError;
 
@@ -40,21 +38,4 @@ pub enum OpenLogError {
     /// There is no runtime.
     #[error("there is no runtime")]
     Runtime(#[from] tokio::runtime::TryCurrentError),
-}
-
-/// The text of an error and of its sources.
-pub(crate) fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        // Writing to a string does not fail.
-        let _ = write!(text, ": {cause}");
-        source = cause.source();
-    }
-    text
-}
-
-/// The error of a request that is not valid.
-pub(crate) fn request_error(error: &RequestError) -> StorageError {
-    StorageError::Backend(error_chain(error).into())
 }

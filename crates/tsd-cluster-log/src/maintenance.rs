@@ -165,7 +165,7 @@ impl LogInner {
         match error {
             RecoveryError::Taken { .. } => self.fenced(None),
             other => {
-                let text = format!("{}: {}", self.name(), crate::error::error_chain(other));
+                let text = format!("{}: {}", self.name(), tsd_storage::error_chain(other));
                 StorageError::Damaged(text.into())
             }
         }

@@ -12,7 +12,7 @@ use tsd_series_index::SeriesIndex;
 
 use crate::{
     EngineHandle,
-    handle::EngineShared,
+    engine_shared::EngineShared,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard},
     uid::UidError,
 };

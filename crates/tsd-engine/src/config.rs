@@ -9,12 +9,11 @@ use tsd_model::{HistogramCodecs, MergeRule, TableSchema};
 use tsd_storage::{ByteBudget, Retention, Table};
 
 use crate::{
+    client_stats::ClientStats,
     clock::{Clock, SystemClock},
-    meta_tracking::MetaTracking,
     point_plugins::PointPlugins,
     process_memory::ProcessMemory,
     query::LimitOverrides,
-    stats::ClientStats,
 };
 
 mod rollups;
@@ -101,7 +100,7 @@ impl EngineConfig {
 
     /// True if this daemon records the series of its points in the meta table.
     #[must_use]
-    pub fn fills_meta_table(&self) -> bool {
+    pub(crate) fn fills_meta_table(&self) -> bool {
         self.meta_tracking != MetaTracking::Off
     }
 }
@@ -307,10 +306,37 @@ pub enum SeriesIndexUse {
     Never,
 }
 
+/// What meta data is written of each series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetaTracking {
+    /// Nothing.
+    #[default]
+    Off,
+    /// A counter that is always 1; its timestamp is the time of the series' last point.
+    Mark,
+    /// A meta object for each series that has none.
+    Describe,
+    /// A counter of points, and a meta object with the first point.
+    Count,
+}
+
+impl MetaTracking {
+    /// Combines OpenTSDB's three settings: tracking, real-time meta objects, counting.
+    #[must_use]
+    pub const fn from_settings(tracking: bool, realtime: bool, incrementing: bool) -> Self {
+        match (tracking, realtime, incrementing) {
+            (false, _, _) => Self::Off,
+            (true, false, _) => Self::Mark,
+            (true, true, false) => Self::Describe,
+            (true, true, true) => Self::Count,
+        }
+    }
+}
+
 impl RowConfig {
     /// The rule for two values at one instant.
     #[must_use]
-    pub const fn merge_rule(&self) -> MergeRule {
+    pub(crate) const fn merge_rule(&self) -> MergeRule {
         MergeRule::from_settings(self.fix_duplicates, self.use_otsdb_timestamp, self.use_max_value)
     }
 }

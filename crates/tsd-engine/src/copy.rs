@@ -11,192 +11,38 @@
 
 mod checksum;
 mod compare;
+mod context;
+mod error;
 mod key_map;
 mod names;
+mod options;
 mod pace;
+mod part_rows;
 mod parts;
 mod report;
 mod rows;
 mod tables;
 mod writer;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::sync::{Arc, atomic::AtomicBool};
 
-use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tsd_model::{RowKey, Uid, UidKind};
-use tsd_storage::{StorageError, Table};
 
 use self::{
-    key_map::KeyMap, pace::CopyPace, parts::TablePart, rows::ReadSide, tables::CopiedTable,
+    context::CopyContext, key_map::KeyMap, pace::CopyPace, part_rows::ReadSide, parts::TablePart,
+    tables::CopiedTable,
 };
-use crate::{EngineHandle, uid::UidError};
+use crate::EngineHandle;
 
 pub use self::{
+    error::CopyError,
+    options::{CopiedKind, CopiedPart, CopyObserver, CopyRun, CopySelection, PartProgress},
     report::{CopiedRows, TableComparison, TableDigest},
-    tables::CopiedKind,
 };
 
 /// Rows of a data table that are looked at before a copy.
 const SAMPLE_ROWS: usize = 32;
-
-/// What is copied, and how.
-#[expect(clippy::struct_excessive_bools, reason = "independent options")]
-#[derive(Clone, Debug)]
-pub struct CopyRun {
-    /// What is copied.
-    pub selection: CopySelection,
-    /// Rebuild keys from names, although both stores have the same keys.
-    pub by_name: bool,
-    /// Only cells that were written at this time or later, epoch milliseconds.
-    pub since_ms: Option<i64>,
-    /// Leave cells alone that are newer in the target. For targets without other writers, where the last write
-    /// wins; in HBase the newest cell does.
-    pub keeps_newer: bool,
-    /// Mappings of the target that are older than this, epoch milliseconds, are copies of the source's, which a
-    /// rename may change; all others must be equal. `None`: nothing was copied before.
-    pub copied_before_ms: Option<i64>,
-    /// Parts that are copied at once.
-    pub threads: usize,
-    /// Most cells a second; `None`: no limit.
-    pub max_cells_per_sec: Option<f64>,
-    /// Most bytes a second; `None`: no limit.
-    pub max_bytes_per_sec: Option<f64>,
-    /// Read everything and write nothing.
-    pub dry_run: bool,
-    /// A comparison makes rows of the target that differ as those of the source. Nothing else may write to either.
-    pub repairs: bool,
-    /// How far parts were copied before, by their names.
-    pub copied: BTreeMap<String, PartProgress>,
-}
-
-/// The rows to copy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CopySelection {
-    /// Names of metrics, in which `*` and `?` stand for any characters; empty: all.
-    pub metrics: Vec<String>,
-    /// First and last second; whole rows are copied.
-    pub seconds: Option<(u32, u32)>,
-    /// Kinds of tables; empty: all.
-    pub kinds: BTreeSet<CopiedKind>,
-}
-
-/// How far a part was copied.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PartProgress {
-    /// The last row of the source that was copied; empty: none.
-    pub row: Bytes,
-    /// All of it was copied.
-    pub is_complete: bool,
-}
-
-/// What a copy reports while it runs.
-pub trait CopyObserver: Send + Sync {
-    /// Something could not be copied as it is, or differs.
-    fn found(&self, table: &Table, text: &str);
-
-    /// A part was copied up to a row, or to its end. `copied` is what was copied since the last call, and
-    /// `done` which share of the whole, from 0 to 1.
-    fn advanced(&self, part: &CopiedPart<'_>, copied: &CopiedRows, done: f64);
-}
-
-/// A part of a table and its progress.
-#[derive(Clone, Copy, Debug)]
-pub struct CopiedPart<'a> {
-    /// Name of the part.
-    pub name: &'a str,
-    /// Table of the source.
-    pub table: &'a Table,
-    /// How far it was copied.
-    pub progress: &'a PartProgress,
-}
-
-/// Why a copy ended early. What was copied before stays.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CopyError {
-    /// The source cannot be read.
-    #[error("the source, table {table}")]
-    Source {
-        /// The table.
-        table: Table,
-        /// The error.
-        source: StorageError,
-    },
-    /// The target cannot be written or read.
-    #[error("the target, table {table}")]
-    Target {
-        /// The table.
-        table: Table,
-        /// The error.
-        source: StorageError,
-    },
-    /// A table is missing.
-    #[error("table {table} does not exist in the {side}; {advice}")]
-    NoTable {
-        /// `source` or `target`.
-        side: &'static str,
-        /// The table.
-        table: Table,
-        /// What the operator can do.
-        advice: &'static str,
-    },
-    /// The rollups of both sides cannot hold the same rows.
-    #[error("rollups: {0}")]
-    Rollups(String),
-    /// A name has another UID in the target, or a UID another name.
-    #[error(
-        "the UID tables contradict each other: {what}; copy by names (--rekey), which assigns the target's \
-         own UIDs"
-    )]
-    NamesContradict {
-        /// Both mappings.
-        what: String,
-    },
-    /// No metric has a selected name.
-    #[error("no metric of the source matches '{0}'")]
-    NoSuchMetric(String),
-    /// A UID cannot be looked up or assigned.
-    #[error("{side}")]
-    Uid {
-        /// `the source` or `the target`, and what for.
-        side: String,
-        /// The error.
-        source: UidError,
-    },
-    /// A task of the copy panicked.
-    #[error("the copy failed: {0}")]
-    Panicked(String),
-}
-
-impl CopyError {
-    fn source(table: &Table) -> impl Fn(StorageError) -> Self + '_ {
-        |source| Self::Source { table: table.clone(), source }
-    }
-
-    fn target(table: &Table) -> impl Fn(StorageError) -> Self + '_ {
-        |source| Self::Target { table: table.clone(), source }
-    }
-}
-
-/// What all parts of a copy share.
-struct CopyContext {
-    from: EngineHandle,
-    to: EngineHandle,
-    source: ReadSide,
-    run: CopyRun,
-    /// `None`: keys are the same.
-    map: Option<KeyMap>,
-    pace: CopyPace,
-    /// Metrics of the source that are selected; `None`: all.
-    metrics: Option<BTreeSet<Uid>>,
-    observer: Arc<dyn CopyObserver>,
-    stop: Arc<AtomicBool>,
-    progress: parts::TotalProgress,
-}
 
 /// Two open stores.
 #[derive(Clone, Debug)]
@@ -347,7 +193,8 @@ impl CopyEnds {
                 // Each side has names that are not selected.
                 continue;
             }
-            let comparison = compare::Comparison::new(self, &run, by_name, &observer, &stop);
+            let comparison =
+                compare::Comparison::new((&self.from, &self.to), &run, by_name, &observer, &stop);
             compared.push(comparison.table(&table).await?);
         }
         Ok(compared)
@@ -359,10 +206,6 @@ impl CopyEnds {
 }
 
 impl CopyContext {
-    fn is_stopped(&self) -> bool {
-        self.stop.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
     async fn copy_parts(self: &Arc<Self>, parts: Vec<TablePart>) -> Result<(), CopyError> {
         let tasks = parts.into_iter().map(|part| {
             let context = Arc::clone(self);
@@ -380,41 +223,6 @@ impl CopyContext {
         }
         result
     }
-}
-
-/// True if a name matches a pattern of `*` and `?`.
-fn matches_pattern(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), name.chars().collect());
-    let (mut at, mut of) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while let Some(c) = name.get(at) {
-        match pattern.get(of) {
-            Some('*') => {
-                star = Some((of, at));
-                of += 1;
-            }
-            Some(p) if *p == '?' || p == c => {
-                (at, of) = (at + 1, of + 1);
-            }
-            _ => {
-                // The last star takes one character more.
-                let Some((star_of, star_at)) = star else { return false };
-                star = Some((star_of, star_at + 1));
-                (at, of) = (star_at + 1, star_of + 1);
-            }
-        }
-    }
-    pattern.iter().skip(of).all(|p| *p == '*')
-}
-
-/// The UID kinds of a series in the order of its key.
-fn series_uids<'k>(
-    metric: &'k [u8],
-    tags: impl Iterator<Item = (&'k [u8], &'k [u8])>,
-) -> impl Iterator<Item = (UidKind, &'k [u8])> {
-    let tags = tags.flat_map(|(k, v)| [(UidKind::Tagk, k), (UidKind::Tagv, v)]);
-    std::iter::once((UidKind::Metric, metric)).chain(tags)
 }
 
 #[cfg(test)]

@@ -24,11 +24,12 @@ use crate::{
         CompactionMessage, CompactionPace, CompactionStats, CompactorSettings, QueueTotals,
         RowCompactor, RowRules,
     },
-    config::{EngineConfig, Rollups},
-    handle::{EngineHandle, EngineShared},
+    config::{EngineConfig, MetaTracking, Rollups},
+    engine_shared::{EngineShared, StopSignal},
+    handle::EngineHandle,
     ingest::{IngestShared, NameRules, WriteTargets},
     meta_objects::MetaObjects,
-    meta_tracking::{MetaTracker, MetaTracking, TrackerMessage, TrackerSettings},
+    meta_tracking::{MetaTracker, TrackerMessage, TrackerSettings},
     metrics::{WriteMetrics, describe_metrics},
     query::{DayCache, FilterCache, QueryEngine, QueryRunner, Scheduler, SharedExecutions},
     series_cache::SeriesCache,
@@ -38,6 +39,7 @@ use crate::{
         AssignerSettings, AssignerStats, FilterError, LossCheck, NameFilter, PerKind, Resolver,
         SeriesLimit, UidAdmin, UidAssigner, UidCaches, UidTable,
     },
+    verification::VerificationSlot,
     write_filter::WriteFilterSlot,
     write_hold::WriteHold,
     writer::{DirectWrites, WriteShard, Writer, WriterSettings},
@@ -82,10 +84,6 @@ pub enum StartError {
     #[error("the engine's thread panicked during start-up")]
     Panicked,
 }
-
-/// Ends the engine's thread on a message or when dropped.
-#[derive(Debug)]
-pub(crate) struct StopSignal(pub(crate) tokio::sync::mpsc::Sender<()>);
 
 impl Engine {
     /// Checks that the tables exist and starts the actors. Blocks until the storage responds.
@@ -222,7 +220,11 @@ fn build(
     let queue_totals = Arc::new(QueueTotals::default());
     let rounds: Vec<Arc<AtomicU32>> = (0..shards).map(|_| Arc::default()).collect();
     let compactors = builder.compactors(&rounds, &queue_totals, &compaction_stats);
-    let targets = WriteTargets::new(&config);
+    let targets = WriteTargets::new(
+        &config.tables.data,
+        config.ingest.enable_appends,
+        config.rollups.as_ref(),
+    );
     let hold = Arc::new(WriteHold::default());
     let shards = builder.shards(shards, &targets, &hold, &compactors, &compaction_stats);
     let annotations = Annotations {
@@ -237,35 +239,8 @@ fn build(
     let trees = Trees::new(meta.clone(), config.tables.tree.clone());
     let tree_queue = builder.tree_queue(&trees);
     let queries = builder.queries(query_pool, &uids, &compactors, &compaction_stats, &annotations);
-    let ingest = Arc::new(IngestShared {
-        schema: config.schema,
-        names: uids.rules.clone(),
-        max_tags: config.ingest.max_tags,
-        retention: config.retention.clone(),
-        write_filter: WriteFilterSlot::default(),
-        plugins: config.plugins.clone(),
-        appends: config.ingest.enable_appends,
-        use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
-        // Append columns are never compacted.
-        compaction: config.compaction.enabled && !config.ingest.enable_appends,
-        queue_deadline: config.ingest.queue_deadline,
-        chunks_in_flight: config.ingest.session_chunks_in_flight,
-        clock: Arc::clone(&config.clock),
-        series: SeriesCache::new(config.ingest.series_cache_entries),
-        resolver: uids.resolver.clone(),
-        targets,
-        admission: BudgetAccess::new(config.ingest.budget.clone()),
-        shards,
-        hold,
-        rounds,
-        tracker: builder.tracker(tree_queue.clone()),
-        tracking_dropped: metrics::counter!("tsd_meta_tracking_dropped_total"),
-        closed: AtomicBool::new(false),
-        next_shard: AtomicUsize::new(0),
-        received: AtomicU64::new(0),
-        received_total: metrics::counter!("tsd_ingest_points_received_total"),
-        cache_misses: metrics::counter!("tsd_series_cache_misses_total"),
-    });
+    let tracker = builder.tracker(tree_queue.clone());
+    let ingest = Arc::new(builder.ingest(&uids, targets, (shards, hold, rounds), tracker));
     EngineHandle::new(EngineShared {
         config,
         storage,
@@ -282,12 +257,52 @@ fn build(
         compaction_stats,
         queue_totals,
         stop,
-        verification: std::sync::Mutex::default(),
+        verification: VerificationSlot::default(),
         snapshot: SnapshotSlot::default(),
     })
 }
 
 impl Builder<'_> {
+    /// What the sessions share: the write shards, with their hold and compaction rounds, and the rest.
+    fn ingest(
+        &self,
+        uids: &UidAdmin,
+        targets: WriteTargets,
+        (shards, hold, rounds): (Vec<WriteShard>, Arc<WriteHold>, Vec<Arc<AtomicU32>>),
+        tracker: Option<ActorRef<TrackerMessage>>,
+    ) -> IngestShared {
+        let config = self.config;
+        IngestShared {
+            schema: config.schema,
+            names: uids.rules.clone(),
+            max_tags: config.ingest.max_tags,
+            retention: config.retention.clone(),
+            write_filter: WriteFilterSlot::default(),
+            plugins: config.plugins.clone(),
+            appends: config.ingest.enable_appends,
+            use_otsdb_timestamp: config.rows.use_otsdb_timestamp,
+            // Append columns are never compacted.
+            compaction: config.compaction.enabled && !config.ingest.enable_appends,
+            queue_deadline: config.ingest.queue_deadline,
+            chunks_in_flight: config.ingest.session_chunks_in_flight,
+            clock: Arc::clone(&config.clock),
+            series: SeriesCache::new(config.ingest.series_cache_entries),
+            resolver: uids.resolver.clone(),
+            targets,
+            admission: BudgetAccess::new(config.ingest.budget.clone()),
+            shards,
+            hold,
+            rounds,
+            tracker,
+            tracking_dropped: metrics::counter!("tsd_meta_tracking_dropped_total"),
+            closed: AtomicBool::new(false),
+            next_shard: AtomicUsize::new(0),
+            received: AtomicU64::new(0),
+            received_total: metrics::counter!("tsd_ingest_points_received_total"),
+            cache_misses: metrics::counter!("tsd_series_cache_misses_total"),
+        }
+    }
+
     /// Number of write actors and of compaction actors.
     fn shard_count(&self) -> usize {
         match self.config.ingest.write_actors {

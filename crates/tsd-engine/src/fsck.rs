@@ -7,6 +7,7 @@
 //! keeps one batch of rows, so the memory does not grow with the damage. A check that was interrupted can
 //! be run again: every repair leaves a row that reads the same. The UID table has a check of its own.
 
+mod options;
 mod report;
 mod row;
 
@@ -37,6 +38,7 @@ use crate::{
     uid::UidError,
 };
 
+pub use options::{FsckLevel, FsckOptions};
 pub use report::FsckReport;
 pub(crate) use row::show_cell;
 use row::{RowCheck, RowRepairs};
@@ -45,31 +47,6 @@ use row::{RowCheck, RowRepairs};
 const BATCH_ROWS: usize = 1_000;
 /// Attempts to repair a row that others write to.
 const MAX_ATTEMPTS: usize = 5;
-
-/// What a check repairs. Without `fix` nothing is written, except by the setting that repairs append
-/// columns.
-#[expect(clippy::struct_excessive_bools, reason = "independent options, as in OpenTSDB")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FsckOptions {
-    /// Write repairs; all others need it.
-    pub fix: bool,
-    /// Write all points of a row as one column. Rows that have a compacted column are in any case.
-    pub compact: bool,
-    /// Remove all points of an instant but one.
-    pub resolve_duplicates: bool,
-    /// Keep the point that was written last, not the first one.
-    pub last_write_wins: bool,
-    /// Delete rows with a UID that has no name.
-    pub delete_orphans: bool,
-    /// Delete columns that no version writes.
-    pub delete_unknown_columns: bool,
-    /// Delete points whose value cannot be read.
-    pub delete_bad_values: bool,
-    /// Delete rows with an invalid key.
-    pub delete_bad_rows: bool,
-    /// Delete compacted columns that cannot be split.
-    pub delete_bad_compacts: bool,
-}
 
 /// How a check reads the table.
 #[derive(Clone, Debug)]
@@ -95,17 +72,6 @@ pub struct FsckSelection {
     pub tags: Vec<(String, Vec<String>)>,
     /// First and last second; whole hours are checked.
     pub seconds: (u32, u32),
-}
-
-/// Severity of a line of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FsckLevel {
-    /// About a repair.
-    Info,
-    /// Something that is not counted as an error, or was left as it is.
-    Warn,
-    /// An error.
-    Error,
 }
 
 /// What a check reports while it runs.

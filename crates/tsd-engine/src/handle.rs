@@ -1,7 +1,7 @@
 //! [`EngineHandle`]: the interface of the engine for front ends.
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -9,29 +9,30 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tsd_model::{Tsuid, Uid, UidKind, encode_latin1_lossy};
 use tsd_query::{ExpQuery, ExpResult, GexpQuery, Query};
-use tsd_storage::{RetentionStatus, Storage, StorageError};
+use tsd_storage::{
+    RetentionStatus, SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest, Storage,
+    StorageError,
+};
 
 use crate::{
-    actor::ActorRef,
     annotations::Annotations,
-    compaction::{CompactionMessage, CompactionStats, QueueTotals},
+    client_stats::RegionClientStats,
+    compaction::CompactionMessage,
     config::EngineConfig,
-    engine::StopSignal,
+    engine_shared::EngineShared,
     health::{self, Problem, UidSpace},
-    ingest::{IngestSession, IngestShared, NameText},
+    ingest::{IngestSession, NameText},
     meta_objects::MetaObjects,
     meta_tracking::TrackerMessage,
     query::{
         ExecutionList, ExplainedSubQuery, GexpResult, QueryContext, QueryControl, QueryFailure,
-        QueryGuard, QueryId, QueryList, QueryResult, QueryRunner, ShareableRequest,
-        SharedExecutions,
+        QueryGuard, QueryId, QueryList, QueryResult, ShareableRequest, SharedExecutions,
     },
     retention::learn_metrics,
-    snapshot::SnapshotSlot,
-    stats::{self, EngineStats, RegionClientStats},
-    trees::{TreeQueue, Trees},
-    uid::{AssignerStats, UidAdmin, UidError},
-    verification::Verification,
+    stats::{self, EngineStats},
+    trees::Trees,
+    uid::{UidAdmin, UidError},
+    verification::{Verification, VerificationError},
     write_filter::WriteFilter,
     writer::WriteShard,
 };
@@ -42,37 +43,9 @@ pub struct EngineHandle {
     shared: Arc<EngineShared>,
 }
 
-/// State shared by the handles.
-#[derive(Debug)]
-pub(crate) struct EngineShared {
-    pub(crate) config: EngineConfig,
-    pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) ingest: Arc<IngestShared>,
-    pub(crate) uids: UidAdmin,
-    pub(crate) annotations: Annotations,
-    pub(crate) meta: MetaObjects,
-    pub(crate) trees: Trees,
-    /// `None` if new series are not placed in trees.
-    pub(crate) tree_queue: Option<TreeQueue>,
-    pub(crate) uid_stats: Arc<AssignerStats>,
-    pub(crate) queries: QueryRunner,
-    /// `None` if each query has an execution of its own.
-    pub(crate) shared_executions: Option<SharedExecutions>,
-    pub(crate) compactors: Vec<ActorRef<CompactionMessage>>,
-    pub(crate) compaction_stats: Arc<CompactionStats>,
-    pub(crate) queue_totals: Arc<QueueTotals>,
-    pub(crate) stop: StopSignal,
-    pub(crate) verification: Mutex<Option<Arc<Verification>>>,
-    pub(crate) snapshot: SnapshotSlot,
-}
-
 impl EngineHandle {
     pub(crate) fn new(shared: EngineShared) -> Self {
         Self { shared: Arc::new(shared) }
-    }
-
-    pub(crate) const fn of(shared: Arc<EngineShared>) -> Self {
-        Self { shared }
     }
 
     pub(crate) const fn shared(&self) -> &Arc<EngineShared> {
@@ -303,6 +276,56 @@ impl EngineHandle {
             self.shared.uid_stats.saw(kind, used);
         }
         Ok(())
+    }
+
+    /// Takes a snapshot of the store: every point that was acknowledged before the call is in it. Points
+    /// are accepted meanwhile. Dropping the future cancels it. `program` is the version of the program.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SnapshotTarget`](tsd_storage::SnapshotTarget) and of the store;
+    /// [`SnapshotError::InProgress`] if another one is being taken.
+    pub async fn snapshot(
+        &self,
+        request: SnapshotRequest,
+        program: &str,
+    ) -> Result<SnapshotReport, SnapshotError> {
+        let EngineShared { snapshot, storage, config, .. } = &*self.shared;
+        snapshot.snapshot(&**storage, config.schema, request, program).await
+    }
+
+    /// Progress of the snapshot that is being taken; `None` if there is none.
+    #[must_use]
+    pub fn snapshot_progress(&self) -> Option<Arc<SnapshotProgress>> {
+        self.shared.snapshot.progress()
+    }
+
+    /// Starts a verification of the store, one at a time. With `repairs` everything that it finds is
+    /// repaired at its end. It leaves queries and writes most of the processor and the disk.
+    ///
+    /// # Errors
+    ///
+    /// See [`VerificationError`].
+    pub fn start_verification(&self, repairs: bool) -> Result<(), VerificationError> {
+        let engine = Arc::downgrade(&self.shared);
+        // Names may be gone.
+        let repaired = move || {
+            if let Some(shared) = engine.upgrade() {
+                Self { shared }.drop_caches();
+            }
+        };
+        self.shared.verification.start_verification(&*self.shared.storage, repairs, repaired)
+    }
+
+    /// The verification that was started last; `None` before the first.
+    #[must_use]
+    pub fn verification(&self) -> Option<Arc<Verification>> {
+        self.shared.verification.last()
+    }
+
+    /// Ends the verification in progress, if there is one.
+    pub async fn stop_verification(&self) {
+        self.shared.verification.stop().await;
     }
 
     /// Sets the gauges of queues, caches and the storage; call it before a scrape.

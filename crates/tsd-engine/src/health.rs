@@ -9,7 +9,7 @@ use tsd_model::{Uid, UidKind};
 use tsd_storage::{HealthImpact, StorePart};
 
 use crate::{
-    handle::EngineShared,
+    engine_shared::EngineShared,
     process_memory::{MEMORY_LIMIT_KEY, MemoryPart, ProcessMemory},
 };
 

@@ -6,6 +6,7 @@ mod chunk;
 mod chunk_log;
 mod commit_group;
 mod extra_cell;
+mod name_list;
 mod sample;
 mod session;
 mod shared;
@@ -13,10 +14,10 @@ mod submission;
 mod validate;
 
 pub(crate) use self::{
-    chunk_log::NameList,
     commit_group::WriteCompletion,
     extra_cell::{CellView, WriteTarget, WriteTargets},
-    shared::{IngestShared, ResolvedSeries},
+    name_list::NameList,
+    shared::IngestShared,
     validate::NameRules,
 };
 pub use self::{

@@ -18,7 +18,7 @@ use tsd_storage::{Get, Scan};
 
 use crate::{
     EngineHandle,
-    handle::EngineShared,
+    engine_shared::EngineShared,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard, RunningStage},
     series_names::{name_bytes, reserved_names},
     series_scan::{TagUids, prefix_range, tags_filter},

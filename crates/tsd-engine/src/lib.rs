@@ -7,6 +7,7 @@
 mod actor;
 mod annotations;
 mod cardinality;
+mod client_stats;
 mod clock;
 mod compaction;
 mod config;
@@ -14,6 +15,7 @@ mod copy;
 #[cfg(test)]
 mod corrections;
 mod engine;
+mod engine_shared;
 mod fsck;
 mod handle;
 mod health;
@@ -50,10 +52,11 @@ mod writer;
 
 pub use annotations::{AnnotationEdit, AnnotationEditOutcome, AnnotationError, Annotations};
 pub use cardinality::{Cardinality, CardinalityRequest};
+pub use client_stats::{ClientStats, RegionClientStats, Stat};
 pub use clock::{Clock, SystemClock};
 pub use config::{
-    CompactionConfig, EngineConfig, IngestConfig, QueryConfig, Rollups, RowConfig, SeriesIndexUse,
-    Tables, UidConfig, WhiteList,
+    CompactionConfig, EngineConfig, IngestConfig, MetaTracking, QueryConfig, Rollups, RowConfig,
+    SeriesIndexUse, Tables, UidConfig, WhiteList,
 };
 pub use copy::{
     CopiedKind, CopiedPart, CopiedRows, CopyEnds, CopyError, CopyObserver, CopyRun, CopySelection,
@@ -71,7 +74,6 @@ pub use meta_objects::{MetaEditOutcome, MetaError, MetaObjects};
 pub use meta_purge::MetaPurgeProgress;
 pub use meta_search::{MetaSearch, SearchPage, SearchResult, SearchTarget};
 pub use meta_sync::MetaSyncProgress;
-pub use meta_tracking::MetaTracking;
 pub use metrics::describe_metrics;
 pub use point_plugins::{
     OnFull, PluginBatch, PluginItem, PluginItems, PluginQueue, PointPlugins, PointRecord,
@@ -89,7 +91,7 @@ pub use query::{
 };
 pub use row_dump::{DumpError, DumpOptions, DumpReport, DumpSink};
 pub use series_lookup::{Lookup, LookupResult, LookupSeries};
-pub use stats::{ClientStats, EngineStats, RegionClientStats, Stat};
+pub use stats::EngineStats;
 pub use trees::{
     BranchContents, RuleEditOutcome, TestedSeries, TreeBuildError, TreeEditOutcome, TreeError,
     TreeFailureKind, TreeLeaf, TreePlacement, TreeSyncReport, TreeTester, Trees,

@@ -34,7 +34,7 @@ use tsd_storage::{Column, Get, Scan};
 
 use crate::{
     EngineHandle,
-    handle::EngineShared,
+    engine_shared::EngineShared,
     meta_objects::{MetaError, cell_of, named_uid_meta, uid_meta_get, uids_of_series},
     series_scan::prefix_range,
 };

@@ -19,6 +19,7 @@ use tsd_storage::{CellBatch, CellRef, Column, Get, Storage, StorageError, Table}
 use crate::{
     actor::{Actor, ActorContext, ActorRef, Reply, SendError},
     clock::Clock,
+    config::MetaTracking,
     trees::TreeQueue,
 };
 
@@ -30,33 +31,6 @@ const MAX_SERIES: usize = 1 << 20;
 const SERIES_PER_CALL: usize = 1_024;
 /// Concurrent calls for single series.
 const CONCURRENT_SERIES: usize = 64;
-
-/// What is written of each series.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MetaTracking {
-    /// Nothing.
-    #[default]
-    Off,
-    /// A counter that is always 1; its timestamp is the time of the series' last point.
-    Mark,
-    /// A meta object for each series that has none.
-    Describe,
-    /// A counter of points, and a meta object with the first point.
-    Count,
-}
-
-impl MetaTracking {
-    /// Combines OpenTSDB's three settings: tracking, real-time meta objects, counting.
-    #[must_use]
-    pub const fn from_settings(tracking: bool, realtime: bool, incrementing: bool) -> Self {
-        match (tracking, realtime, incrementing) {
-            (false, _, _) => Self::Off,
-            (true, false, _) => Self::Mark,
-            (true, true, false) => Self::Describe,
-            (true, true, true) => Self::Count,
-        }
-    }
-}
 
 /// Points per series, by TSUID.
 pub(crate) type TrackedSeries = HashMap<SmallVec<[u8; 32]>, u64, foldhash::fast::RandomState>;

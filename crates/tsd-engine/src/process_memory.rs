@@ -207,7 +207,7 @@ impl ProcessMemory {
 
     /// The part that was refused memory a moment ago.
     #[must_use]
-    pub fn refused_recently(&self) -> Option<MemoryPart> {
+    pub(crate) fn refused_recently(&self) -> Option<MemoryPart> {
         let (at, part) = self.lock().last_refusal?;
         (at.elapsed() < REFUSAL_PERIOD).then_some(part)
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tsd_model::{BaseTime, RowKey, Uid, UidKind};
 use tsd_storage::{LostRows, QuarantinedFile, StorageError};
 
-use crate::{EngineHandle, handle::EngineShared};
+use crate::{EngineHandle, engine_shared::EngineShared};
 
 /// Most metrics that are listed of one range.
 const MAX_LISTED_METRICS: u64 = 100;

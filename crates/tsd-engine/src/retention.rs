@@ -3,7 +3,7 @@
 use tsd_model::{Family, UidKind};
 use tsd_storage::{Retention, Scan, StorageError};
 
-use crate::handle::EngineShared;
+use crate::engine_shared::EngineShared;
 
 /// Names all metrics to the retention. Metrics that are new are named by their first point.
 pub(crate) async fn learn_metrics(

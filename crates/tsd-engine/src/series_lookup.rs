@@ -23,7 +23,7 @@ use tsd_storage::{Scan, Table};
 
 use crate::{
     EngineHandle,
-    handle::EngineShared,
+    engine_shared::EngineShared,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard, RunningStage},
     series_names::reserved_names,
     series_scan::{TagUids, prefix_end, prefix_range, tags_filter},

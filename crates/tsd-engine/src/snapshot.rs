@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::spawn_blocking;
+use tsd_model::TableSchema;
 use tsd_storage::{
-    SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest, SnapshotTarget, StorageError,
+    SnapshotError, SnapshotProgress, SnapshotReport, SnapshotRequest, SnapshotTarget, Storage,
+    StorageError,
 };
-
-use crate::EngineHandle;
 
 /// The snapshot that is being taken, if there is one.
 #[derive(Debug, Default)]
@@ -33,33 +33,20 @@ impl SnapshotSlot {
         *running = Some(Arc::clone(&progress));
         Ok(SlotPermit { slot: self, progress })
     }
-}
 
-impl Drop for SlotPermit<'_> {
-    fn drop(&mut self) {
-        self.progress.cancel();
-        *self.slot.lock() = None;
-    }
-}
-
-impl EngineHandle {
-    /// Takes a snapshot of the store: every point that was acknowledged before the call is in it. Points
-    /// are accepted meanwhile. Dropping the future cancels it. `program` is the version of the program.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`SnapshotTarget`] and of the store; [`SnapshotError::InProgress`] if another one is
-    /// being taken.
-    pub async fn snapshot(
+    /// Takes a snapshot, unless another one is being taken. Dropping the future cancels it. `program` is
+    /// the version of the program.
+    pub(crate) async fn snapshot(
         &self,
+        storage: &dyn Storage,
+        schema: TableSchema,
         request: SnapshotRequest,
         program: &str,
     ) -> Result<SnapshotReport, SnapshotError> {
-        let shared = self.shared();
-        let permit = shared.snapshot.acquire()?;
-        let (schema, program) = (shared.config.schema, program.to_owned());
+        let permit = self.acquire()?;
+        let program = program.to_owned();
         let target = in_thread(move || SnapshotTarget::create(request)).await?;
-        let pinned = shared.storage.pin_files().await?;
+        let pinned = storage.pin_files().await?;
         let progress = Arc::clone(&permit.progress);
         let report = in_thread(move || target.write(&pinned, schema, &program, &progress)).await?;
         let SnapshotReport { files, bytes, linked_bytes, copied_bytes, .. } = report;
@@ -69,9 +56,15 @@ impl EngineHandle {
     }
 
     /// Progress of the snapshot that is being taken; `None` if there is none.
-    #[must_use]
-    pub fn snapshot_progress(&self) -> Option<Arc<SnapshotProgress>> {
-        self.shared().snapshot.lock().clone()
+    pub(crate) fn progress(&self) -> Option<Arc<SnapshotProgress>> {
+        self.lock().clone()
+    }
+}
+
+impl Drop for SlotPermit<'_> {
+    fn drop(&mut self) {
+        self.progress.cancel();
+        *self.slot.lock() = None;
     }
 }
 

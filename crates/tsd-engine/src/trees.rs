@@ -7,10 +7,12 @@
 //!
 //! Trees and rules are edited by compare-and-set against the bytes that were read. In this process a deletion
 //! excludes placements, so it leaves no leaf below a branch that is gone; other daemons do not know of it
-//! until they read the definitions again ([`definitions::DEFINITIONS_TTL`]).
+//! until they read the definitions again ([`definition_cache::DEFINITIONS_TTL`]).
 
 mod branches;
+mod build_error;
 mod builder;
+mod definition_cache;
 mod definitions;
 mod failures;
 mod placement;
@@ -32,7 +34,8 @@ use tsd_model::{JsonError, TreeRuleError};
 use tsd_storage::{StorageError, Table};
 
 pub use branches::{BranchContents, TreeLeaf};
-pub use builder::{TreeBuildError, TreePlacement};
+pub use build_error::TreeBuildError;
+pub use builder::TreePlacement;
 pub use definitions::TreeEditOutcome;
 pub use failures::TreeFailureKind;
 pub(crate) use processor::{TreeMetrics, TreeProcessor, TreeQueue};
@@ -42,7 +45,7 @@ pub use tester::{TestedSeries, TreeTester};
 
 use crate::{
     meta_objects::{MetaError, MetaObjects},
-    trees::definitions::DefinitionCache,
+    trees::definition_cache::DefinitionCache,
     uid::UidError,
 };
 

@@ -33,7 +33,7 @@ pub(crate) use self::{
     filter::NameFilter,
     loss_check::LossCheck,
     per_kind::PerKind,
-    resolver::Resolver,
+    resolver::{ResolvedSeries, Resolver},
     series_limit::SeriesLimit,
     table::UidTable,
 };

@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tsd_storage::{RepairAction, StorageError, Verifier, VerifyFinding, VerifyRun};
-
-use crate::EngineHandle;
+use tsd_storage::{
+    RepairAction, Storage, StorageError, Verifier, VerifyFinding, VerifyRun, error_chain,
+};
 
 /// A verification that was started; dropping it stops it.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ impl Verification {
 
     /// True if it has ended.
     #[must_use]
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         lock(&self.shared.progress).duration.is_some()
     }
 
@@ -192,7 +192,7 @@ impl VerificationState {
         let mut stage = match verifier.verify(&self.run) {
             Ok(()) => VerificationStage::Done,
             Err(StorageError::Closed) => VerificationStage::Failed("it was stopped".to_owned()),
-            Err(error) => VerificationStage::Failed(error_text(&error)),
+            Err(error) => VerificationStage::Failed(error_chain(&error)),
         };
         if repairs && stage == VerificationStage::Done {
             lock(&self.progress).stage = VerificationStage::Repairing;
@@ -227,7 +227,7 @@ impl VerificationState {
             }
             let outcome = match verifier.repair(action) {
                 Ok(()) => RepairOutcome::Repaired,
-                Err(error) => RepairOutcome::Failed(error_text(&error)),
+                Err(error) => RepairOutcome::Failed(error_chain(&error)),
             };
             if let (Some(finding), Some(slot)) = (findings.get(at), outcomes.get_mut(at)) {
                 tracing::warn!(file = finding.file, what = finding.what, %action, ?outcome, "repair");
@@ -239,51 +239,36 @@ impl VerificationState {
     }
 }
 
-/// An error with its causes.
-fn error_text(error: &StorageError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
-}
+/// The verification that was started last, if there was one.
+#[derive(Debug, Default)]
+pub(crate) struct VerificationSlot(Mutex<Option<Arc<Verification>>>);
 
-impl EngineHandle {
-    /// Starts a verification of the store, one at a time. With `repairs` everything that it finds is
-    /// repaired at its end. It leaves queries and writes most of the processor and the disk.
-    ///
-    /// # Errors
-    ///
-    /// See [`VerificationError`].
-    pub fn start_verification(&self, repairs: bool) -> Result<(), VerificationError> {
-        let shared = self.shared();
-        let mut last = lock(&shared.verification);
+impl VerificationSlot {
+    /// Starts a paced verification, unless one is in progress. With `repairs` everything that it finds is
+    /// repaired at its end, which calls `repaired`.
+    pub(crate) fn start_verification(
+        &self,
+        storage: &dyn Storage,
+        repairs: bool,
+        repaired: impl FnOnce() + Send + 'static,
+    ) -> Result<(), VerificationError> {
+        let mut last = lock(&self.0);
         if last.as_ref().is_some_and(|last| !last.has_ended()) {
             return Err(VerificationError::InProgress);
         }
-        let verifier = shared.storage.verifier().ok_or(VerificationError::NotSupported)?;
-        let engine = Arc::downgrade(shared);
-        // Names may be gone.
-        let repaired = move || {
-            if let Some(shared) = engine.upgrade() {
-                Self::of(shared).drop_caches();
-            }
-        };
+        let verifier = storage.verifier().ok_or(VerificationError::NotSupported)?;
         *last = Some(Arc::new(Verification::start(verifier, repairs, true, repaired)?));
         Ok(())
     }
 
     /// The verification that was started last; `None` before the first.
-    #[must_use]
-    pub fn verification(&self) -> Option<Arc<Verification>> {
-        lock(&self.shared().verification).clone()
+    pub(crate) fn last(&self) -> Option<Arc<Verification>> {
+        lock(&self.0).clone()
     }
 
     /// Ends the verification in progress, if there is one.
-    pub async fn stop_verification(&self) {
-        if let Some(verification) = self.verification() {
+    pub(crate) async fn stop(&self) {
+        if let Some(verification) = self.last() {
             // It may be in the middle of a repair.
             let _ = tokio::task::spawn_blocking(move || verification.stop()).await;
         }

@@ -1,20 +1,21 @@
 //! A graph: its series, and how they become a picture.
 
 mod colors;
+mod contents;
 mod extents;
 mod frame;
 mod key;
 mod series_drawing;
+mod series_positions;
 
 use std::io;
 
-use jiff::tz::TimeZone;
 use thiserror::Error;
-use tsd_model::PointColumns;
 
+pub use self::contents::{Plot, PlotNote, PlotSeries, YAxis};
 pub(crate) use self::{
     extents::{AxisExtents, add_extent},
-    series_drawing::{for_each_position, line_positions},
+    series_positions::{for_each_position, line_positions},
 };
 use self::{frame::Frame, series_drawing::draw_series};
 use crate::{
@@ -27,51 +28,6 @@ use crate::{
 
 /// Bytes that drawing needs beside the picture and its file: outlines of a part of a line, the encoder.
 const BESIDE_BYTES: usize = 4 << 20;
-
-/// The axis of the values of a series.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum YAxis {
-    /// The left one.
-    #[default]
-    Left,
-    /// The right one.
-    Right,
-}
-
-/// A series of a graph.
-#[derive(Clone, Debug, Default)]
-pub struct PlotSeries {
-    /// Its text in the key.
-    pub label: String,
-    /// The axis of its values.
-    pub axis: YAxis,
-    /// Its points, in time order. NaN is a gap; infinities are not drawn.
-    pub points: PointColumns,
-}
-
-/// A text at a time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlotNote {
-    /// The time.
-    pub time_ms: i64,
-    /// The text.
-    pub text: String,
-}
-
-/// What a graph shows.
-#[derive(Clone, Debug)]
-pub struct Plot {
-    /// First and last millisecond of the x axis; the last one is later.
-    pub range_ms: (i64, i64),
-    /// Time zone of the x axis.
-    pub zone: TimeZone,
-    /// How it is drawn.
-    pub options: PlotOptions,
-    /// The series, in the order of their colors.
-    pub series: Vec<PlotSeries>,
-    /// Texts at times.
-    pub notes: Vec<PlotNote>,
-}
 
 impl PlotSize {
     /// Most bytes that a graph of this size needs, without its points: the picture and its file.

@@ -6,29 +6,16 @@
 
 mod bezier;
 mod density;
+mod sample;
 mod spline;
 
+pub(crate) use self::sample::{Sample, SampleSource};
 use crate::options::Smoothing;
-
-/// Seconds since the begin of the graph, and value.
-pub(crate) type Sample = (f64, f64);
 
 /// Intervals of [`Smoothing::Bins`], as gnuplot's default.
 const BINS: usize = 100;
 /// Most samples of a Bezier curve, each of which is a sum over all points.
 const MAX_BEZIER_SAMPLES: usize = 1_000;
-
-/// Points of a series, which can be read more than once. NaN has been left out.
-pub(crate) trait SampleSource {
-    /// The points in time order.
-    fn samples(&self) -> Box<dyn Iterator<Item = Sample> + '_>;
-}
-
-impl<I: Iterator<Item = Sample> + Clone> SampleSource for I {
-    fn samples(&self) -> Box<dyn Iterator<Item = Sample> + '_> {
-        Box::new(self.clone())
-    }
-}
 
 /// Calls `emit` with each point of the result. The graph is `length` seconds and `columns` pixels wide.
 pub(crate) fn smooth(

@@ -173,7 +173,7 @@ impl PointColumns {
 
     /// Records the type of `count` points that the caller is about to push to the columns directly.
     /// Must be called before the columns grow.
-    pub fn record_kinds(&mut self, integer: bool, count: usize) {
+    pub(crate) fn record_kinds(&mut self, integer: bool, count: usize) {
         let len = self.len();
         self.kinds.extend(len, integer, count);
     }

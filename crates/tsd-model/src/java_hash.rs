@@ -19,7 +19,7 @@ pub(crate) fn continue_bytes_hash(hash: i32, bytes: &[u8]) -> i32 {
 
 /// `String.hashCode`: over UTF-16 units.
 #[must_use]
-pub fn java_string_hash(text: &str) -> i32 {
+pub(crate) fn java_string_hash(text: &str) -> i32 {
     text.encode_utf16().fold(0_i32, |h, unit| h.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }
 

@@ -62,8 +62,7 @@ pub use histogram::{
 };
 pub use integer_text::{IntegerTextError, parse_integer};
 pub use java_hash::{
-    java_bytes_hash, java_string_hash, sort_as_copied_hash_map, sort_as_grown_hash_map,
-    sort_as_sized_hash_map,
+    java_bytes_hash, sort_as_copied_hash_map, sort_as_grown_hash_map, sort_as_sized_hash_map,
 };
 pub use java_text::{java_byte_list, java_double, write_java_double, write_java_json_string};
 pub use json_object::{CustomFields, JsonError};

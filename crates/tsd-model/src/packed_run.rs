@@ -20,9 +20,12 @@ mod bit_packing;
 mod chunk;
 mod decimal;
 mod encoder;
+mod error;
 mod expand;
 mod header;
 mod int_stream;
+mod number;
+mod qualifier;
 mod summary;
 mod varint;
 
@@ -31,36 +34,19 @@ mod tests;
 
 use bytes::Bytes;
 
-use self::header::Header;
-use crate::{base_time::BaseTime, columns::PointColumns};
+use self::{
+    header::Header,
+    qualifier::{ROW_SECS, parse_qualifier},
+};
+use crate::columns::PointColumns;
 
 pub use self::{
     chunk::{ChunkEncoder, ChunkPoint, PackedChunk},
     encoder::{PackablePoint, RunEncoder},
+    error::PackedRunError,
+    header::RunShape,
     summary::{DaySummaries, SummaryEncoder},
 };
-
-/// The cells that a run expands to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunShape {
-    /// One cell per point, each with its own cell timestamp.
-    Singles,
-    /// One compacted column (storage format: qualifiers, values, trailing byte); for one point an
-    /// ordinary cell. All points share one cell timestamp.
-    Compacted,
-}
-
-/// Bytes that are not a packed run, or points that cannot be packed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PackedRunError {
-    /// The bytes contradict their own header.
-    #[error("damaged run: {0}")]
-    Damaged(&'static str),
-    /// The cells have a form that a run cannot reproduce.
-    #[error("not packable: {0}")]
-    NotPackable(&'static str),
-}
 
 /// Points of one row in packed form; immutable.
 #[derive(Clone, Debug)]
@@ -71,9 +57,6 @@ pub struct PackedRun {
 
 /// Version bits of a run's first byte.
 const VERSION: u8 = 0x10;
-
-/// Upper bound of the offsets in a row, seconds.
-const ROW_SECS: u32 = BaseTime::SPAN_SECONDS;
 
 impl PackedRun {
     /// Maximum number of points of one run. Longer sequences need several.
@@ -128,8 +111,8 @@ impl PackedRun {
             return false;
         }
         let (Some(head), Some(tail)) = (
-            qualifier.get(..width).and_then(encoder::parse_qualifier),
-            qualifier.get(qualifier.len() - width..).and_then(encoder::parse_qualifier),
+            qualifier.get(..width).and_then(parse_qualifier),
+            qualifier.get(qualifier.len() - width..).and_then(parse_qualifier),
         ) else {
             return false;
         };

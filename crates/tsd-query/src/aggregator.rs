@@ -8,13 +8,13 @@ mod floats;
 mod integers;
 mod percentile;
 
-pub use floats::aggregate_floats;
-pub use integers::aggregate_integers;
+pub(crate) use floats::aggregate_floats;
+pub(crate) use integers::aggregate_integers;
 pub use percentile::{Estimation, percentile};
 
 /// What a series contributes at a time at which it has no point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Interpolation {
+pub(crate) enum Interpolation {
     /// Linear interpolation between the neighbouring points.
     Linear,
     /// Zero.
@@ -84,7 +84,7 @@ impl Percentile {
 
     /// Estimation method for integers.
     #[must_use]
-    pub const fn estimation(self) -> Estimation {
+    pub(crate) const fn estimation(self) -> Estimation {
         self.estimation
     }
 }
@@ -152,7 +152,7 @@ impl Aggregator {
 
     /// What a series contributes at a time at which it has no point.
     #[must_use]
-    pub const fn interpolation(self) -> Interpolation {
+    pub(crate) const fn interpolation(self) -> Interpolation {
         match self {
             Self::Zimsum
             | Self::Count

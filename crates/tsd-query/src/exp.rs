@@ -6,6 +6,7 @@
 //! division by zero is zero.
 
 mod evaluate;
+mod expression;
 mod graph;
 mod join;
 mod language;
@@ -13,8 +14,9 @@ mod raw;
 mod validate;
 
 pub use evaluate::{ExpColumn, ExpOutput, ExpResult};
+pub use expression::{ExpExpression, JoinOperator};
 pub use raw::{
     RawExpExpression, RawExpFill, RawExpFilter, RawExpJoin, RawExpMetric, RawExpOutput,
     RawExpQuery, RawExpTime,
 };
-pub use validate::{ExpExpression, ExpMetric, ExpQuery, JoinOperator};
+pub use validate::{ExpMetric, ExpQuery};

@@ -8,5 +8,6 @@ mod wildcard;
 
 pub(crate) use notation::{BraceEntry, EntryError, add_tag, parse_brace_entry, short_filter};
 pub use tag_filter::{FilterError, FilterKind, TagFilter, compile_pattern};
-pub use value_filter::{Comparison, ValueFilter, ValueFilterError, retain_values};
+pub(crate) use value_filter::retain_values;
+pub use value_filter::{Comparison, ValueFilter, ValueFilterError};
 pub use wildcard::Wildcard;

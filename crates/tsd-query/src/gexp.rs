@@ -4,8 +4,10 @@
 //! one. Here they are found by the text of the metric.
 
 mod arithmetic;
+mod call;
 mod function;
 mod functions;
+mod gexp_series;
 mod moving_average;
 mod parse;
 mod query;
@@ -13,50 +15,20 @@ mod query;
 use crate::{
     error::QueryError,
     limits::{ExecutionLimits, Unlimited},
-    pipeline::NamedSeries,
     request::{RawSubQuery, parse_m_parameter},
 };
 
-use function::Function;
+use self::{
+    call::{Call, CallInput},
+    gexp_series::SeriesOf,
+};
 
-pub use query::GexpQuery;
-
-/// Returns the sub query of a metric's text, by its index, and its series.
-type SeriesOf<'a> = dyn Fn(&str) -> (usize, &'a [NamedSeries]) + 'a;
+pub use self::{gexp_series::GexpSeries, query::GexpQuery};
 
 /// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gexp {
     root: Call,
-}
-
-/// A series of an expression's result.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GexpSeries {
-    /// The series.
-    pub series: NamedSeries,
-    /// True if it was combined from several series. The response lists no annotations and no TSUIDs
-    /// of it.
-    pub is_combined: bool,
-    /// Index of the sub query that it is of; 0 for combined ones.
-    pub sub_query: usize,
-}
-
-/// A function call: its input series, then its other parameters.
-#[derive(Clone, Debug, PartialEq)]
-struct Call {
-    function: Function,
-    inputs: Vec<CallInput>,
-    parameters: Vec<String>,
-}
-
-/// Source of a set of series.
-#[derive(Clone, Debug, PartialEq)]
-enum CallInput {
-    /// A sub query, as its text.
-    Metric(String),
-    /// Another function.
-    Call(Call),
 }
 
 impl Gexp {

@@ -19,10 +19,7 @@ mod rollup;
 mod search_text;
 mod time;
 
-pub use aggregator::{
-    Aggregator, Estimation, Interpolation, Percentile, aggregate_floats, aggregate_integers,
-    percentile,
-};
+pub use aggregator::{Aggregator, Estimation, Percentile, percentile};
 pub use error::{
     BodyQueryError, DataError, ExpError, FillError, GexpError, LimitError, LookupStep, MissingName,
     PointConflict, QueryError, RateError, RequestError, RollupError, SeriesError, TagEntryError,
@@ -35,15 +32,15 @@ pub use exp::{
 };
 pub use filter::{
     Comparison, FilterError, FilterKind, TagFilter, ValueFilter, ValueFilterError, Wildcard,
-    compile_pattern, retain_values,
+    compile_pattern,
 };
 pub use gexp::{Gexp, GexpQuery, GexpSeries};
 pub use histogram::{HistogramOutput, HistogramSeries, evaluate_histograms};
 pub use limits::{ExecutionLimits, Unlimited};
 pub use pipeline::{
     AggregateInput, DayBuckets, GroupTags, NamedSeries, NoSummaries, OrderedSpans, OutputSeries,
-    SeriesBuilder, SeriesPipeline, Span, SpanGroup, SpanList, aggregate, aggregate_with, evaluate,
-    group_ordered, group_spans,
+    SeriesBuilder, SeriesPipeline, Span, SpanGroup, SpanList, aggregate, evaluate, group_ordered,
+    group_spans,
 };
 pub use plan::{
     KeyRange, PlanSettings, PostFilter, ResolvedFilter, ResolvedSubQuery, ScanWindow,

@@ -22,7 +22,7 @@ mod span_list;
 mod summary_use;
 mod time_union;
 
-pub use aggregate::{AggregateInput, aggregate, aggregate_with};
+pub use aggregate::{AggregateInput, aggregate};
 pub use evaluate::{OutputSeries, evaluate};
 pub use group::{GroupTags, SpanGroup, group_ordered, group_spans};
 pub use named::NamedSeries;

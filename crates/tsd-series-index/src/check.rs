@@ -3,12 +3,9 @@
 use std::sync::PoisonError;
 
 use roaring::RoaringBitmap;
-use tsd_model::{DAY_SECS, RowKey};
+use tsd_model::{BaseTime, DAY_SECS, RowKey};
 
-use crate::{
-    SeriesIndex,
-    metric_series::{MetricSeries, ROW_SECS},
-};
+use crate::{SeriesIndex, metric_series::MetricSeries};
 
 /// Series that are looked at under one lock of their metric.
 const LOCKED_SERIES: u32 = 4_096;
@@ -33,7 +30,7 @@ impl SeriesIndex {
     /// entries that are those of no series.
     #[must_use]
     pub fn count_wrong(&self) -> u64 {
-        let wrong_of = |metric: &crate::series_index::SharedMetric| {
+        let wrong_of = |metric: &crate::metric_series::SharedMetric| {
             let mut wrong = 0;
             let mut first = 0;
             loop {
@@ -62,9 +59,9 @@ impl MetricSeries {
     /// True if the index has the row.
     fn has_row(&self, tags: &[u8], base_secs: u32) -> bool {
         let Some(id) = self.find(tags) else { return false };
-        let hour = 1 << (base_secs % DAY_SECS / ROW_SECS);
+        let hour = 1 << (base_secs % DAY_SECS / BaseTime::SPAN_SECONDS);
         let day = self.days.get(&(base_secs / DAY_SECS));
-        let is_known = base_secs.is_multiple_of(ROW_SECS) || self.is_irregular;
+        let is_known = base_secs.is_multiple_of(BaseTime::SPAN_SECONDS) || self.is_irregular;
         is_known && day.is_some_and(|day| day.series.contains(id) && day.hours & hour != 0)
     }
 

@@ -16,7 +16,10 @@ use std::sync::PoisonError;
 
 use roaring::RoaringBitmap;
 
-use crate::{SeriesIndex, metric_series::MetricSeries, series_index::SharedMetric};
+use crate::{
+    SeriesIndex,
+    metric_series::{MetricSeries, SharedMetric},
+};
 
 /// Length from which a frame is complete.
 const FRAME_BYTES: usize = 1 << 20;

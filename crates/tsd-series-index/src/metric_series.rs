@@ -1,16 +1,20 @@
 //! The series of one metric.
 
-use std::{collections::BTreeMap, hash::BuildHasher};
+use std::{
+    collections::BTreeMap,
+    hash::BuildHasher,
+    sync::{Arc, RwLock},
+};
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable, hash_map::Entry};
 use roaring::RoaringBitmap;
-use tsd_model::{DAY_SECS, TableSchema, Uid};
+use tsd_model::{BaseTime, DAY_SECS, TableSchema, Uid};
 
-use crate::{posting::Posting, reclaim::NotedRows};
+use crate::posting::Posting;
 
-/// Seconds of a row.
-pub(crate) const ROW_SECS: u32 = 3_600;
+/// Rows that are noted at most; with more the copy is given up.
+pub(crate) const MAX_NOTED_ROWS: usize = 1 << 18;
 
 /// A tag value's UID as a number: UIDs have at most 8 bytes, those of a table equally many.
 type ValueUid = u64;
@@ -45,6 +49,27 @@ pub(crate) struct MetricSeries {
     pub(crate) noted: Option<NotedRows>,
     /// True if a copy has taken the place of these series: nothing is added to them.
     pub(crate) is_replaced: bool,
+}
+
+/// The series of a metric, shared with readers.
+pub(crate) type SharedMetric = Arc<RwLock<MetricSeries>>;
+
+/// Rows that were added to a metric while it is copied.
+#[derive(Debug)]
+pub(crate) enum NotedRows {
+    /// Number of the series and base time of each.
+    Rows(Vec<(u32, u32)>),
+    /// There were too many.
+    TooMany,
+}
+
+impl NotedRows {
+    pub(crate) fn note(&mut self, id: u32, base_secs: u32) {
+        match self {
+            Self::Rows(rows) if rows.len() < MAX_NOTED_ROWS => rows.push((id, base_secs)),
+            _ => *self = Self::TooMany,
+        }
+    }
 }
 
 /// The series with a tag key.
@@ -91,7 +116,7 @@ impl MetricSeries {
 
     /// Adds a row of a series.
     pub(crate) fn add_row(&mut self, tags: &[u8], base_secs: u32) {
-        if !base_secs.is_multiple_of(ROW_SECS) {
+        if !base_secs.is_multiple_of(BaseTime::SPAN_SECONDS) {
             self.is_irregular = true;
         }
         let id = self.find(tags).unwrap_or_else(|| self.add_series(tags));
@@ -99,7 +124,7 @@ impl MetricSeries {
             return;
         }
         let day = self.days.entry(base_secs / DAY_SECS).or_default();
-        let hour = 1 << (base_secs % DAY_SECS / ROW_SECS);
+        let hour = 1 << (base_secs % DAY_SECS / BaseTime::SPAN_SECONDS);
         let mut is_new = day.hours & hour == 0;
         day.hours |= hour;
         if day.series.insert(id) {

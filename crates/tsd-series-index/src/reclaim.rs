@@ -13,27 +13,15 @@ use tsd_model::DAY_SECS;
 
 use crate::{
     SeriesIndex,
-    metric_series::{Day, MetricSeries},
-    series_index::SharedMetric,
+    metric_series::{Day, MetricSeries, NotedRows, SharedMetric},
 };
 
 /// Series that are copied under one lock of their metric.
 const COPIED_SERIES: u32 = 4_096;
 /// A metric is copied when so large a part of its series has no day left.
 const DEAD_PART: u64 = 4;
-/// Rows that are noted at most; with more the copy is given up.
-const MAX_NOTED_ROWS: usize = 1 << 18;
 /// Noted rows that are added while the metric is locked.
 const LAST_ROWS: usize = 1_024;
-
-/// Rows that were added to a metric while it is copied.
-#[derive(Debug)]
-pub(crate) enum NotedRows {
-    /// Number of the series and base time of each.
-    Rows(Vec<(u32, u32)>),
-    /// There were too many.
-    TooMany,
-}
 
 /// The series of a metric that have days left.
 #[derive(Debug)]
@@ -47,15 +35,6 @@ impl Drop for LiveSeries {
     fn drop(&mut self) {
         // It was not installed, or nobody adds to it.
         self.former.write().unwrap_or_else(PoisonError::into_inner).noted = None;
-    }
-}
-
-impl NotedRows {
-    pub(crate) fn note(&mut self, id: u32, base_secs: u32) {
-        match self {
-            Self::Rows(rows) if rows.len() < MAX_NOTED_ROWS => rows.push((id, base_secs)),
-            _ => *self = Self::TooMany,
-        }
     }
 }
 
@@ -218,7 +197,7 @@ mod tests {
     use tsd_model::{BaseTime, TableSchema};
 
     use super::*;
-    use crate::MetricIndex;
+    use crate::{MetricIndex, metric_series::MAX_NOTED_ROWS};
 
     const DAY: u32 = 86_400;
 

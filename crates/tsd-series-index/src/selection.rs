@@ -6,10 +6,7 @@ use bytes::Bytes;
 use roaring::RoaringBitmap;
 use tsd_model::{BaseTime, DAY_SECS};
 
-use crate::{
-    metric_series::{Day, MetricSeries, ROW_SECS},
-    series_index::SharedMetric,
-};
+use crate::metric_series::{Day, MetricSeries, SharedMetric};
 
 /// Series whose tags are copied under one lock.
 const MAX_COPIED_SERIES: usize = 4_096;
@@ -244,7 +241,8 @@ impl MetricIndex {
     pub fn count_rows(&self, set: &SeriesSet, from: BaseTime, to: BaseTime) -> RowCounts {
         let series = self.read();
         if !series.has_days {
-            let hours = u64::from(to.as_secs().saturating_sub(from.as_secs()) / ROW_SECS) + 1;
+            let hours =
+                u64::from(to.as_secs().saturating_sub(from.as_secs()) / BaseTime::SPAN_SECONDS) + 1;
             return RowCounts { all: hours * u64::from(series.len()), selected: hours * set.len() };
         }
         let mut counts = RowCounts::default();
@@ -261,7 +259,7 @@ impl MetricIndex {
     pub fn rows(&self, set: &SeriesSet, from: BaseTime, to: BaseTime) -> Vec<DayRows> {
         let series = self.read();
         if !series.has_days {
-            let hours = (from.as_secs()..=to.as_secs()).step_by(ROW_SECS as usize);
+            let hours = (from.as_secs()..=to.as_secs()).step_by(BaseTime::SPAN_SECONDS as usize);
             let hours = hours.map(BaseTime::containing).collect();
             return vec![DayRows { hours, series: set.clone() }];
         }
@@ -272,8 +270,11 @@ impl MetricIndex {
             if hours == 0 || active.is_empty() {
                 continue;
             }
-            let base = |hour: u32| BaseTime::containing(number * DAY_SECS + hour * ROW_SECS);
-            let hours = (0..DAY_SECS / ROW_SECS).filter(|hour| hours >> hour & 1 == 1).map(base);
+            let base =
+                |hour: u32| BaseTime::containing(number * DAY_SECS + hour * BaseTime::SPAN_SECONDS);
+            let hours = (0..DAY_SECS / BaseTime::SPAN_SECONDS)
+                .filter(|hour| hours >> hour & 1 == 1)
+                .map(base);
             rows.push(DayRows { hours: hours.collect(), series: SeriesSet(active) });
         }
         rows
@@ -324,9 +325,10 @@ fn days(series: &MetricSeries, from: BaseTime, to: BaseTime) -> impl Iterator<It
 
 /// The hours of a day that are in a range, a bit for each.
 fn hours_between(day: u32, hours: u32, from: BaseTime, to: BaseTime) -> u32 {
-    (0..DAY_SECS / ROW_SECS)
+    (0..DAY_SECS / BaseTime::SPAN_SECONDS)
         .filter(|hour| {
-            let secs = u64::from(day) * u64::from(DAY_SECS) + u64::from(hour * ROW_SECS);
+            let secs =
+                u64::from(day) * u64::from(DAY_SECS) + u64::from(hour * BaseTime::SPAN_SECONDS);
             (u64::from(from.as_secs())..=u64::from(to.as_secs())).contains(&secs)
         })
         .fold(0, |mask, hour| mask | hours & 1 << hour)

@@ -9,13 +9,13 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tsd_model::{RowKey, TableSchema};
 
-use crate::{metric_series::MetricSeries, selection::MetricIndex};
+use crate::{
+    metric_series::{MetricSeries, SharedMetric},
+    selection::MetricIndex,
+};
 
 /// Rows that are added under one lock of their metric.
 const MAX_LOCKED_ROWS: usize = 256;
-
-/// The series of a metric, shared with readers.
-pub(crate) type SharedMetric = Arc<RwLock<MetricSeries>>;
 
 /// Series of all metrics of a table.
 #[derive(Debug)]

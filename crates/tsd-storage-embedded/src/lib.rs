@@ -11,6 +11,7 @@
 //! durable, which each table promises before its flush returns.
 
 mod config;
+mod directories;
 mod quarantine;
 mod restored;
 mod storage;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tsd_storage::{FileChecksum, ListedFile, SnapshotError, TransferMeter};
 
-use crate::storage::{POINTS, STORE};
+use crate::directories::{POINTS, STORE};
 
 /// Verifies the files of a store in a data directory: every block of the parts, and the checksums of the
 /// files of trees. Those of other files were verified when they were copied.

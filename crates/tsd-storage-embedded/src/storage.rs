@@ -12,18 +12,16 @@ use tsd_storage_lsm::{LsmConfig, LsmTables};
 use tsd_storage_parts::{PartLayout, PartStorageConfig, PartTableSpec, PartTables};
 
 use crate::{
-    EmbeddedConfig, TableKind, quarantine::BothQuarantines, unknown_version::unknown_version,
+    EmbeddedConfig, TableKind,
+    directories::{CELLS, POINTS, STORE},
+    quarantine::BothQuarantines,
+    unknown_version::unknown_version,
     verifier::BothVerifiers,
 };
 
 /// The embedded store. The rows of its tables are flushed by one log.
 pub type EmbeddedStorage = DirectStore<EmbeddedTables>;
 
-/// The directory of a store below a data directory, as snapshots have it.
-pub(crate) const STORE: &str = "store";
-/// Directories of the two kinds of tables.
-pub(crate) const POINTS: &str = "points";
-pub(crate) const CELLS: &str = "cells";
 /// Rows of rollups cover a year at most.
 const MAX_SPAN_DAYS: u64 = 366;
 /// One in so many bytes of cache, and so many open files, is for the small tables: the engine has caches of

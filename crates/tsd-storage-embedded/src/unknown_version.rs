@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tsd_storage::{StorageError, UnknownVersion};
 
-use crate::storage::{CELLS, POINTS};
+use crate::directories::{CELLS, POINTS};
 
 /// The first file of another release in the directory of a store; `None` if there is none. Changes nothing.
 ///

@@ -8,7 +8,7 @@ use std::{
 use tsd_model::TableSchema;
 use tsd_storage::{LogMark, RepairAction, StorageError, Table, Verifier, VerifyRun};
 
-use crate::storage::{CELLS, POINTS};
+use crate::directories::{CELLS, POINTS};
 
 /// That of the parts and that of the trees.
 #[derive(Debug)]

@@ -21,11 +21,11 @@ use hbase_rs::{
 };
 use tokio::time::sleep;
 use tsd_model::Family;
-use tsd_storage::{Column, StorageError, Table};
+use tsd_storage::{Column, StorageError, Table, error_chain};
 
 use crate::{
-    context::OpenTable,
-    error::{error_chain, request_error, storage_error},
+    clock::WriteClock,
+    error::storage_error,
     request::{family_name, timestamp},
 };
 
@@ -49,14 +49,14 @@ impl ConditionalWrite {
     /// Writes if the column has the expected value; returns true if it did.
     pub(crate) async fn execute(
         self,
-        to: &OpenTable,
+        rows: &HBaseTable,
+        clock: &WriteClock,
         table: &Table,
         timeout: Duration,
     ) -> Result<bool, StorageError> {
-        let OpenTable { rows, clock, .. } = to;
         let started = Instant::now();
         let failed = |error: OperationError| storage_error(table, &error);
-        let Column { row, family, qualifier } = &self.column;
+        let Column { family, qualifier, .. } = &self.column;
         let mut replaced = None;
         if self.new.is_none() || self.expected.is_some() && self.timestamp_ms.is_none() {
             let (found, time) = read_cell(rows, &self.column).await.map_err(failed)?;
@@ -84,29 +84,7 @@ impl ConditionalWrite {
                 Condition::equals(family_name(*family), qualifier.clone(), value.clone())
             }
         };
-        let family = family.as_str().as_bytes();
-        let mutation: Mutation = match &self.new {
-            Some(value) => {
-                let at = match (self.timestamp_ms, replaced) {
-                    (Some(time), _) => time,
-                    (None, Some(replaced)) => clock.after_ms(replaced),
-                    (None, None) => clock.now_ms(),
-                };
-                let at = timestamp(at)?;
-                let put =
-                    Put::try_new(row.clone()).and_then(|p| p.cell(family, qualifier, at, value));
-                put.map_err(|error| request_error(&error))?.into()
-            }
-            None => Delete::try_new(row.clone())
-                .and_then(|delete| {
-                    let until = replaced.unwrap_or_default();
-                    clock.pass(until);
-                    let until = until.max(0).unsigned_abs();
-                    delete.column(family, qualifier, until)
-                })
-                .map_err(|error| request_error(&error))?
-                .into(),
-        };
+        let mutation = self.mutation(clock, replaced)?;
         loop {
             let error = match rows.check_and_mutate(&condition, mutation.clone()).await {
                 Ok(done) => return Ok(done),
@@ -130,6 +108,31 @@ impl ConditionalWrite {
             }
             sleep(RETRY_PAUSE).await;
         }
+    }
+
+    /// The write, if the condition holds. `replaced` is the time of the cell that it replaces.
+    fn mutation(
+        &self,
+        clock: &WriteClock,
+        replaced: Option<i64>,
+    ) -> Result<Mutation, StorageError> {
+        let Column { row, family, qualifier } = &self.column;
+        let family = family.as_str().as_bytes();
+        let Some(value) = &self.new else {
+            let until = replaced.unwrap_or_default();
+            clock.pass(until);
+            let delete = Delete::try_new(row.clone())
+                .and_then(|delete| delete.column(family, qualifier, until.max(0).unsigned_abs()));
+            return Ok(delete.map_err(|error| StorageError::backend(&error))?.into());
+        };
+        let at = match (self.timestamp_ms, replaced) {
+            (Some(time), _) => time,
+            (None, Some(replaced)) => clock.after_ms(replaced),
+            (None, None) => clock.now_ms(),
+        };
+        let at = timestamp(at)?;
+        let put = Put::try_new(row.clone()).and_then(|put| put.cell(family, qualifier, at, value));
+        Ok(put.map_err(|error| StorageError::backend(&error))?.into())
     }
 
     async fn read(&self, rows: &HBaseTable) -> Result<Option<Bytes>, OperationError> {
@@ -168,7 +171,7 @@ pub(crate) async fn increment(
     let family = column.family.as_str().as_bytes();
     let increment = Increment::try_new(column.row.clone())
         .and_then(|increment| increment.counter(family, &column.qualifier, amount))
-        .map_err(|error| request_error(&error))?;
+        .map_err(|error| StorageError::backend(&error))?;
     let error = match rows.mutate(increment).await {
         Ok(row) => {
             let sum = row.value(family, &column.qualifier).and_then(|value| value.try_into().ok());

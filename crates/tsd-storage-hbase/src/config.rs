@@ -6,7 +6,7 @@ use hbase_rs::{Client, ClientConfig, ServerName, ZooKeeperDiscovery};
 use tsd_model::TableSchema;
 use tsd_storage::{ClockMs, Table, system_clock_ms};
 
-use crate::{metrics::with_rpc_metrics, series_registry::SeriesIndexConfig};
+use crate::metrics::with_rpc_metrics;
 
 /// Address of the cluster, timeouts and limits.
 #[derive(Clone, Debug)]
@@ -43,6 +43,36 @@ pub struct HBaseConfig {
     pub series_index: Option<SeriesIndexConfig>,
     /// The system's clock, epoch milliseconds.
     pub clock: ClockMs,
+}
+
+/// What the series index of a table in HBase is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeriesIndexMode {
+    /// It has what this daemon has seen. Queries read all rows.
+    Estimate,
+    /// As `Estimate`, and series are registered before their first point is acknowledged.
+    Register,
+    /// Queries rely on it: every writer of the table registers series.
+    Complete,
+}
+
+/// The series index of the table of points.
+#[derive(Clone, Debug)]
+pub struct SeriesIndexConfig {
+    /// What it is used for.
+    pub mode: SeriesIndexMode,
+    /// The table of points.
+    pub data: Table,
+    /// Its row keys.
+    pub schema: TableSchema,
+    /// The table of the registration log.
+    pub registrations: Table,
+    /// The meta table, if series are tracked there: an estimate is filled from it.
+    pub meta: Option<Table>,
+    /// Limit on the memory of the index, bytes.
+    pub max_bytes: usize,
+    /// Limit on the rows per second of the scan that fills the index; 0: no limit.
+    pub scan_rows_per_second: u32,
 }
 
 impl HBaseConfig {

@@ -17,7 +17,7 @@ use tsd_storage::{Get, StorageError, Table};
 use crate::{
     clock::WriteClock,
     config::HBaseConfig,
-    error::{request_error, storage_error},
+    error::storage_error,
     read_back::{CompactibleRows, ReadBacks},
     request::{hbase_get, time_range},
     row::model_row,
@@ -89,7 +89,7 @@ impl StoreContext {
             return Ok(table);
         }
         let name = format!("{}{table}", self.config.table_prefix);
-        let rows = self.client.table(name.parse().map_err(|error| request_error(&error))?);
+        let rows = self.client.table(name.parse().map_err(|error| StorageError::backend(&error))?);
         let mut buffer = BufferConfig::default();
         buffer.max_bytes = self.config.max_write_bytes;
         let _guard = self.runtime.enter();

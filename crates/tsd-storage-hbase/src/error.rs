@@ -1,9 +1,7 @@
 //! Maps errors of the client to errors of the store.
 
-use std::{error::Error, fmt::Write};
-
 use hbase_rs::{CallError, ExceptionClass, Failure, OperationError, Recovery, RemoteException};
-use tsd_storage::{StorageError, Table};
+use tsd_storage::{StorageError, Table, error_chain};
 
 /// Classifies a failed operation. The client has already retried it; the class says whether a later
 /// call may succeed.
@@ -26,10 +24,12 @@ pub(crate) fn storage_error(table: &Table, error: &OperationError) -> StorageErr
         }
         Failure::Call(CallError::Remote { exception, .. }) => exception_error(exception, error),
         Failure::Call(cause) => match cause.recovery() {
-            Recovery::Fail | Recovery::CloseConnection | Recovery::SplitBatch => backend(error),
+            Recovery::Fail | Recovery::CloseConnection | Recovery::SplitBatch => {
+                StorageError::backend(error)
+            }
             _ => unavailable(error),
         },
-        _ => backend(error),
+        _ => StorageError::backend(error),
     }
 }
 
@@ -42,7 +42,9 @@ fn exception_error(exception: &RemoteException, error: &OperationError) -> Stora
         ExceptionClass::TableNotEnabled => unavailable(error),
         _ if is_too_large(exception) => StorageError::Rejected(error_chain(error).into()),
         _ => match exception.recovery() {
-            Recovery::Fail | Recovery::CloseConnection | Recovery::SplitBatch => backend(error),
+            Recovery::Fail | Recovery::CloseConnection | Recovery::SplitBatch => {
+                StorageError::backend(error)
+            }
             _ => unavailable(error),
         },
     }
@@ -60,25 +62,4 @@ fn is_too_large(exception: &RemoteException) -> bool {
 
 fn unavailable(error: &OperationError) -> StorageError {
     StorageError::Unavailable(error_chain(error).into())
-}
-
-fn backend(error: &OperationError) -> StorageError {
-    StorageError::Backend(error_chain(error).into())
-}
-
-/// The text of an error and of its sources.
-pub(crate) fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        // Writing to a string does not fail.
-        let _ = write!(text, ": {cause}");
-        source = cause.source();
-    }
-    text
-}
-
-/// The error of an invalid request.
-pub(crate) fn request_error(error: &dyn Error) -> StorageError {
-    StorageError::Backend(error_chain(error).into())
 }

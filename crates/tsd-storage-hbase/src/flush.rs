@@ -22,12 +22,11 @@ use tsd_storage::{CellRef, FlushRow, FlushRows, StorageError, Table};
 use crate::{
     compacted_column::ColumnCompactor,
     context::{OpenTable, StoreContext},
-    error::{request_error, storage_error},
-    mutations::put,
+    error::storage_error,
+    mutations::{batch_error, put, write_batch},
     read_back::{UnverifiedRow, restore_superseded},
     request::timestamp,
     series_registry::SeriesRegistry,
-    storage::{batch_error, write_batch},
 };
 
 /// Size in bytes from which a batch is sent.
@@ -89,7 +88,7 @@ pub(crate) async fn flush_rows(
             while let Some(receipt) = in_flight.pop_front() {
                 settle(table, Some(receipt)).await?;
             }
-            write_batch(to, table, std::mem::take(&mut deletes)).await?;
+            write_batch(&to.writer, table, std::mem::take(&mut deletes)).await?;
             restore_superseded(to, table, std::mem::take(&mut unverified)).await?;
         }
         if last {
@@ -136,18 +135,18 @@ fn add_row(
     })?;
     if let Some(until) = deleted_until {
         let mut delete = Delete::try_new(Bytes::copy_from_slice(row.key))
-            .map_err(|error| request_error(&error))?;
+            .map_err(|error| StorageError::backend(&error))?;
         if until != i64::MAX {
             delete = delete.up_to(timestamp(until)?);
         }
-        deletes.push(delete).map_err(|error| request_error(&error))?;
+        deletes.push(delete).map_err(|error| StorageError::backend(&error))?;
     } else if !row.deletes.is_empty() {
         deletes.begin();
         for &(family, qualifier, until) in &row.deletes {
             let until = if until == i64::MAX { SERVER_TIME } else { timestamp(until)? };
             deletes
                 .delete_column(row.key, family.as_str().as_bytes(), qualifier, until)
-                .map_err(|error| request_error(&error))?;
+                .map_err(|error| StorageError::backend(&error))?;
         }
     }
     Ok(())

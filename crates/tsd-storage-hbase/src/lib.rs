@@ -74,9 +74,8 @@ mod storage;
 mod superseded;
 mod tables;
 
-pub use config::HBaseConfig;
-pub use metrics::{describe_metrics, publish_metrics, with_rpc_metrics};
-pub use series_registry::{SeriesIndexConfig, SeriesIndexMode};
+pub use config::{HBaseConfig, SeriesIndexConfig, SeriesIndexMode};
+pub use metrics::{describe_metrics, publish_metrics};
 pub use storage::HBaseStorage;
 pub use tables::{
     Compression, FamilyLayout, Splits, TableError, TableLayout, TableOptions, TableReport,

@@ -11,8 +11,6 @@ use metrics::{
 };
 use tokio::time::MissedTickBehavior;
 
-use crate::series_registry::RegistryStats;
-
 /// Interval between two reads of the client's counters.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -126,6 +124,22 @@ const GAUGES: [(&str, Unit, &str); 18] = [
     ("tsd_hbase_unavailable_regions", Unit::Count, "Regions that are unavailable for writes."),
 ];
 
+/// Counters of the series registry of a store.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RegistryStats {
+    pub(crate) is_on: bool,
+    pub(crate) is_complete: bool,
+    pub(crate) is_closed: bool,
+    pub(crate) metrics: usize,
+    pub(crate) series: u64,
+    pub(crate) memory_bytes: usize,
+    pub(crate) registered: u64,
+    pub(crate) entries: u64,
+    pub(crate) conflicts: u64,
+    pub(crate) refreshes: u64,
+    pub(crate) scanned_rows: u64,
+}
+
 /// Describes every `tsd_hbase_*` metric. Idempotent.
 pub fn describe_metrics() {
     for (name, text) in COUNTERS {
@@ -148,7 +162,7 @@ pub fn describe_metrics() {
 
 /// Records the latency of every call of the client in `tsd_hbase_rpc_seconds`.
 #[must_use]
-pub fn with_rpc_metrics(config: ClientConfig) -> ClientConfig {
+pub(crate) fn with_rpc_metrics(config: ClientConfig) -> ClientConfig {
     config.observe_latency(|method, latency| {
         histogram!("tsd_hbase_rpc_seconds", "method" => method).record(latency);
     })

@@ -1,4 +1,4 @@
-//! Translates batches of cells to mutations of rows.
+//! Translates batches of cells to mutations of rows, and writes those.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -6,11 +6,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use hbase_rs::{Action, Append, MutationBatch, SERVER_TIME};
+use hbase_rs::{Action, Append, BatchError, BufferedMutator, MutationBatch, SERVER_TIME};
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, RowRef, StorageError};
+use tsd_storage::{CellBatch, CellRef, RowRef, StorageError, Table};
 
-use crate::{clock::WriteClock, error::request_error, request::timestamp};
+use crate::{clock::WriteClock, error::storage_error, request::timestamp};
 
 /// Bytes of an encoded cell beyond those in a [`CellBatch`], to estimate the size of the buffer.
 const CELL_OVERHEAD: usize = 24;
@@ -125,7 +125,8 @@ pub(crate) fn put(
 ) -> Result<(), StorageError> {
     let at = cell.timestamp_ms.map_or(Ok(SERVER_TIME), timestamp)?;
     let family = cell.family.as_str().as_bytes();
-    puts.put(row, family, cell.qualifier, at, cell.value).map_err(|error| request_error(&error))?;
+    puts.put(row, family, cell.qualifier, at, cell.value)
+        .map_err(|error| StorageError::backend(&error))?;
     Ok(())
 }
 
@@ -152,7 +153,26 @@ pub(crate) fn appends(batch: &CellBatch) -> Result<Vec<Action>, StorageError> {
             Ok(append.into())
         })
         .collect::<Result<_, hbase_rs::RequestError>>()
-        .map_err(|error| request_error(&error))
+        .map_err(|error| StorageError::backend(&error))
+}
+
+/// Writes a batch and waits until all of it is durable.
+pub(crate) async fn write_batch(
+    to: &BufferedMutator,
+    table: &Table,
+    batch: MutationBatch,
+) -> Result<(), StorageError> {
+    if batch.is_empty() {
+        return Ok(());
+    }
+    to.write(batch).await.map_err(|error| batch_error(table, &error))
+}
+
+pub(crate) fn batch_error(table: &Table, error: &BatchError) -> StorageError {
+    match error.first() {
+        Some(first) => storage_error(table, first),
+        None => StorageError::Unavailable("the writer of this table has stopped".into()),
+    }
 }
 
 #[cfg(test)]

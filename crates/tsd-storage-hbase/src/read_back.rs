@@ -17,6 +17,7 @@
 //! them and flushes them at the next start. The memory is bounded; points beyond that are not read back
 //! again, and counted.
 
+mod compactible_rows;
 mod first;
 mod waiting;
 
@@ -29,51 +30,33 @@ use hbase_rs::{
     Selection, TimeRange,
 };
 use tokio::time::sleep;
-use tsd_model::{BaseTime, Cell, Family, RowKey, TableSchema};
+use tsd_model::{Cell, Family};
 use tsd_storage::{CellRef, Get, StorageError, Table};
 
 use crate::{
     context::{OpenTable, StoreContext},
-    error::{request_error, storage_error},
+    error::storage_error,
     metrics::RESTORED_POINTS,
-    mutations::put,
+    mutations::{put, write_batch},
     request::{family_name, hbase_get, timestamp},
     row::model_row,
-    storage::write_batch,
     superseded::{
         Basis, Evidence, PointBytes, Restoration, RestoredPoint, RowHistory, WrittenPoint,
         cells_to_restore, is_doubtful,
     },
 };
 
+pub(crate) use compactible_rows::CompactibleRows;
 pub(crate) use first::{UnverifiedRow, restore_superseded};
 use waiting::DueRow;
 pub(crate) use waiting::{ReadBacks, WrittenRows};
 
 /// Versions of a column that the history of a row has.
 const HISTORY_VERSIONS: u32 = 1_000;
-/// Rows count as compactible this long before another daemon may compact them: clocks differ.
-const CLOCK_TOLERANCE: Duration = Duration::from_mins(1);
 /// Reads of due rows per delay.
 const READS_PER_DELAY: u32 = 8;
 /// Rows of one call whose histories are read, and whose points are put again, at the same time.
 const MAX_CONCURRENT_ROWS: usize = 32;
-
-/// Decides which rows another daemon may have compacted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CompactibleRows {
-    pub(crate) schema: TableSchema,
-}
-
-impl CompactibleRows {
-    /// True if the hour of the row is over at `now_ms`, or nearly.
-    pub(crate) fn contains(self, key: &[u8], now_ms: i64) -> bool {
-        let Ok(key) = RowKey::decode(&self.schema, key) else { return false };
-        let end_secs = i64::from(key.base_time().as_secs()) + i64::from(BaseTime::SPAN_SECONDS);
-        let tolerance_ms = CLOCK_TOLERANCE.as_millis() as i64;
-        end_secs.saturating_mul(1_000) <= now_ms.saturating_add(tolerance_ms)
-    }
-}
 
 /// Reads points back when they are due, until the store is closed.
 pub(crate) async fn run(of: Weak<StoreContext>, delay: Duration) {
@@ -132,7 +115,7 @@ async fn read_back(
         again.add_to(&mut puts, &key)?;
         is_unsettled.push(again.is_unsettled);
     }
-    write_batch(of, table, puts).await?;
+    write_batch(&of.writer, table, puts).await?;
     Ok(is_unsettled)
 }
 
@@ -252,13 +235,13 @@ async fn put_on_basis(
         (_, Some(first)) => Condition::absent(family, first.cell.qualifier.clone()),
         (_, None) => return Ok(true),
     };
-    let mut put = Put::try_new(key.clone()).map_err(|error| request_error(&error))?;
+    let mut put = Put::try_new(key.clone()).map_err(|error| StorageError::backend(&error))?;
     for RestoredPoint { cell, .. } in points {
         let at = timestamp(cell.timestamp_ms)?;
         let family = cell.family.as_str().as_bytes();
         put = put
             .cell(family, &cell.qualifier, at, &cell.value)
-            .map_err(|error| request_error(&error))?;
+            .map_err(|error| StorageError::backend(&error))?;
     }
     let result = of.rows.check_and_mutate(&condition, put).await;
     result.map_err(|error| storage_error(table, &error))
@@ -276,7 +259,8 @@ pub(crate) async fn history(
     key: &Bytes,
 ) -> Result<RowHistory, StorageError> {
     let selection = Selection::all().family(family_name(Family::T));
-    let selection = selection.max_versions(HISTORY_VERSIONS).map_err(|e| request_error(&e))?;
+    let selection =
+        selection.max_versions(HISTORY_VERSIONS).map_err(|e| StorageError::backend(&e))?;
     let scan = Scan::range(key.clone(), key.clone()).inclusive(true, true).select(selection);
     let mut rows = of.rows.scan(scan.raw().limit(1).read_type(ReadType::Pread));
     let mut history = RowHistory::default();
@@ -300,24 +284,4 @@ pub(crate) async fn history(
         }
     }
     Ok(history)
-}
-
-#[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-
-    use super::*;
-
-    #[test]
-    fn rows_of_the_present_hour_are_not_compactible() {
-        let rows = CompactibleRows { schema: TableSchema::opentsdb_default() };
-        let key = |base: u32| [&[0, 0, 1][..], &base.to_be_bytes(), &[0, 0, 1, 0, 0, 1]].concat();
-        let now_ms = 1_400_000_400_000_i64;
-        let hour = u32::try_from(now_ms / 1_000).unwrap() / 3_600 * 3_600;
-        assert!(!rows.contains(&key(hour), now_ms));
-        assert!(rows.contains(&key(hour - 3_600), now_ms));
-        let end_ms = (i64::from(hour) + 3_600) * 1_000;
-        assert!(rows.contains(&key(hour), end_ms - 30_000), "clocks differ");
-        assert!(!rows.contains(b"short", end_ms));
-    }
 }

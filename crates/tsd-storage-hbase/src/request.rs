@@ -5,8 +5,6 @@ use hbase_rs::{Get as HBaseGet, Selection, TimeRange};
 use tsd_model::Family;
 use tsd_storage::{Get, StorageError};
 
-use crate::error::request_error;
-
 /// Name of a family, without an allocation.
 pub(crate) const fn family_name(family: Family) -> Bytes {
     Bytes::from_static(family.as_str().as_bytes())
@@ -27,7 +25,7 @@ pub(crate) fn selection(
 pub(crate) fn time_range(range: Option<(i64, i64)>) -> Result<Option<TimeRange>, StorageError> {
     let Some((from, to)) = range else { return Ok(None) };
     let (from, to) = (from.max(0).unsigned_abs(), to.max(0).unsigned_abs());
-    TimeRange::try_new(from, to.max(from)).map(Some).map_err(|error| request_error(&error))
+    TimeRange::try_new(from, to.max(from)).map(Some).map_err(|error| StorageError::backend(&error))
 }
 
 /// A Get of one row; `None` if the row key is invalid.

@@ -6,8 +6,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hbase_rs::{
-    BatchError, Client, Delete as HBaseDelete, Get as HBaseGet, MutationBatch, OperationError,
-    RequestError, Selection,
+    Client, Delete as HBaseDelete, Get as HBaseGet, OperationError, RequestError, Selection,
 };
 use tokio::{runtime::Handle, time::sleep};
 use tsd_model::{ColumnKind, Family, Row};
@@ -22,9 +21,9 @@ use crate::{
     conditional::{self, ConditionalWrite},
     config::HBaseConfig,
     context::{OpenTable, StoreContext},
-    error::{request_error, storage_error},
+    error::storage_error,
     flush, metrics,
-    mutations::{appends, puts},
+    mutations::{appends, puts, write_batch},
     read_back::{self, UnverifiedRow, WrittenRows, restore_superseded},
     request::{family_name, timestamp},
     scanner::HBaseScanner,
@@ -74,7 +73,7 @@ impl HBaseStorage {
     /// If it is not called inside a Tokio runtime.
     pub fn with_client(client: Client, config: HBaseConfig) -> Result<Self, StorageError> {
         metrics::describe_metrics();
-        let runtime = Handle::try_current().map_err(|error| request_error(&error))?;
+        let runtime = Handle::try_current().map_err(|error| StorageError::backend(&error))?;
         Ok(Self { context: Arc::new(StoreContext::new(client, config, runtime)) })
     }
 
@@ -116,7 +115,7 @@ impl HBaseStorage {
         self.write(table, move |to, table, timeout| async move {
             register(&context, &table, std::iter::once(&column.row[..])).await?;
             let write = ConditionalWrite { column, expected, new: Some(value), timestamp_ms };
-            write.execute(&to, &table, timeout).await
+            write.execute(&to.rows, &to.clock, &table, timeout).await
         })
     }
 
@@ -190,7 +189,7 @@ impl Storage for HBaseStorage {
                     }
                 },
             )?;
-            write_batch(&to, &table, puts).await?;
+            write_batch(&to.writer, &table, puts).await?;
             let end_ms = to.clock.system_ms();
             if to.read_backs.is_enabled() {
                 to.read_backs.add(written, end_ms);
@@ -258,7 +257,7 @@ impl Storage for HBaseStorage {
         let write =
             ConditionalWrite { column, expected: Some(expected), new: None, timestamp_ms: None };
         self.write(table, |to, table, timeout| async move {
-            let done = write.execute(&to, &table, timeout).await?;
+            let done = write.execute(&to.rows, &to.clock, &table, timeout).await?;
             if done {
                 sleep(DELETE_PAUSE).await;
             }
@@ -410,25 +409,6 @@ async fn register<'k>(
     }
 }
 
-/// Writes a batch and waits until all of it is durable.
-pub(crate) async fn write_batch(
-    to: &OpenTable,
-    table: &Table,
-    batch: MutationBatch,
-) -> Result<(), StorageError> {
-    if batch.is_empty() {
-        return Ok(());
-    }
-    to.writer.write(batch).await.map_err(|error| batch_error(table, &error))
-}
-
-pub(crate) fn batch_error(table: &Table, error: &BatchError) -> StorageError {
-    match error.first() {
-        Some(first) => storage_error(table, first),
-        None => StorageError::Unavailable("the writer of this table has stopped".into()),
-    }
-}
-
 /// Deletes the cells that a row has, of all columns or of some, if one of them is newer than
 /// `deleted_until`. Returns the time of the newest one.
 async fn delete_read(
@@ -438,7 +418,7 @@ async fn delete_read(
     columns: Option<&[(Family, Bytes)]>,
     deleted_until: Option<u64>,
 ) -> Result<Option<u64>, StorageError> {
-    let invalid = |error: RequestError| request_error(&error);
+    let invalid = |error: RequestError| StorageError::backend(&error);
     let failed = |error: OperationError| storage_error(table, &error);
     let mut selection = Selection::all();
     for (family, qualifier) in columns.into_iter().flatten() {
@@ -483,7 +463,7 @@ async fn delete_read(
 
 /// Delete markers with the timestamps that were read.
 fn delete_replaced(row: Bytes, replaced: &[ReplacedColumn]) -> Result<HBaseDelete, StorageError> {
-    let failed = |error: RequestError| request_error(&error);
+    let failed = |error: RequestError| StorageError::backend(&error);
     replaced.iter().try_fold(HBaseDelete::try_new(row).map_err(failed)?, |delete, old| {
         let until = timestamp(old.timestamp_ms)?;
         delete.column(old.family.as_str().as_bytes(), &old.qualifier, until).map_err(failed)

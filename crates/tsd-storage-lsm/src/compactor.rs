@@ -4,12 +4,9 @@
 //! step without enough disk space is not started, and deleted entries are removed from single files
 //! instead ([`crate::reclaim`]). If an input of a step is damaged, it is replaced
 //! before the next one ([`crate::repair`]).
-//! Writers stall while a tree has too many L0 runs: a slow disk slows down the log rather than
-//! reads.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -18,9 +15,10 @@ use lsm_tree::{
     AbstractTree, AnyTree,
     compaction::{Choice, CompactionStrategy, Leveled},
 };
-use tsd_storage::{StorageError, Table, spawn_critical};
+use tsd_storage::{StorageError, spawn_critical};
 
 use crate::{
+    compaction_signal::{CompactionSignal, StepFailure},
     reclaim::{is_space_low, reclaim},
     repair::is_damage,
     table::TableStore,
@@ -28,100 +26,10 @@ use crate::{
 
 /// L0 runs that trigger a compaction.
 const L0_COMPACTION_RUNS: u8 = 8;
-/// L0 runs at which writers stall.
-const L0_STALL_RUNS: usize = 32;
-/// Maximum duration of a stall; then the write fails.
-const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after the first failed step of a table; doubled by each further one.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Longest pause, except for lack of disk space, which ends at any time.
 const MAX_RETRY_PAUSE: Duration = Duration::from_mins(5);
-
-/// Synchronizes writers with the compactor.
-#[derive(Debug, Default)]
-pub(crate) struct CompactionSignal {
-    state: Mutex<CompactionState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct CompactionState {
-    requested: bool,
-    stopped: bool,
-    steps: u64,
-    /// Tables whose last step or repair failed.
-    failures: BTreeMap<Table, StepFailure>,
-}
-
-#[derive(Clone, Debug)]
-struct StepFailure {
-    error: StorageError,
-    pause: Duration,
-    retry_at: Instant,
-}
-
-impl CompactionSignal {
-    // No code panics while it owns the lock.
-    fn lock(&self) -> MutexGuard<'_, CompactionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Requests a compaction after a write.
-    pub(crate) fn request(&self) {
-        self.lock().requested = true;
-        self.changed.notify_all();
-    }
-
-    /// Stalls the writer while the tree has too many L0 runs.
-    pub(crate) fn stall_on_l0(&self, table: &TableStore) -> Result<(), StorageError> {
-        if table.tree().l0_run_count() < L0_STALL_RUNS {
-            return Ok(());
-        }
-        table.metrics.stalls.increment(1);
-        let deadline = Instant::now() + STALL_TIMEOUT;
-        let mut state = self.lock();
-        state.requested = true;
-        self.changed.notify_all();
-        while table.tree().l0_run_count() >= L0_STALL_RUNS {
-            if state.stopped {
-                return Err(StorageError::Closed);
-            }
-            if let Some(failure) = state.failures.get(&table.name) {
-                return Err(failure.error.clone());
-            }
-            let remaining = deadline.saturating_duration_since(Instant::now());
-            if remaining.is_zero() {
-                return Err(StorageError::Throttled("LSM compaction is behind"));
-            }
-            state = self
-                .changed
-                .wait_timeout(state, remaining)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
-        Ok(())
-    }
-
-    fn stop(&self) {
-        self.lock().stopped = true;
-        self.changed.notify_all();
-    }
-
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.lock().stopped
-    }
-
-    /// Errors of the tables whose last step failed.
-    pub(crate) fn failures(&self) -> Vec<(Table, StorageError)> {
-        let state = self.lock();
-        state.failures.iter().map(|(table, f)| (table.clone(), f.error.clone())).collect()
-    }
-
-    /// Number of completed steps.
-    pub(crate) fn steps(&self) -> u64 {
-        self.lock().steps
-    }
-}
 
 /// Owner of the thread; dropping it stops the thread after the current step.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
+use lsm_tree::AbstractTree;
 use tsd_model::Row;
 use tsd_storage::{
     BatchReader, Column, DirectTable, FlushRows, Get, ReadVersion, Scan, StorageError,
@@ -28,7 +29,9 @@ impl DirectTable for TableStore {
 
     // Before the writer's lock, which a repair by the compactor needs.
     fn before_write(&self) -> Result<(), StorageError> {
-        self.signal().stall_on_l0(self).inspect_err(|_| self.metrics.ingest_errors.increment(1))
+        let l0_runs = || self.tree().l0_run_count();
+        let stalled = self.signal().stall_on_l0(&self.name, l0_runs, &self.metrics.stalls);
+        stalled.inspect_err(|_| self.metrics.ingest_errors.increment(1))
     }
 
     fn lock(&self) -> Box<dyn LockedTable + '_> {

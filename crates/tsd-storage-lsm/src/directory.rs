@@ -13,7 +13,7 @@ use tsd_storage::{LogMark, StorageError, Table, UnknownVersion};
 
 use crate::{
     checksum,
-    manifest::{is_medium_error, replace_file},
+    manifest::{replace_file, unknown_text},
 };
 
 /// File that lists the tables.
@@ -196,19 +196,6 @@ fn read_tables(path: &Path) -> Result<Option<TableList>, StorageError> {
 /// The error of the list in a directory, if another release has written it.
 pub(crate) fn unknown_list(directory: &Path) -> io::Result<Option<UnknownVersion>> {
     unknown_text(&list_path(directory), VERSION_LINE)
-}
-
-/// The error of a file with a sealed text, if another release has written it: its first line is another
-/// version of `line`.
-pub(crate) fn unknown_text(path: &Path, line: &str) -> io::Result<Option<UnknownVersion>> {
-    let text = match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound || is_medium_error(&error) => {
-            return Ok(None);
-        }
-        bytes => String::from_utf8(bytes?).ok(),
-    };
-    let text = text.as_deref().and_then(checksum::unseal);
-    Ok(text.and_then(|text| UnknownVersion::of_text(path.display(), text, line)))
 }
 
 /// The table of a tree, by the name of the tree's directory.

@@ -15,12 +15,14 @@
 //! accepts the loss.
 
 mod checksum;
+mod compaction_signal;
 mod compactor;
 mod config;
 mod direct_write;
 mod directory;
 mod entry;
 mod error;
+mod file_format;
 mod ingest;
 mod key_encoding;
 mod manifest;

@@ -16,7 +16,7 @@ use std::{
 use lsm_tree::{AbstractTree, AnyTree};
 use tsd_storage::UnknownVersion;
 
-use crate::{checksum, directory::unknown_text};
+use crate::checksum;
 
 /// Version of the format of manifests and files that the tree writes.
 const FORMAT_VERSION: u8 = 3;
@@ -372,6 +372,19 @@ pub(crate) fn replace_file(path: &Path, contents: &[u8], sync: bool) -> io::Resu
         Some(dir) if sync => File::open(dir)?.sync_all(),
         _ => Ok(()),
     }
+}
+
+/// The error of a file with a sealed text, if another release has written it: its first line is another
+/// version of `line`.
+pub(crate) fn unknown_text(path: &Path, line: &str) -> io::Result<Option<UnknownVersion>> {
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_medium_error(&error) => {
+            return Ok(None);
+        }
+        bytes => String::from_utf8(bytes?).ok(),
+    };
+    let text = text.as_deref().and_then(checksum::unseal);
+    Ok(text.and_then(|text| UnknownVersion::of_text(path.display(), text, line)))
 }
 
 /// True if the disk cannot return what it stored.

@@ -26,9 +26,9 @@ use tsd_storage::{LostRows, QuarantinedFile, StorageError, UnknownVersion};
 
 use crate::{
     checksum,
-    directory::{table_of, unknown_text},
+    directory::table_of,
     key_encoding,
-    manifest::{parse_hex, replace_file, write_hex},
+    manifest::{parse_hex, replace_file, unknown_text, write_hex},
 };
 
 const DIRECTORY: &str = "quarantine";

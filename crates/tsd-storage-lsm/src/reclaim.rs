@@ -6,20 +6,16 @@
 //! one is replaced by a copy of its visible entries, from the reserve if necessary. The entries left
 //! out are hidden by newer ones in other files, so reads do not change.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    iter::Peekable,
-    ops::Bound,
-    sync::PoisonError,
-};
+use std::{collections::BTreeSet, iter::Peekable, ops::Bound, sync::PoisonError};
 
 use lsm_tree::{AbstractTree, AnyTree, Guard, SeqNo, Table, UserKey};
 use tsd_storage::{SpacePermit, StorageError};
 
 use crate::{
+    file_format::file_writer,
     manifest::TreeFile,
     repair::{Replacement, is_damage},
-    table::{TableStore, file_writer},
+    table::TableStore,
 };
 
 /// Available space below which deleted entries are removed without a compaction.
@@ -32,10 +28,6 @@ const MIN_HIDDEN_PART: u64 = 4;
 const MAX_COPIED_BYTES: u64 = 64 << 20;
 /// Size of a file beyond its entries.
 pub(crate) const FILE_OVERHEAD: u64 = 64 << 10;
-
-/// Files without much to free, by id: the files with deletes that were known then.
-#[derive(Debug, Default)]
-pub(crate) struct Reclaimed(HashMap<u64, BTreeSet<u64>>);
 
 /// Bytes of keys and values in a file.
 #[derive(Clone, Copy, Debug, Default)]

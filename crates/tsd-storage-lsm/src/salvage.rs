@@ -21,7 +21,7 @@ use lsm_tree::{
     },
 };
 
-use crate::{manifest::is_medium_error, quarantine::KeyRange, table};
+use crate::{file_format::file_writer, manifest::is_medium_error, quarantine::KeyRange};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -66,7 +66,7 @@ pub(crate) fn salvage(
         }
         Err(error) => return Err(error.into()),
     };
-    let mut writer = table::file_writer(new.path, new.id)?;
+    let mut writer = file_writer(new.path, new.id)?;
     let mut blocks = Blocks { bytes: &bytes, at: 0 };
     let mut fault: Option<String> = None;
     let mut lost = Vec::new();

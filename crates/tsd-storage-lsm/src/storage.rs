@@ -14,7 +14,8 @@ use tsd_storage::{
 
 use crate::{
     LsmConfig,
-    compactor::{CompactionSignal, Compactor},
+    compaction_signal::CompactionSignal,
+    compactor::Compactor,
     directory::{Directory, tree_name},
     metrics::describe_metrics,
     pin::{pin_lists, pin_tree},

@@ -5,7 +5,7 @@
 //! the files of the old one.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fs,
     path::{Path, PathBuf},
     sync::{
@@ -16,27 +16,19 @@ use std::{
 
 use lsm_tree::{
     AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, SequenceNumberCounter,
-    config::{
-        BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy,
-        FilterPolicyEntry, PinningPolicy,
-    },
-    table::Writer,
+    config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy},
 };
 use tsd_storage::{DiskSpace, ReadVersion, StorageError, Table};
 
 use crate::{
-    compactor::CompactionSignal,
+    compaction_signal::CompactionSignal,
     error::tree_error,
+    file_format::{BLOCK_BYTES, FILTER},
     manifest::{Manifest, file_checksum, is_medium_error},
     metrics::TableMetrics,
     quarantine::Quarantine,
-    reclaim::Reclaimed,
     repair::{Replacement, TreeDir, repair_error},
 };
-
-const BLOCK_BYTES: u32 = 8 * 1024;
-/// Bits per key of the bloom filters.
-const FILTER: BloomConstructionPolicy = BloomConstructionPolicy::BitsPerKey(10.0);
 
 /// A table. The tree has no memtable, so each version of it is a snapshot.
 pub(crate) struct TableStore {
@@ -91,6 +83,10 @@ impl std::fmt::Debug for TableStore {
         f.debug_struct("TableStore").field("name", &self.name).finish_non_exhaustive()
     }
 }
+
+/// Files without much to free, by id: the files with deletes that were known then.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaimed(pub(crate) HashMap<u64, BTreeSet<u64>>);
 
 /// Resources shared by the tables of a store.
 #[derive(Clone)]
@@ -396,14 +392,4 @@ fn open_tree(
         .index_block_partitioning_policy(PinningPolicy::all(true))
         .filter_block_partitioning_policy(PinningPolicy::all(true))
         .open()
-}
-
-/// A writer of a data file as the tree writes it.
-pub(crate) fn file_writer(path: PathBuf, id: u64) -> lsm_tree::Result<Writer> {
-    Ok(Writer::new(path, id, 0)?
-        .use_data_block_compression(CompressionType::Lz4)
-        .use_data_block_size(BLOCK_BYTES)
-        .use_bloom_policy(FILTER)
-        .use_partitioned_index()
-        .use_partitioned_filter())
 }

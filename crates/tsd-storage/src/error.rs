@@ -1,6 +1,6 @@
 //! Errors of a store and how a caller recovers from them.
 
-use std::{io, sync::Arc};
+use std::{error::Error, fmt::Write, io, sync::Arc};
 
 use tsd_model::PackedRunError;
 
@@ -84,6 +84,12 @@ impl StorageError {
         }
     }
 
+    /// An error of the backend that no retry overcomes, or of an invalid request to it.
+    #[must_use]
+    pub fn backend(error: &dyn Error) -> Self {
+        Self::Backend(error_chain(error).into())
+    }
+
     /// True if the same cells can never be stored while the limits of the store stay as they are.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
@@ -122,4 +128,23 @@ impl From<PackedRunError> for StorageError {
     fn from(error: PackedRunError) -> Self {
         Self::Damaged(error.to_string().into())
     }
+}
+
+impl From<UnknownVersion> for StorageError {
+    fn from(error: UnknownVersion) -> Self {
+        Self::UnknownVersion(Arc::new(error))
+    }
+}
+
+/// The text of an error and of its sources.
+#[must_use]
+pub fn error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // Writing to a string does not fail.
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
 }

@@ -35,6 +35,8 @@ mod retention;
 mod series_read;
 mod snapshot;
 mod storage;
+mod storage_future;
+mod table;
 mod unknown_version;
 mod verify;
 
@@ -45,7 +47,7 @@ pub use clock::{ClockMs, system_clock_ms};
 pub use critical_thread::{panic_text, spawn_critical};
 pub use direct_store::{DirectBackend, DirectStore, DirectTable};
 pub use disk_space::{DiskSpace, SpacePermit};
-pub use error::{Recovery, StorageError};
+pub use error::{Recovery, StorageError, error_chain};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, FaultScript, FaultyStorage};
 pub use files::{DiskDir, LockError, StoreDir, StoreFile, StoreFileReader};
@@ -82,9 +84,8 @@ pub use snapshot::{
 };
 pub use tsd_model::ReplacedColumn;
 
-pub use storage::{
-    BoxFuture, Column, Delete, Get, ReadVersion, RowRewrite, RowScanner, Scan, Storage,
-    StorageFuture, Table,
-};
+pub use storage::{Column, Delete, Get, ReadVersion, RowRewrite, RowScanner, Scan, Storage};
+pub use storage_future::{BoxFuture, StorageFuture};
+pub use table::Table;
 pub use unknown_version::UnknownVersion;
 pub use verify::{RepairAction, Verifier, VerifyFinding, VerifyRun};

@@ -37,7 +37,7 @@ pub fn flush_cells(cells: &[OwnedFlushCell]) -> Vec<FlushCell<'_>> {
 impl OwnedFlushRow {
     /// The row to flush.
     #[must_use]
-    pub fn to_flush_row(&self) -> FlushRow<'_> {
+    pub(crate) fn to_flush_row(&self) -> FlushRow<'_> {
         FlushRow {
             key: &self.key,
             delete_row: self.delete_row,

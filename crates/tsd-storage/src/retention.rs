@@ -396,7 +396,7 @@ impl Retention {
 
     /// Why rules that were given do not apply.
     #[must_use]
-    pub fn rules_problem(&self) -> Option<String> {
+    pub(crate) fn rules_problem(&self) -> Option<String> {
         self.rules_problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

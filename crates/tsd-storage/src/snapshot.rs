@@ -7,6 +7,8 @@
 //! its name. So a directory with that name is a whole snapshot.
 
 mod copy;
+mod error;
+mod format;
 mod list;
 mod target;
 
@@ -14,7 +16,6 @@ use std::{
     any::Any,
     fmt,
     fs::File,
-    io,
     path::PathBuf,
     sync::{
         Arc,
@@ -24,10 +25,11 @@ use std::{
 
 pub use self::{
     copy::{TransferMeter, copy_file, sync_directory},
-    list::{FileChecksum, ListedFile, SNAPSHOT_LIST, SnapshotList},
+    error::SnapshotError,
+    format::SNAPSHOT_LIST,
+    list::{FileChecksum, ListedFile, SnapshotList},
     target::{SnapshotReport, SnapshotRequest, SnapshotTarget},
 };
-use crate::StorageError;
 
 /// The files of a store at one moment. They stay readable until this is dropped.
 #[derive(Default)]
@@ -148,99 +150,5 @@ impl TransferMeter for SnapshotProgress {
     fn moved(&self, bytes: u64) -> Result<(), SnapshotError> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.cancelled.load(Ordering::Relaxed) { Err(SnapshotError::Cancelled) } else { Ok(()) }
-    }
-}
-
-/// A snapshot that was not taken, or cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SnapshotError {
-    /// The directory cannot be that of a new snapshot.
-    #[error("{}: {what}", path.display())]
-    Target {
-        /// The directory.
-        path: PathBuf,
-        /// Why not.
-        what: &'static str,
-    },
-    /// The store has damage that was not accepted.
-    #[error(
-        "the store has {} damaged file(s) in quarantine ({}); a snapshot would lack what they had: \
-         `tsdb quarantine list` describes them; --allow-damage takes the snapshot without it",
-        files.len(), files.join(", ")
-    )]
-    Damage {
-        /// Names of the files.
-        files: Vec<String>,
-    },
-    /// Another snapshot of the store is being taken.
-    #[error("another snapshot of this store is in progress")]
-    InProgress,
-    /// It was cancelled.
-    #[error("the snapshot was cancelled")]
-    Cancelled,
-    /// No list of files.
-    #[error("{} is no snapshot: it has no {SNAPSHOT_LIST}, which is written last", path.display())]
-    NoSnapshot {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The list of files is damaged.
-    #[error("{} is damaged: {what}", path.display())]
-    DamagedList {
-        /// The list.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-    /// Another version wrote the list.
-    #[error("{} has format {found}; this version reads only {}", path.display(), SnapshotList::FORMAT)]
-    OtherFormat {
-        /// The list.
-        path: PathBuf,
-        /// Its format.
-        found: u64,
-    },
-    /// A file of a snapshot is not as it was written.
-    #[error("{} of the snapshot is damaged: {what}", path.display())]
-    DamagedFile {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// The file system failed.
-    #[error("{action} {}{}", path.display(), way_out(source))]
-    Io {
-        /// What was attempted.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Its error.
-        source: io::Error,
-    },
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StorageError),
-}
-
-impl SnapshotError {
-    /// The error of an attempt on a file.
-    pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { action, path, source }
-    }
-}
-
-/// What the operator can do about an error.
-fn way_out(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            " (free some space on its disk, or name another one)"
-        }
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            " (the process that has the store open needs the right to write there)"
-        }
-        _ => "",
     }
 }

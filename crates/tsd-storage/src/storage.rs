@@ -1,6 +1,6 @@
 //! The trait of every backend, and its requests: cells in tables, in the model of HBase.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use tsd_model::{Cell, Family, ReplacedColumn, Row};
@@ -8,38 +8,8 @@ use tsd_series_index::SeriesIndex;
 
 use crate::{
     CellBatch, HealthProblem, PinnedFiles, Quarantine, RowFilter, SeriesRead, SeriesScanner,
-    SeriesVersion, SplitGoal, StorageError, Verifier,
+    SeriesVersion, SplitGoal, StorageError, StorageFuture, Table, Verifier,
 };
-
-/// A boxed future; it makes the trait usable as `dyn Storage`.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// The result of a call of a store.
-pub type StorageFuture<'a, T> = BoxFuture<'a, Result<T, StorageError>>;
-
-/// Name of a table. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Table(Arc<str>);
-
-impl Table {
-    /// A table with this name.
-    #[must_use]
-    pub fn new(name: &str) -> Self {
-        Self(Arc::from(name))
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Request for the cells of one row.
 #[derive(Clone, Debug)]

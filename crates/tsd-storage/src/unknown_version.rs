@@ -1,8 +1,6 @@
 //! The error of a file that another release has written.
 
-use std::{fmt::Display, io, sync::Arc};
-
-use crate::StorageError;
+use std::{fmt::Display, io};
 
 /// An intact file of a version that this release does not read. It is no damage: nothing is lost, and
 /// the release that wrote it can read it.
@@ -50,12 +48,6 @@ impl UnknownVersion {
 impl From<UnknownVersion> for io::Error {
     fn from(error: UnknownVersion) -> Self {
         Self::new(io::ErrorKind::InvalidData, error)
-    }
-}
-
-impl From<UnknownVersion> for StorageError {
-    fn from(error: UnknownVersion) -> Self {
-        Self::UnknownVersion(Arc::new(error))
     }
 }
 

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use hbase_rs::Compressor;
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
-use super::{SharedState, listener::framed, master, row_calls, scan, state::ClusterState};
+use super::{
+    call_result::{CallResult, class_name},
+    master, row_calls, scan,
+    state::{ClusterState, SharedState},
+};
 use crate::fault::FaultKind;
 
 /// What the connection does after a call.
@@ -18,21 +22,8 @@ pub(crate) enum SocketAction {
     SendAndClose(Bytes),
 }
 
-/// Java class below `org.apache.hadoop.hbase.`, and message.
-pub(crate) type RpcException = (&'static str, String);
-
-/// Message and cell block of a response.
-pub(crate) type CallResult = Result<(Vec<u8>, Bytes), RpcException>;
-
-const PACKAGE: &str = "org.apache.hadoop.hbase.";
-
 /// Maximum length of a decompressed cell block.
 const MAX_BLOCK: usize = 64 << 20;
-
-/// Returns the full name of a Java class.
-pub(crate) fn class_name(class: &str) -> String {
-    if class.starts_with("java.") { class.to_owned() } else { format!("{PACKAGE}{class}") }
-}
 
 pub(crate) fn handle_frame(
     state: &SharedState,
@@ -172,6 +163,14 @@ fn encode_exception(id: u32, class: &str, text: &str) -> Bytes {
         ..pb::ResponseHeader::default()
     };
     framed(&header.encode_length_delimited_to_vec())
+}
+
+/// Prefixes a frame with its length.
+fn framed(body: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(4 + body.len());
+    frame.put_u32(body.len() as u32);
+    frame.put_slice(body);
+    frame.freeze()
 }
 
 fn split_delimited(frame: &mut Bytes) -> Bytes {

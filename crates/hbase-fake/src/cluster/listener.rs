@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use hbase_rs::{
     Compressor, ServerName,
     protocol::{AuthMethod, FrameReader},
@@ -21,8 +21,8 @@ use tokio::{
 };
 
 use super::{
-    SharedState,
     call::{self, SocketAction},
+    state::SharedState,
 };
 
 /// Longest wait for the port of a server that is started again.
@@ -154,12 +154,4 @@ fn requested_compressor(header: Bytes) -> Option<Compressor> {
     [Compressor::Snappy, Compressor::Lz4, Compressor::Gzip, Compressor::Zlib]
         .into_iter()
         .find(|compressor| header.cell_block_compressor_class() == compressor.class_name())
-}
-
-/// Prefixes a frame with its length.
-pub(crate) fn framed(body: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(4 + body.len());
-    frame.put_u32(body.len() as u32);
-    frame.put_slice(body);
-    frame.freeze()
 }

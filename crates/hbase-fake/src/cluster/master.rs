@@ -6,20 +6,10 @@ use hbase_rs_protobuf as pb;
 use prost::Message;
 
 use super::{
-    call::{CallResult, RpcException},
-    namespaces,
+    call_result::{CallResult, RpcException, class_name, decode},
+    namespace_calls,
     state::ClusterState,
 };
-
-/// Number of polls before a procedure is complete.
-const POLLS: usize = 2;
-
-/// A procedure that completes after a number of polls.
-#[derive(Debug)]
-pub(crate) struct Procedure {
-    polls: usize,
-    failure: Option<RpcException>,
-}
 
 pub(crate) fn handle_call(
     state: &mut ClusterState,
@@ -36,13 +26,13 @@ pub(crate) fn handle_call(
         "EnableTable" => {
             let request: pb::EnableTableRequest = decode(message);
             state.set_region_states(&existing_table(state, &request.table_name)?, "OPEN");
-            let id = start_procedure(state, request.nonce, None);
+            let id = state.start_procedure(request.nonce, None);
             pb::EnableTableResponse { proc_id: Some(id) }.encode_to_vec()
         }
         "DisableTable" => {
             let request: pb::DisableTableRequest = decode(message);
             state.set_region_states(&existing_table(state, &request.table_name)?, "CLOSED");
-            let id = start_procedure(state, request.nonce, None);
+            let id = state.start_procedure(request.nonce, None);
             pb::DisableTableResponse { proc_id: Some(id) }.encode_to_vec()
         }
         "truncateTable" => {
@@ -52,7 +42,7 @@ pub(crate) fn handle_call(
             state.markers.retain(|(of, _), _| *of != table);
             state.history.retain(|(of, _), _| *of != table);
             state.set_region_states(&table, "OPEN");
-            let id = start_procedure(state, request.nonce, None);
+            let id = state.start_procedure(request.nonce, None);
             pb::TruncateTableResponse { proc_id: Some(id) }.encode_to_vec()
         }
         "getProcedureResult" => procedure_result(state, decode(message)).encode_to_vec(),
@@ -60,7 +50,7 @@ pub(crate) fn handle_call(
             let request: pb::SplitTableRegionRequest = decode(message);
             let table = existing_table(state, &request.region_info.table_name)?;
             state.split_region(&table, request.split_row());
-            let id = start_procedure(state, request.nonce, None);
+            let id = state.start_procedure(request.nonce, None);
             pb::SplitTableRegionResponse { proc_id: Some(id) }.encode_to_vec()
         }
         "MergeTableRegions" => merge(state, &decode(message))?.encode_to_vec(),
@@ -76,7 +66,7 @@ pub(crate) fn handle_call(
         "FlushTable" if state.has_flush_table => {
             let request: pb::FlushTableRequest = decode(message);
             existing_table(state, &request.table_name)?;
-            pb::FlushTableResponse { proc_id: Some(start_procedure(state, request.nonce, None)) }
+            pb::FlushTableResponse { proc_id: Some(state.start_procedure(request.nonce, None)) }
                 .encode_to_vec()
         }
         "ExecProcedure" | "CompactRegion" => Vec::new(),
@@ -109,7 +99,7 @@ pub(crate) fn handle_call(
             let table_state = pb::TableState { state: i32::from(closed) };
             pb::GetTableStateResponse { table_state }.encode_to_vec()
         }
-        _ if method.contains("Namespace") => namespaces::handle_call(state, method, message)?,
+        _ if method.contains("Namespace") => namespace_calls::handle_call(state, method, message)?,
         _ => {
             let text = format!(
                 "is unable to read call parameter; java.lang.UnsupportedOperationException: {method}"
@@ -118,22 +108,6 @@ pub(crate) fn handle_call(
         }
     };
     Ok((message, Bytes::new()))
-}
-
-pub(super) fn decode<M: Message + Default>(message: Bytes) -> M {
-    M::decode(message).unwrap()
-}
-
-/// Starts a procedure, unless one was started with this nonce, and returns its id.
-pub(super) fn start_procedure(
-    state: &mut ClusterState,
-    nonce: Option<u64>,
-    failure: Option<RpcException>,
-) -> u64 {
-    let new_id = state.tick();
-    let id = *state.procedure_ids.entry(nonce.unwrap()).or_insert(new_id);
-    state.procedures.entry(id).or_insert(Procedure { polls: POLLS, failure });
-    id
 }
 
 fn procedure_result(
@@ -153,7 +127,7 @@ fn procedure_result(
     let exception = procedure.failure.as_ref().map(|(class, text)| pb::ForeignExceptionMessage {
         source: Some("master".to_owned()),
         generic_exception: Some(pb::GenericExceptionMessage {
-            class_name: Some(super::call::class_name(class)),
+            class_name: Some(class_name(class)),
             message: Some(text.clone()),
             ..pb::GenericExceptionMessage::default()
         }),
@@ -184,7 +158,7 @@ fn create(
         state.create_table(&table, &splits);
         state.schemas.insert(table, request.table_schema.clone());
     }
-    Ok(pb::CreateTableResponse { proc_id: Some(start_procedure(state, request.nonce, None)) })
+    Ok(pb::CreateTableResponse { proc_id: Some(state.start_procedure(request.nonce, None)) })
 }
 
 fn delete(
@@ -197,7 +171,7 @@ fn delete(
     state.rows.retain(|(of, _), _| *of != table);
     state.markers.retain(|(of, _), _| *of != table);
     state.history.retain(|(of, _), _| *of != table);
-    Ok(pb::DeleteTableResponse { proc_id: Some(start_procedure(state, request.nonce, None)) })
+    Ok(pb::DeleteTableResponse { proc_id: Some(state.start_procedure(request.nonce, None)) })
 }
 
 /// Merges two regions; the procedure fails unless they are adjacent.
@@ -219,7 +193,7 @@ fn merge(
         Some(("exceptions.MergeRegionException", "not adjacent".to_owned()))
     };
     Ok(pb::MergeTableRegionsResponse {
-        proc_id: Some(start_procedure(state, request.nonce, failure)),
+        proc_id: Some(state.start_procedure(request.nonce, failure)),
     })
 }
 

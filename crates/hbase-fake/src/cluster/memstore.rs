@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Instant};
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
 
-use super::call::RpcException;
+use super::call_result::RpcException;
 
 /// A region rejects writes from this multiple of the flush size on.
 const BLOCK_MULTIPLIER: f64 = 4.0;

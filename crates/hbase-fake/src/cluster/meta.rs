@@ -5,10 +5,7 @@ use hbase_rs::{CellKind, protocol::compare_meta_rows};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
-use super::{
-    scan::{Columns, StoredRow},
-    state::{ClusterState, FakeRegion},
-};
+use super::state::{ClusterState, Columns, FakeRegion, StoredRow};
 
 /// Name of the region of hbase:meta.
 pub(crate) const REGION: &[u8] = b"hbase:meta,,1";

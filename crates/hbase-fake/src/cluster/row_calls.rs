@@ -9,7 +9,7 @@ use pb::mutation_proto::MutationType;
 use prost::Message;
 
 use super::{
-    call::{CallResult, RpcException, class_name},
+    call_result::{CallResult, RpcException, class_name},
     cell_selector::CellSelector,
     state::{ClusterState, ColumnKey, DeleteMarkers, HistoryCell},
 };

@@ -8,10 +8,10 @@ use hbase_rs_protobuf as pb;
 use prost::Message;
 
 use super::{
-    call::CallResult,
+    call_result::CallResult,
     cell_selector::CellSelector,
     meta,
-    state::{ClusterState, FakeScanner, HistoryCell},
+    state::{ClusterState, Columns, FakeScanner, HistoryCell, StoredRow},
 };
 use crate::fault::FaultKind;
 
@@ -154,12 +154,6 @@ fn fill(
     }
     response.more_results_in_region = Some(false);
 }
-
-/// Family, qualifier, timestamp, kind and value of each cell.
-pub(crate) type Columns = Vec<(Bytes, Bytes, u64, CellKind, Bytes)>;
-
-/// Row key and cells.
-pub(crate) type StoredRow = (Bytes, Columns);
 
 /// Returns the region's rows that the scanner has not sent, in scan order.
 fn remaining_rows(state: &ClusterState, id: u64) -> Vec<StoredRow> {

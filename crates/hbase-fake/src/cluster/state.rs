@@ -1,13 +1,19 @@
 //! State of the cluster: servers, regions, rows, scanners, procedures.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use bytes::Bytes;
 use hbase_rs::{CellKind, MovedTo, Region, ServerName, TableName};
 use hbase_rs_protobuf as pb;
 
-use super::{master::Procedure, memstore::Memstores, namespaces::Namespaces};
+use super::{call_result::RpcException, memstore::Memstores, namespaces::Namespaces};
 use crate::fault::{FaultKind, InjectedFault};
+
+/// Number of polls before a procedure is complete.
+const POLLS: usize = 2;
 
 /// Family and qualifier.
 pub(crate) type ColumnKey = (Bytes, Bytes);
@@ -89,6 +95,29 @@ impl DeleteMarkers {
     }
 }
 
+/// A procedure that completes after a number of polls.
+#[derive(Debug)]
+pub(crate) struct Procedure {
+    pub(crate) polls: usize,
+    pub(crate) failure: Option<RpcException>,
+}
+
+/// Family, qualifier, timestamp, kind and value of each cell.
+pub(crate) type Columns = Vec<(Bytes, Bytes, u64, CellKind, Bytes)>;
+
+/// Row key and cells.
+pub(crate) type StoredRow = (Bytes, Columns);
+
+/// Cluster state shared by all servers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedState(Arc<Mutex<ClusterState>>);
+
+impl SharedState {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct ClusterState {
     pub(crate) servers: Vec<ServerName>,
@@ -140,6 +169,18 @@ impl ClusterState {
     pub(crate) fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
+    }
+
+    /// Starts a procedure, unless one was started with this nonce, and returns its id.
+    pub(crate) fn start_procedure(
+        &mut self,
+        nonce: Option<u64>,
+        failure: Option<RpcException>,
+    ) -> u64 {
+        let new_id = self.tick();
+        let id = *self.procedure_ids.entry(nonce.unwrap()).or_insert(new_id);
+        self.procedures.entry(id).or_insert(Procedure { polls: POLLS, failure });
+        id
     }
 
     pub(crate) fn create_table(&mut self, table: &TableName, splits: &[&[u8]]) {

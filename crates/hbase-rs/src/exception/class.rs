@@ -1,6 +1,6 @@
 //! Classes of exceptions, and the recovery of each.
 
-use super::{Recovery, text};
+use super::{recovery::Recovery, text};
 
 /// What an exception says about the operation that it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,9 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::recorded;
+use crate::{recorded, server_name::ServerName};
 
 const HBASE: &str = "org.apache.hadoop.hbase.";
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::MovedTo;
+use super::recovery::MovedTo;
 use crate::server_name::ServerName;
 
 /// Returns the first line without the class name, which some texts start with.

@@ -60,7 +60,6 @@ impl Get {
             store_limit: selection.store_limit,
             store_offset: selection.store_offset,
             existence_only: self.existence_only.then_some(true),
-            cf_time_range: selection.family_times,
             ..pb::Get::default()
         }
     }

@@ -58,7 +58,6 @@ pub struct Mutation {
     /// Timestamp of a delete of the whole row.
     timestamp: Option<u64>,
     durability: Durability,
-    attributes: Vec<pb::NameBytesPair>,
     time_range: Option<TimeRange>,
     returns_result: bool,
 }
@@ -106,13 +105,6 @@ impl Put {
     ) -> Result<Self, RequestError> {
         self.0.add(CellKind::Put, family, qualifier, timestamp, value)?;
         Ok(self)
-    }
-
-    /// Sets the cells' time to live in milliseconds after their timestamp.
-    #[must_use]
-    pub fn ttl_ms(mut self, ttl: u64) -> Self {
-        self.0.attribute("_ttl", ttl.to_be_bytes().to_vec());
-        self
     }
 }
 
@@ -169,15 +161,6 @@ impl Delete {
     /// When a part is too long or the timestamp too large.
     pub fn family(self, family: &[u8], timestamp: u64) -> Result<Self, RequestError> {
         self.add(CellKind::DeleteFamily, family, &[], timestamp)
-    }
-
-    /// Deletes all columns of the family with exactly `timestamp`.
-    ///
-    /// # Errors
-    ///
-    /// When a part is too long or the timestamp too large.
-    pub fn family_version(self, family: &[u8], timestamp: u64) -> Result<Self, RequestError> {
-        self.add(CellKind::DeleteFamilyVersion, family, &[], timestamp)
     }
 
     fn add(
@@ -282,7 +265,6 @@ impl Mutation {
             count: 0,
             timestamp: None,
             durability: Durability::default(),
-            attributes: Vec::new(),
             time_range: None,
             returns_result: true,
         })
@@ -300,11 +282,6 @@ impl Mutation {
         Cell { row, family, qualifier, timestamp, kind, value }.encode(&mut self.cells)?;
         self.count += 1;
         Ok(())
-    }
-
-    fn attribute(&mut self, name: &str, value: impl Into<Bytes>) {
-        self.attributes
-            .push(pb::NameBytesPair { name: name.to_owned(), value: Some(value.into()) });
     }
 
     /// Sets the durability.
@@ -347,8 +324,7 @@ impl Mutation {
                 time_range: None,
                 ..
             }
-        ) && self.attributes.is_empty()
-            && self.count > 0
+        ) && self.count > 0
     }
 
     /// True if the server needs a nonce to detect a retry.
@@ -372,18 +348,17 @@ impl Mutation {
         placement: CellPlacement,
         nonce: Option<u64>,
     ) -> pb::MutationProto {
-        let mut attribute = self.attributes.clone();
-        if !self.returns_result {
-            let value = Some(Bytes::from_static(&[0]));
-            attribute.push(pb::NameBytesPair { name: "_rr_".to_owned(), value });
-        }
+        let without_result = (!self.returns_result).then(|| pb::NameBytesPair {
+            name: "_rr_".to_owned(),
+            value: Some(Bytes::from_static(&[0])),
+        });
         let in_message = placement == CellPlacement::Message;
         pb::MutationProto {
             row: Some(self.row.clone()),
             mutate_type: Some(self.kind.into()),
             column_value: if in_message { self.column_values() } else { Vec::new() },
             timestamp: self.timestamp,
-            attribute,
+            attribute: without_result.into_iter().collect(),
             durability: self.durability.to_message().map(Into::into),
             time_range: self.time_range.map(TimeRange::to_message),
             // A delete of the whole row has no cells and must not have a count.

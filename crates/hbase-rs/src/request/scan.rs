@@ -170,7 +170,6 @@ impl Scan {
             store_offset: selection.store_offset,
             reversed: self.reversed.then_some(true),
             allow_partial_results: self.partials.then_some(true),
-            cf_time_range: selection.family_times,
             include_start_row: Some(include_start),
             include_stop_row: Some(self.include_stop),
             need_cursor_result: self.is_selective().then_some(true),

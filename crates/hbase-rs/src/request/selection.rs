@@ -33,7 +33,6 @@ pub struct Selection {
     pub(crate) columns: Vec<pb::Column>,
     pub(crate) filter: Option<Filter>,
     pub(crate) time_range: Option<TimeRange>,
-    pub(crate) family_times: Vec<pb::ColumnFamilyTimeRange>,
     pub(crate) max_versions: Option<u32>,
     pub(crate) store_limit: Option<u32>,
     pub(crate) store_offset: Option<u32>,
@@ -78,15 +77,6 @@ impl Selection {
     #[must_use]
     pub const fn time_range(mut self, range: TimeRange) -> Self {
         self.time_range = Some(range);
-        self
-    }
-
-    /// Selects only cells of this time range in a family.
-    #[must_use]
-    pub fn family_time_range(mut self, family: impl Into<Bytes>, range: TimeRange) -> Self {
-        let time_range = range.to_message();
-        self.family_times
-            .push(pb::ColumnFamilyTimeRange { column_family: family.into(), time_range });
         self
     }
 

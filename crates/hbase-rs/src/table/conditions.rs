@@ -5,11 +5,6 @@
 //! is not that of every region server while a cluster is upgraded, so each server is asked once, with
 //! a group of no actions: only a server that reads the condition reports whether it held.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
-
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
 use tokio::time::timeout;
@@ -29,26 +24,12 @@ use crate::{
 /// First version with these conditions.
 const NEEDED: &str = "2.4";
 
-/// Number of servers from which on they are forgotten; a restarted server is another one.
-const MAX_SERVERS: usize = 4096;
-
-/// The servers that read conditions. Others are asked again with every condition: they may have been
-/// restarted with another version.
-#[derive(Debug, Default)]
-pub(crate) struct ConditionSupport(Mutex<HashSet<ServerName>>);
-
 /// Answer of a server.
 #[derive(Debug)]
 enum Support {
     Yes,
     /// No; the version of the server, as far as it is known.
     No(String),
-}
-
-impl ConditionSupport {
-    fn servers(&self) -> MutexGuard<'_, HashSet<ServerName>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Table {
@@ -60,16 +41,12 @@ impl Table {
         row: &Bytes,
         attempts: &mut Attempts,
     ) -> Result<bool, OperationError> {
-        if self.client.condition_support().servers().contains(&location.server) {
+        if self.client.condition_support().is_known(&location.server) {
             return Ok(true);
         }
         match self.ask(location, row, attempts).await {
             Ok(Support::Yes) => {
-                let mut servers = self.client.condition_support().servers();
-                if servers.len() >= MAX_SERVERS {
-                    servers.clear();
-                }
-                servers.insert(location.server.clone());
+                self.client.condition_support().add(location.server.clone());
                 Ok(true)
             }
             Ok(Support::No(version)) => {

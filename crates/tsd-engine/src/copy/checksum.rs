@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tsd_model::{Cell, points_and_other_cells};
 
-use super::{CopiedKind, TableDigest};
+use super::{options::CopiedKind, report::TableDigest};
 
 /// The digest of one row under a key.
 pub(super) fn row_digest(kind: CopiedKind, key: &Bytes, cells: &[Cell]) -> TableDigest {

@@ -16,14 +16,17 @@ use tsd_model::{Cell, Family, Row, RowKey, UID_COUNTER_ROW, Uid, UidKind, decode
 use tsd_storage::{Delete, Get, Table};
 
 use super::{
-    CopiedKind, CopyEnds, CopyError, CopyObserver, CopyRun, TableComparison, TableDigest,
     checksum::{RowDigest, row_digest},
+    error::CopyError,
     key_map::{BatchKeys, KeyMap, Untranslated},
+    options::{CopiedKind, CopyObserver, CopyRun},
+    part_rows::{PartRows, ReadSide},
     parts::{self, TablePart},
-    rows::{PartRows, ReadSide},
+    report::{TableComparison, TableDigest},
     tables::CopiedTable,
     writer::{CopiedRow, encode},
 };
+use crate::EngineHandle;
 
 /// Groups of rows by key.
 const GROUPS: usize = 4_096;
@@ -32,7 +35,8 @@ const MAX_NAMED: u64 = 1_000;
 
 /// A comparison in progress.
 pub(super) struct Comparison<'c> {
-    ends: &'c CopyEnds,
+    from: &'c EngineHandle,
+    to: &'c EngineHandle,
     run: &'c CopyRun,
     by_name: bool,
     observer: &'c Arc<dyn CopyObserver>,
@@ -101,13 +105,13 @@ fn group_of(key: &[u8]) -> usize {
 
 impl<'c> Comparison<'c> {
     pub(super) const fn new(
-        ends: &'c CopyEnds,
+        (from, to): (&'c EngineHandle, &'c EngineHandle),
         run: &'c CopyRun,
         by_name: bool,
         observer: &'c Arc<dyn CopyObserver>,
         stop: &'c Arc<AtomicBool>,
     ) -> Self {
-        Self { ends, run, by_name, observer, stop }
+        Self { from, to, run, by_name, observer, stop }
     }
 
     pub(super) async fn table(&self, table: &CopiedTable) -> Result<TableComparison, CopyError> {
@@ -142,8 +146,8 @@ impl<'c> Comparison<'c> {
     }
 
     async fn side(&self, table: &CopiedTable, is_target: bool) -> Result<ComparedSide, CopyError> {
-        let source = ReadSide { engine: self.ends.from.clone(), is_target: false };
-        let target = ReadSide { engine: self.ends.to.clone(), is_target: true };
+        let source = ReadSide { engine: self.from.clone(), is_target: false };
+        let target = ReadSide { engine: self.to.clone(), is_target: true };
         let (side, other, table) = if is_target {
             let (from, to) = (table.to.clone(), table.from.clone());
             (target, source, CopiedTable { from, to, ..table.clone() })
@@ -243,7 +247,7 @@ impl Comparison<'_> {
         if side.kind == CopiedKind::Uid && self.by_name {
             return Ok(false);
         }
-        let storage = self.ends.to.storage();
+        let storage = self.to.storage();
         if side.side.is_target {
             let deleted = storage.delete(&side.table, Delete::Row(row.key.clone())).await;
             deleted.map_err(CopyError::target(&side.table))?;

@@ -16,7 +16,7 @@ use tsd_model::{
     TreeColumn, TsMeta, Tsuid, Uid, UidKind, from_hex, to_hex,
 };
 
-use super::{CopiedKind, CopyError, series_uids};
+use super::{error::CopyError, options::CopiedKind};
 use crate::{EngineHandle, uid::UidError};
 
 /// Most translated UIDs that are cached; a full cache is cleared.
@@ -372,6 +372,15 @@ fn replace_tsuid(json: &[u8], old: &str, new: &str) -> Option<Vec<u8>> {
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
+}
+
+/// The UID kinds of a series in the order of its key.
+fn series_uids<'k>(
+    metric: &'k [u8],
+    tags: impl Iterator<Item = (&'k [u8], &'k [u8])>,
+) -> impl Iterator<Item = (UidKind, &'k [u8])> {
+    let tags = tags.flat_map(|(k, v)| [(UidKind::Tagk, k), (UidKind::Tagv, v)]);
+    std::iter::once((UidKind::Metric, metric)).chain(tags)
 }
 
 #[cfg(test)]

@@ -14,10 +14,12 @@ use tsd_model::{
 use tsd_storage::{Column, Get, StorageError};
 
 use super::{
-    CopiedRows, CopyContext, CopyError,
+    context::CopyContext,
+    error::CopyError,
     key_map::{KeyMap, Untranslated},
+    part_rows::PartRows,
     parts::TablePart,
-    rows::PartRows,
+    report::CopiedRows,
     tables::CopiedTable,
     writer::CopiedRow,
 };

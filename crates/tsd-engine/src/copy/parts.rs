@@ -12,7 +12,9 @@ use tsd_model::{SaltBucket, TableSchema, Uid, UidKind};
 use tsd_storage::{Get, Table};
 
 use super::{
-    CopiedKind, CopyError, CopySelection, PartProgress, matches_pattern, tables::CopiedTable,
+    error::CopyError,
+    options::{CopiedKind, CopySelection, PartProgress},
+    tables::CopiedTable,
 };
 use crate::{EngineHandle, series_scan::prefix_range};
 
@@ -260,6 +262,32 @@ async fn highest_metric(of: &EngineHandle) -> Result<u64, CopyError> {
     Ok(if is_random { most } else { u64::try_from(count).unwrap_or_default() })
 }
 
+/// True if a name matches a pattern of `*` and `?`.
+fn matches_pattern(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut of) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while let Some(c) = name.get(at) {
+        match pattern.get(of) {
+            Some('*') => {
+                star = Some((of, at));
+                of += 1;
+            }
+            Some(p) if *p == '?' || p == c => {
+                (at, of) = (at + 1, of + 1);
+            }
+            _ => {
+                // The last star takes one character more.
+                let Some((star_of, star_at)) = star else { return false };
+                star = Some((star_of, star_at + 1));
+                (at, of) = (star_at + 1, star_of + 1);
+            }
+        }
+    }
+    pattern.iter().skip(of).all(|p| *p == '*')
+}
+
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
@@ -284,5 +312,21 @@ mod tests {
         assert_eq!(salted(1, 3), [Bytes::from_static(&[1]), Bytes::from_static(&[2])]);
         assert_eq!(salted(1, 1_000).len(), 255, "buckets share their salts");
         assert!(salted(2, 1).is_empty());
+    }
+
+    #[test]
+    fn patterns_match_whole_names() {
+        let check = |pattern: &str, name: &str, expected: bool| {
+            assert_eq!(matches_pattern(pattern, name), expected, "{pattern} {name}");
+        };
+        check("sys.cpu", "sys.cpu", true);
+        check("sys.cpu", "sys.cpu.user", false);
+        check("sys.*", "sys.", true);
+        check("*.user", "sys.cpu.user", true);
+        check("s*c?u*r", "sys.cpu.user", true);
+        check("?", "", false);
+        check("*", "", true);
+        check("a*b", "ab c", false);
+        check("é?", "éx", true);
     }
 }

@@ -1,26 +1,24 @@
 //! Copies one part of a table: reads batches of rows, translates their keys, puts them, and reports how far it
 //! came.
-//!
-//! With a time range the rows of each metric are read from its first hour: the first row of a metric that is
-//! found says where they are, so a metric whose name is lost is copied too. Rows whose keys are too short
-//! for a time are then left out.
 
 use bytes::Bytes;
 use tsd_model::{Cell, Row, to_hex};
-use tsd_storage::{RowScanner, Scan, StorageError, Table};
 
 use super::{
-    CopiedKind, CopiedPart, CopiedRows, CopyContext, CopyError, PartProgress,
-    key_map::Untranslated, names, parts::TablePart, writer::CopiedRow,
+    context::CopyContext,
+    error::CopyError,
+    key_map::Untranslated,
+    names,
+    options::{CopiedKind, CopiedPart, PartProgress},
+    part_rows::PartRows,
+    parts::TablePart,
+    report::CopiedRows,
+    writer::CopiedRow,
 };
-use crate::{EngineHandle, series_scan::prefix_end};
-
-/// Rows that are read at once.
-const BATCH_ROWS: usize = 256;
 
 /// Copies what is left of a part, until it is complete or the copy is stopped.
 pub(super) async fn copy_part(
-    context: std::sync::Arc<super::CopyContext>,
+    context: std::sync::Arc<CopyContext>,
     part: TablePart,
 ) -> Result<(), CopyError> {
     let progress = context.run.copied.get(&part.name).cloned().unwrap_or_default();
@@ -135,118 +133,4 @@ impl PartCopy<'_> {
 fn bytes_of(key: &Bytes, cells: &[Cell]) -> u64 {
     let cells = cells.iter().map(|cell| key.len() + cell.qualifier.len() + cell.value.len());
     cells.sum::<usize>() as u64
-}
-
-/// A store that is read.
-#[derive(Clone, Debug)]
-pub(super) struct ReadSide {
-    pub(super) engine: EngineHandle,
-    pub(super) is_target: bool,
-}
-
-impl ReadSide {
-    pub(super) fn failed(&self, table: &Table, source: StorageError) -> CopyError {
-        if self.is_target {
-            CopyError::target(table)(source)
-        } else {
-            CopyError::source(table)(source)
-        }
-    }
-}
-
-/// The rows of a part after a row.
-pub(super) struct PartRows<'c> {
-    side: &'c ReadSide,
-    part: &'c TablePart,
-    since_ms: Option<i64>,
-    /// Bytes of a key before its base time.
-    prefix_width: usize,
-    /// Where the next scan begins; `None`: all was read.
-    next: Option<Bytes>,
-    scanner: Option<Box<dyn RowScanner>>,
-}
-
-impl<'c> PartRows<'c> {
-    /// Those with cells that were written since then, after the row `after`.
-    pub(super) fn new(
-        side: &'c ReadSide,
-        part: &'c TablePart,
-        since_ms: Option<i64>,
-        after: &Bytes,
-    ) -> Self {
-        let prefix_width = side.engine.config().schema.base_time_start();
-        let next =
-            if after.is_empty() { part.start.clone() } else { [after, &[0][..]].concat().into() };
-        Self { side, part, since_ms, prefix_width, next: Some(next), scanner: None }
-    }
-
-    /// The next rows; `None` after the last.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<Row>>, CopyError> {
-        loop {
-            if let Some(scanner) = &mut self.scanner {
-                let rows = scanner.next_rows().await;
-                if let Some(rows) = rows.map_err(|error| self.failed(error))? {
-                    return Ok(Some(rows));
-                }
-                self.scanner = None;
-            }
-            let Some(next) = self.next.take() else { return Ok(None) };
-            let range = match self.part.bases {
-                None => Some((next, self.part.stop.clone())),
-                Some(bases) => self.next_metric(next, bases).await?,
-            };
-            if let Some((start, stop)) = range {
-                self.scanner = Some(self.scan(start, stop));
-            }
-        }
-    }
-
-    fn failed(&self, source: StorageError) -> CopyError {
-        self.side.failed(&self.part.from, source)
-    }
-
-    fn scan(&self, start: Bytes, stop: Bytes) -> Box<dyn RowScanner> {
-        let scan = Scan {
-            start,
-            stop,
-            time_range_ms: self.since_ms.map(|since_ms| (since_ms, i64::MAX)),
-            batch_rows: Some(BATCH_ROWS),
-            ..Scan::default()
-        };
-        self.side.engine.storage().scan(&self.part.from, scan)
-    }
-
-    /// The selected rows of the first metric that has rows from `next` on, and sets where the metric after it
-    /// begins.
-    async fn next_metric(
-        &mut self,
-        next: Bytes,
-        (first, last): (u32, u32),
-    ) -> Result<Option<(Bytes, Bytes)>, CopyError> {
-        let scan = Scan {
-            start: next.clone(),
-            stop: self.part.stop.clone(),
-            limit: Some(1),
-            ..Scan::default()
-        };
-        let mut rows = self.side.engine.storage().scan(&self.part.from, scan);
-        let found = rows.next_rows().await.map_err(|error| self.failed(error))?;
-        let Some(key) = found.and_then(|rows| rows.into_iter().next()).map(|row| row.key) else {
-            return Ok(None);
-        };
-        let Some(prefix) = key.get(..self.prefix_width) else {
-            self.next = Some([&key[..], &[0]].concat().into());
-            return Ok(None);
-        };
-        let end = prefix_end(prefix);
-        let is_last = end.is_empty() || (!self.part.stop.is_empty() && end >= self.part.stop);
-        self.next = (!is_last).then_some(end);
-        let bound = |base: u32| Bytes::from([prefix, &base.to_be_bytes()].concat());
-        let start = bound(first).max(next);
-        let stop = match last.checked_add(1) {
-            Some(after) => bound(after),
-            None => prefix_end(prefix),
-        };
-        Ok((stop.is_empty() || start < stop).then_some((start, stop)))
-    }
 }

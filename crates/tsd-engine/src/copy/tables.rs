@@ -3,34 +3,11 @@
 use tsd_model::{RollupInterval, RowSpan};
 use tsd_storage::Table;
 
-use super::{CopyError, CopySelection};
+use super::{
+    error::CopyError,
+    options::{CopiedKind, CopySelection},
+};
 use crate::{EngineConfig, EngineHandle, Rollups};
-
-/// Kind of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CopiedKind {
-    /// Names and UIDs.
-    Uid,
-    /// Points.
-    Data,
-    /// Rollups or pre-aggregates.
-    Rollup,
-    /// Meta objects and counters of series.
-    Meta,
-    /// Trees.
-    Tree,
-}
-
-impl CopiedKind {
-    /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Uid, Self::Data, Self::Rollup, Self::Meta, Self::Tree];
-
-    /// True if its rows have the keys of points.
-    #[must_use]
-    pub const fn has_row_keys(self) -> bool {
-        matches!(self, Self::Data | Self::Rollup)
-    }
-}
 
 /// A table in both stores.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,15 +1,23 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
+mod comparison;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
+use bytes::Bytes;
 use tsd_model::{
     Annotation, BaseTime, Cell, Family, SeriesKey, TableSchema, TreeColumn, TsMeta, UidMeta,
     from_hex,
 };
-use tsd_storage::{CellBatch, CellRef, Delete, Fault, Get, Operation, Storage};
+use tsd_storage::{
+    CellBatch, CellRef, Delete, Fault, Get, Operation, Storage, StorageError, Table,
+};
 
 use super::*;
 use crate::testing::{self, TestStore};
@@ -535,72 +543,6 @@ async fn renames_are_followed_and_new_contradictions_are_not() {
     let earlier = CopyRun { copied_before_ms: Some(2), ..known };
     let error = f.copy(earlier).await.unwrap_err().to_string();
     assert!(error.contains("000002 is x in the source and y in the target"), "{error}");
-}
-
-#[tokio::test]
-async fn deleted_rows_are_found_by_the_comparison() {
-    let f = Fixture::new(unsalted(), salted());
-    plant(&f.from).await;
-    f.copy(run()).await.unwrap();
-    let key = f.from.series("web", "a").await.row_key(BaseTime::containing(HOUR));
-    f.from.store.delete(&Table::new("tsdb"), Delete::Row(key)).await.unwrap();
-    let compared = f.compare(run()).await;
-    let data = compared.iter().find(|table| table.from.as_str() == "tsdb").unwrap();
-    assert_eq!((data.different, data.only_in_source, data.only_in_target), (0, 0, 1), "{data:?}");
-    let found = f.progress.found();
-    assert!(
-        found.iter().any(|line| line.contains("(web host=a at 1356998400): only in the target"))
-    );
-    // A deleted point, one that the target lacks, and a corrected one.
-    let (source, target) = (f.from.first_row().await, f.to.first_row().await);
-    let columns = |row, qualifier: [u8; 2]| {
-        let columns = vec![(Family::T, Bytes::copy_from_slice(&qualifier))];
-        Delete::Columns { row, columns }
-    };
-    let table = Table::new("tsdb");
-    f.from.store.delete(&table, columns(source.clone(), [0, 0])).await.unwrap();
-    f.to.store.delete(&table, columns(target.clone(), [0x03, 0xC0])).await.unwrap();
-    f.from.put("tsdb", &source, Family::T, &[(&[0x07, 0x80], &[77], 9_000)]).await;
-    let repairs = CopyRun { repairs: true, ..run() };
-    let compared = f.compare(repairs).await;
-    let data = compared.iter().find(|table| table.from.as_str() == "tsdb").unwrap();
-    assert_eq!((data.different, data.only_in_target, data.repaired), (1, 1, 2), "{data:?}");
-    f.assert_equal(run()).await;
-}
-
-#[tokio::test]
-async fn compacted_rows_compare_equal() {
-    let f = Fixture::new(unsalted(), unsalted());
-    f.from.points("m", "a", HOUR, 3).await;
-    f.copy(run()).await.unwrap();
-    let key = f.to.series("m", "a").await.row_key(BaseTime::containing(HOUR));
-    let row = f.to.store.get(&Table::new("tsdb"), Get::row(key.clone())).await.unwrap().unwrap();
-    let cells = row.into_cells().unwrap();
-    let qualifier: Vec<u8> = cells.iter().flat_map(|cell| cell.qualifier.to_vec()).collect();
-    let mut value: Vec<u8> = cells.iter().flat_map(|cell| cell.value.to_vec()).collect();
-    value.push(0);
-    f.to.store.delete(&Table::new("tsdb"), Delete::Row(key.clone())).await.unwrap();
-    f.to.put("tsdb", &key, Family::T, &[(&qualifier, &value, 1_002)]).await;
-    f.assert_equal(run()).await;
-    f.to.put("tsdb", &key, Family::T, &[(&[0, 0], &[9], 1_003)]).await;
-    let compared = f.compare(run()).await;
-    assert!(compared.iter().any(|table| table.different == 1));
-}
-
-#[test]
-fn patterns_match_whole_names() {
-    let check = |pattern: &str, name: &str, expected: bool| {
-        assert_eq!(matches_pattern(pattern, name), expected, "{pattern} {name}");
-    };
-    check("sys.cpu", "sys.cpu", true);
-    check("sys.cpu", "sys.cpu.user", false);
-    check("sys.*", "sys.", true);
-    check("*.user", "sys.cpu.user", true);
-    check("s*c?u*r", "sys.cpu.user", true);
-    check("?", "", false);
-    check("*", "", true);
-    check("a*b", "ab c", false);
-    check("é?", "éx", true);
 }
 
 #[tokio::test]

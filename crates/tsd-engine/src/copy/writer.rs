@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use tsd_model::{Cell, Family, to_hex};
 use tsd_storage::{BoxFuture, CellBatch, CellRef, Get, Recovery, Storage, StorageError, Table};
 
-use super::{CopiedRows, CopyContext, CopyError};
+use super::{context::CopyContext, error::CopyError, report::CopiedRows};
 
 /// Bytes of one call.
 const PUT_BYTES: usize = 1 << 20;

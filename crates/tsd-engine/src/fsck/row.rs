@@ -13,7 +13,10 @@ use tsd_model::{
     ReplacedColumn, StoredPoint, Value, encode_column, java_byte_list, java_double, to_hex,
 };
 
-use super::{FsckLevel, FsckOptions, FsckReport};
+use super::{
+    options::{FsckLevel, FsckOptions},
+    report::FsckReport,
+};
 
 /// A text for the operator.
 pub(crate) type Finding = (FsckLevel, String);

@@ -5,15 +5,17 @@ use tsd_model::{BaseTime, ColumnKind, Family, Qualifier};
 use tsd_storage::{CellBatch, CellRef};
 
 use super::{
-    chunk_log::{EntryBody, NameList, PointBody, UnresolvedPoint},
+    chunk_log::{EntryBody, PointBody, UnresolvedPoint},
     extra_cell::{CellView, ExtraCell, WriteTargets},
-    shared::{IngestShared, ResolvedSeries},
+    name_list::NameList,
+    shared::IngestShared,
 };
 use crate::{
     meta_tracking::{TrackedSeries, tsuid_of},
     point_plugins::PointRecord,
     put_error::PutError,
     series_cache::LastNotifiedRow,
+    uid::ResolvedSeries,
     writer::TouchedRow,
 };
 

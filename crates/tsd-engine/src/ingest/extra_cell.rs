@@ -15,10 +15,7 @@ use tsd_model::{
 use tsd_storage::Table;
 
 use super::sample::{RollupPlace, check_numbers, check_time};
-use crate::{
-    config::{EngineConfig, Rollups},
-    put_error::PutError,
-};
+use crate::{config::Rollups, put_error::PutError};
 
 /// An encoded cell without its series.
 #[derive(Clone, Debug)]
@@ -118,13 +115,13 @@ impl WriteTargets {
     /// Puts into the data table, also if points are appended.
     const DATA_PUTS: usize = 1;
 
-    pub(crate) fn new(config: &EngineConfig) -> Self {
-        let data = &config.tables.data;
+    /// The targets of a data table, to which points are appended or put, and of rollups.
+    pub(crate) fn new(data: &Table, appends: bool, rollups: Option<&Rollups>) -> Self {
         let mut list = vec![
-            WriteTarget { table: data.clone(), appends: config.ingest.enable_appends },
+            WriteTarget { table: data.clone(), appends },
             WriteTarget { table: data.clone(), appends: false },
         ];
-        let rollups = config.rollups.as_ref().map(|r| Arc::new(RollupTargets::new(r, &mut list)));
+        let rollups = rollups.map(|r| Arc::new(RollupTargets::new(r, &mut list)));
         Self { list: list.into(), rollups }
     }
 
@@ -230,7 +227,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        EngineHandle, IngestSession, NameText, Sample, SampleContent,
+        EngineConfig, EngineHandle, IngestSession, NameText, Sample, SampleContent,
         testing::{TestStore, config, dump, put, put_all, put_content, start, store_with},
     };
 

@@ -13,9 +13,10 @@ use tsd_model::PointValue;
 use super::{
     NameText,
     chunk::Chunk,
-    chunk_log::{EntryBody, LogEntry, NameList, PointBody, UnresolvedPoint},
+    chunk_log::{EntryBody, LogEntry, PointBody, UnresolvedPoint},
     commit_group::CommitGroup,
     extra_cell::ExtraCell,
+    name_list::NameList,
     sample::{Sample, SampleContent, check_numbers},
     shared::IngestShared,
     validate::check_point,

@@ -54,15 +54,6 @@ pub(crate) struct IngestShared {
     pub(crate) cache_misses: metrics::Counter,
 }
 
-/// A resolved series.
-#[derive(Clone, Debug)]
-pub(crate) struct ResolvedSeries {
-    /// Row key with zeros for the base time.
-    pub(crate) template: Vec<u8>,
-    /// Write shard of its salt bucket.
-    pub(crate) shard: usize,
-}
-
 impl IngestShared {
     /// Refuses a point of the series of a template that is too old to be kept.
     #[inline]

@@ -6,18 +6,15 @@ use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use super::{
-    chunk::ShardBatch,
-    chunk_log::{LogEntry, NameList},
-    commit_group::CommitGroup,
-    session::IngestSession,
-    shared::{IngestShared, ResolvedSeries},
+    chunk::ShardBatch, chunk_log::LogEntry, commit_group::CommitGroup, name_list::NameList,
+    session::IngestSession, shared::IngestShared,
 };
 use crate::{
     meta_tracking::MetaTracker,
     point_plugins::PointRecord,
     put_error::{PointFailure, PutError},
     series_cache::NewSeries,
-    uid::{CreatableNames, UidError},
+    uid::{CreatableNames, ResolvedSeries, UidError},
     writer::WriteRequest,
 };
 

@@ -9,12 +9,12 @@ use tsd_model::{Annotation, Family, SaltBucket, SeriesKey, Tsuid};
 use tsd_storage::{RowFilter, Scan, SeriesSet};
 
 use super::{
-    BATCH_ROWS, MetaSearch, OBJECT_BYTES, PageCounter, SearchPage, SearchResult,
     fields::{SearchedAnnotation, custom_bytes},
+    page::{BATCH_ROWS, MetaSearch, OBJECT_BYTES, PageCounter, SearchPage, SearchResult},
 };
 use crate::{
     annotations::annotation_cells,
-    handle::EngineShared,
+    engine_shared::EngineShared,
     query::{QueryContext, QueryFailure},
     series_scan::prefix_range,
 };

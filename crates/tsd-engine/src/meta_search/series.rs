@@ -10,11 +10,13 @@ use tsd_model::{
 use tsd_storage::{Get, Scan};
 
 use super::{
-    BATCH_ROWS, MetaSearch, OBJECT_BYTES, PageCounter, SearchPage, SearchResult, SearchTarget,
     fields::{SearchedSeries, custom_bytes},
+    page::{
+        BATCH_ROWS, MetaSearch, OBJECT_BYTES, PageCounter, SearchPage, SearchResult, SearchTarget,
+    },
 };
 use crate::{
-    handle::EngineShared,
+    engine_shared::EngineShared,
     meta_objects::{StoredSeriesMeta, cell_of, uids_of_series},
     query::{QueryContext, QueryFailure, RunningStage},
     series_lookup::LookupSeries,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tsd_model::{Family, TableSchema, TsMetaEdit, Tsuid, UidKind, UidMetaEdit, to_hex};
-use tsd_query::{LimitError, QueryError};
+use tsd_query::{LimitError, QueryError, SearchText};
 use tsd_storage::{CellBatch, CellRef, Storage};
 
 use super::*;

@@ -4,11 +4,11 @@ use tsd_model::{Family, NamedUidMeta, Row, Uid, UidKind};
 use tsd_storage::Scan;
 
 use super::{
-    BATCH_ROWS, MetaSearch, OBJECT_BYTES, PageCounter, SearchPage, SearchResult,
     fields::{SearchedName, custom_bytes},
+    page::{BATCH_ROWS, MetaSearch, OBJECT_BYTES, PageCounter, SearchPage, SearchResult},
 };
 use crate::{
-    handle::EngineShared,
+    engine_shared::EngineShared,
     meta_objects::{cell_of, named_uid_meta},
     query::{QueryContext, QueryFailure},
 };

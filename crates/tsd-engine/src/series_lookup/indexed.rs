@@ -6,7 +6,7 @@ use tsd_series_index::{MetricIndex, SeriesSet, TagCondition};
 
 use super::{LookupPage, ResolvedLookup, SERIES_BYTES};
 use crate::{
-    handle::EngineShared,
+    engine_shared::EngineShared,
     query::{QueryContext, QueryFailure},
     usable_index::usable_index,
 };

@@ -7,7 +7,8 @@
 use tsd_model::{Branch, Tree, TreeId};
 
 use super::{
-    rule_match::{CompiledRule, SplitValue},
+    build_error::TreeBuildError,
+    rule_match::{CompiledRule, SplitValue, TestMessages},
     series::TreeSeries,
 };
 
@@ -15,38 +16,6 @@ use super::{
 pub(crate) const MAX_LEVELS: usize = 512;
 /// Most bytes of the names of a path.
 const MAX_PATH_BYTES: usize = 64 << 10;
-
-/// Why a series cannot be placed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TreeBuildError {
-    /// A regular expression of a rule is invalid.
-    #[error("rule {rule}: {error}")]
-    Pattern {
-        /// The rule.
-        rule: String,
-        /// What is wrong.
-        error: String,
-    },
-    /// The path has too many levels.
-    #[error("the path has more than {most} levels")]
-    TooDeep {
-        /// Most levels.
-        most: usize,
-    },
-    /// A name is too long.
-    #[error("a name has more than {most} bytes")]
-    NameTooLong {
-        /// Most bytes.
-        most: usize,
-    },
-    /// The names of the path are too long together.
-    #[error("the names of the path have more than {most} bytes")]
-    PathTooLong {
-        /// Most bytes.
-        most: usize,
-    },
-}
 
 /// The place of a series in a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,32 +38,6 @@ impl TreePlacement {
             _ => &self.branches,
         };
         std::iter::once(Branch::ROOT.to_owned()).chain(below.iter().cloned()).collect()
-    }
-}
-
-/// Messages of a test of rules.
-#[derive(Debug, Default)]
-pub(crate) struct TestMessages(Option<Vec<String>>);
-
-impl TestMessages {
-    /// Collects nothing.
-    pub(crate) const fn none() -> Self {
-        Self(None)
-    }
-
-    /// Collects every message.
-    pub(crate) const fn collected() -> Self {
-        Self(Some(Vec::new()))
-    }
-
-    pub(crate) fn add(&mut self, text: impl FnOnce() -> String) {
-        if let Some(messages) = &mut self.0 {
-            messages.push(text());
-        }
-    }
-
-    pub(crate) fn into_list(self) -> Vec<String> {
-        self.0.unwrap_or_default()
     }
 }
 

@@ -1,25 +1,17 @@
-//! Definitions of trees: read, create, edit; and the compiled rules of the enabled ones.
+//! Definitions of trees: read, create, edit.
 //!
 //! Trees have the numbers from 1 on, so their rows are read directly, some at once. A scan would read every
 //! branch between them.
 
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 use tsd_model::{Cell, Family, Row, TREE_QUALIFIER, Tree, TreeDefinition, TreeEdit, TreeId};
 use tsd_storage::{Column, Get, Scan};
 
-use super::{MAX_ATTEMPTS, TreeError, Trees, builder::TreeBuilder};
+use super::{MAX_ATTEMPTS, TreeError, Trees, builder::TreeBuilder, definition_cache::ActiveTree};
 
-/// How long definitions are used after they were read. Edits of this process are seen at once.
-pub(super) const DEFINITIONS_TTL: Duration = Duration::from_secs(10);
 /// Rows that are read at once.
 const IDS_PER_READ: u32 = 64;
 /// Most bytes of all definitions and rules.
@@ -34,43 +26,6 @@ pub enum TreeEditOutcome {
     Unchanged,
     /// There is no such tree.
     NotFound,
-}
-
-/// A tree that series are placed in.
-#[derive(Debug)]
-pub(crate) struct ActiveTree {
-    pub(crate) builder: TreeBuilder,
-    /// Collisions and misses are stored.
-    pub(crate) store_failures: bool,
-}
-
-/// The enabled trees, as last read.
-#[derive(Debug, Default)]
-pub(crate) struct DefinitionCache {
-    /// Number of edits of this process.
-    epoch: AtomicU64,
-    last: Mutex<Option<CachedTrees>>,
-}
-
-#[derive(Clone, Debug)]
-struct CachedTrees {
-    epoch: u64,
-    read_at: Instant,
-    trees: Arc<[ActiveTree]>,
-}
-
-impl DefinitionCache {
-    /// Records that a tree was edited: what was read before is outdated.
-    pub(super) fn invalidate(&self) {
-        self.epoch.fetch_add(1, Ordering::AcqRel);
-    }
-
-    fn fresh(&self, epoch: u64) -> Option<Arc<[ActiveTree]>> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let cached = last.as_ref()?;
-        let is_fresh = cached.epoch == epoch && cached.read_at.elapsed() < DEFINITIONS_TTL;
-        is_fresh.then(|| Arc::clone(&cached.trees))
-    }
 }
 
 impl Trees {
@@ -166,7 +121,7 @@ impl Trees {
 
     /// The enabled trees.
     pub(crate) async fn active(&self) -> Result<Arc<[ActiveTree]>, TreeError> {
-        let epoch = self.definitions.epoch.load(Ordering::Acquire);
+        let epoch = self.definitions.epoch();
         if let Some(trees) = self.definitions.fresh(epoch) {
             return Ok(trees);
         }
@@ -185,8 +140,7 @@ impl Trees {
             }
         }
         let trees: Arc<[ActiveTree]> = active.into();
-        let cached = CachedTrees { epoch, read_at, trees: Arc::clone(&trees) };
-        *self.definitions.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(cached);
+        self.definitions.keep(epoch, read_at, Arc::clone(&trees));
         Ok(trees)
     }
 

@@ -8,8 +8,8 @@ use tsd_model::{BRANCH_QUALIFIER, Branch, Family, Leaf, Row, TreeColumn, TreeId,
 use tsd_storage::{CellBatch, CellRef, Column, Get};
 
 use super::{
-    MAX_ATTEMPTS, TreeError, TreeFailureKind, Trees, builder::TestMessages,
-    definitions::ActiveTree, series::TreeSeries,
+    MAX_ATTEMPTS, TreeError, TreeFailureKind, Trees, definition_cache::ActiveTree,
+    rule_match::TestMessages, series::TreeSeries,
 };
 
 /// Rows that are read at once.

@@ -7,12 +7,16 @@ use tsd_model::{TreeRule, TreeRuleKind};
 use tsd_query::compile_pattern;
 
 use super::{
-    builder::{TestMessages, TreeBuildError},
+    build_error::TreeBuildError,
     series::{TreeName, TreeSeries},
 };
 
 /// Longest name of a branch or a leaf, in bytes: that of a name in the UID table.
 const MAX_NAME_BYTES: usize = 32_767;
+
+/// Messages of a test of rules.
+#[derive(Debug, Default)]
+pub(crate) struct TestMessages(Option<Vec<String>>);
 
 /// A rule with its compiled expressions.
 #[derive(Debug)]
@@ -29,6 +33,28 @@ pub(super) struct CompiledRule {
 pub(super) struct SplitValue<'s> {
     parts: Vec<&'s str>,
     next: usize,
+}
+
+impl TestMessages {
+    /// Collects nothing.
+    pub(crate) const fn none() -> Self {
+        Self(None)
+    }
+
+    /// Collects every message.
+    pub(crate) const fn collected() -> Self {
+        Self(Some(Vec::new()))
+    }
+
+    pub(crate) fn add(&mut self, text: impl FnOnce() -> String) {
+        if let Some(messages) = &mut self.0 {
+            messages.push(text());
+        }
+    }
+
+    pub(crate) fn into_list(self) -> Vec<String> {
+        self.0.unwrap_or_default()
+    }
 }
 
 impl SplitValue<'_> {

@@ -4,7 +4,8 @@ use tsd_model::{SeriesMeta, Tree, UidKind};
 
 use super::{
     TreeError, TreePlacement, Trees,
-    builder::{TestMessages, TreeBuilder},
+    builder::TreeBuilder,
+    rule_match::TestMessages,
     series::{TreeName, TreeSeries},
 };
 use crate::meta_objects::MetaError;

@@ -18,8 +18,17 @@ use super::{
 };
 use crate::{
     actor::{ActorRef, AskError},
-    ingest::{NameList, ResolvedSeries},
+    ingest::NameList,
 };
+
+/// A resolved series.
+#[derive(Clone, Debug)]
+pub(crate) struct ResolvedSeries {
+    /// Row key with zeros for the base time.
+    pub(crate) template: Vec<u8>,
+    /// Write shard of its salt bucket.
+    pub(crate) shard: usize,
+}
 
 /// Resolves names, and creates them where points may do so.
 #[derive(Clone, Debug)]

@@ -1,6 +1,9 @@
 //! The least and greatest values of the points that are shown, for each y axis.
 
-use super::{Plot, PlotSeries, YAxis, series_drawing::for_each_value};
+use super::{
+    contents::{Plot, PlotSeries, YAxis},
+    series_positions::for_each_value,
+};
 use crate::pace::Pace;
 
 /// Extents of the values of both axes; `None` if there are none.

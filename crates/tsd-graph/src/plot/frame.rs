@@ -1,7 +1,8 @@
 //! Everything but the series: axes, grid, labels, notes, the key.
 
 use super::{
-    AxisExtents, Plot, YAxis,
+    contents::{Plot, YAxis},
+    extents::AxisExtents,
     key::{KeyBox, KeyMargins},
 };
 use crate::{

@@ -1,6 +1,6 @@
 //! The key: which line is which series.
 
-use super::{Plot, colors::series_color, series_drawing::look};
+use super::{colors::series_color, contents::Plot, series_positions::look};
 use crate::{
     canvas::{
         Area, CAP_HEIGHT, Canvas, LINE_HEIGHT, LineStroke, Marker, TextAnchor, shown_text,

@@ -2,8 +2,9 @@
 
 use std::io::Cursor;
 
+use jiff::tz::TimeZone;
 use proptest::prelude::*;
-use tsd_model::Value;
+use tsd_model::{PointColumns, Value};
 
 use super::{colors::series_color, *};
 use crate::options::{Color, PlotStyle, Smoothing};

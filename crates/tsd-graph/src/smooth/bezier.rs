@@ -1,6 +1,6 @@
 //! A Bezier curve whose control points are the points of a series.
 
-use super::Sample;
+use super::sample::Sample;
 
 /// Calls `emit` with `samples` positions of the curve.
 ///

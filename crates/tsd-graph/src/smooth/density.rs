@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use super::{Sample, SampleSource};
+use super::sample::{Sample, SampleSource};
 
 /// Standard deviations from which on a distribution counts as zero.
 const REACH: f64 = 6.0;

@@ -1,6 +1,6 @@
 //! Cubic splines.
 
-use super::Sample;
+use super::sample::Sample;
 
 /// A cubic polynomial from one point to the next.
 #[derive(Clone, Copy, Debug, Default)]

@@ -19,10 +19,12 @@
 use bytes::Bytes;
 
 use super::{
-    PackedRunError, ROW_SECS, RunEncoder, RunShape,
-    encoder::{Number, PackablePoint},
-    header::Header,
+    encoder::{PackablePoint, RunEncoder},
+    error::PackedRunError,
+    header::{Header, RunShape},
     int_stream,
+    number::Number,
+    qualifier::ROW_SECS,
 };
 use crate::{
     cell::{Cell, Family},

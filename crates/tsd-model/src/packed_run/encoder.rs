@@ -5,9 +5,12 @@
 //! reserved bit. All others stay ordinary cells.
 
 use super::{
-    PackedRun, PackedRunError, ROW_SECS, RunShape, VERSION, decimal,
-    header::{COMPACTED, FloatWidth, IRREGULAR, MILLIS, Mix, RAW},
+    PackedRun, VERSION, decimal,
+    error::PackedRunError,
+    header::{COMPACTED, FloatWidth, IRREGULAR, MILLIS, Mix, RAW, RunShape},
     int_stream::{self, IntEncoder},
+    number::{Number, is_single},
+    qualifier::{QualifierParts, parse_qualifier},
     varint::{self, zigzag},
 };
 use crate::columns::Value;
@@ -18,43 +21,6 @@ pub struct PackablePoint {
     pub(super) offset: u32,
     pub(super) millis: bool,
     pub(super) value: Number,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Number {
-    Integer(i64),
-    Single(f32),
-    Double(f64),
-}
-
-/// A point qualifier without reserved bits.
-pub(super) struct QualifierParts {
-    pub(super) offset: u32,
-    pub(super) millis: bool,
-    pub(super) flags: u8,
-}
-
-/// Parses a point qualifier; `None` if a run cannot reproduce it.
-pub(super) fn parse_qualifier(qualifier: &[u8]) -> Option<QualifierParts> {
-    match *qualifier {
-        [a, b] if a < 0xF0 => {
-            let both = u16::from_be_bytes([a, b]);
-            let offset = u32::from(both >> 4);
-            let flags = (both & 0x0F) as u8;
-            (offset < ROW_SECS).then_some(QualifierParts { offset, millis: false, flags })
-        }
-        [a, b, c, d] if a >= 0xF0 => {
-            let all = u32::from_be_bytes([a, b, c, d]);
-            let offset = (all & 0x0FFF_FFC0) >> 6;
-            let flags = (all & 0x0F) as u8;
-            (offset < ROW_SECS * 1_000 && all & 0x30 == 0).then_some(QualifierParts {
-                offset,
-                millis: true,
-                flags,
-            })
-        }
-        _ => None,
-    }
 }
 
 impl PackablePoint {
@@ -440,9 +406,4 @@ impl RunEncoder {
         };
         (mix, width)
     }
-}
-
-/// True if single precision represents the double exactly.
-pub(super) fn is_single(v: f64) -> bool {
-    f64::from(v as f32).to_bits() == v.to_bits()
 }

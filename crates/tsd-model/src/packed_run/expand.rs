@@ -3,9 +3,8 @@
 use bytes::Bytes;
 
 use super::{
-    PackedRun, PackedRunError, RunShape,
-    encoder::{Number, PackablePoint},
-    int_stream,
+    PackedRun, encoder::PackablePoint, error::PackedRunError, header::RunShape, int_stream,
+    number::Number,
 };
 use crate::{
     cell::{Cell, Family},

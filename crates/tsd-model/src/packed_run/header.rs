@@ -1,9 +1,10 @@
 //! The header of runs and chunks, and the streams that follow it: times, types, values.
 
 use super::{
-    PackedRunError, RunShape, decimal,
-    encoder::{Number, is_single},
+    decimal,
+    error::PackedRunError,
     int_stream,
+    number::{Number, is_single},
     varint::Reader,
 };
 use crate::columns::{PointColumns, ValueKinds};
@@ -12,6 +13,16 @@ pub(super) const COMPACTED: u8 = 0x01;
 pub(super) const MILLIS: u8 = 0x02;
 pub(super) const IRREGULAR: u8 = 0x04;
 pub(super) const RAW: u8 = 0x10;
+
+/// The cells that a run expands to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunShape {
+    /// One cell per point, each with its own cell timestamp.
+    Singles,
+    /// One compacted column (storage format: qualifiers, values, trailing byte); for one point an
+    /// ordinary cell. All points share one cell timestamp.
+    Compacted,
+}
 
 /// The decoded header. Validated: the last offset is below the limit of the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,8 +17,8 @@
 //! are varints, zigzag if signed. Arithmetic wraps, so every sequence can be encoded.
 
 use super::{
-    PackedRunError,
     bit_packing::{is_usable, pack, packed_len, unpack, usable_width},
+    error::PackedRunError,
     varint::{self, Reader, unzigzag, zigzag},
 };
 

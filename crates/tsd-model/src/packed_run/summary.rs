@@ -13,7 +13,8 @@
 //! significant bit; that of the day from the sum of the hours' sums, and only if values have fractions.
 
 use super::{
-    PackedRunError, decimal,
+    decimal,
+    error::PackedRunError,
     int_stream::{self, IntEncoder},
     varint::{self, Reader, zigzag},
 };

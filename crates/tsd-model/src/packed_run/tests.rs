@@ -32,7 +32,7 @@ impl Put {
         match self {
             Self::Int(v) => integer(v),
             Self::Single(v) => (0xB, v.to_be_bytes().to_vec()),
-            Self::Telnet(v) if encoder::is_single(v) => (0xB, (v as f32).to_be_bytes().to_vec()),
+            Self::Telnet(v) if number::is_single(v) => (0xB, (v as f32).to_be_bytes().to_vec()),
             Self::Double(v) | Self::Telnet(v) => (0xF, v.to_be_bytes().to_vec()),
         }
     }

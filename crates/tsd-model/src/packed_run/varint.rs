@@ -1,6 +1,6 @@
 //! Varints, and a bounds-checked reader.
 
-use super::PackedRunError;
+use super::error::PackedRunError;
 
 /// Encoded length of a number, bytes.
 pub(super) const fn len(v: u64) -> usize {

@@ -188,12 +188,12 @@ impl ApiError {
     }
 
     /// 400 for a write with failed points, without `details` or `summary`.
-    pub fn points_had_errors() -> Self {
+    pub(crate) fn points_had_errors() -> Self {
         Self::new(400, "One or more data points had errors").with_details(PUT_ERROR_DETAILS)
     }
 
     /// 400 for a synchronous write that took too long.
-    pub fn put_timed_out(succeeded: u64, failed: u64, timed_out: u64) -> Self {
+    pub(crate) fn put_timed_out(succeeded: u64, failed: u64, timed_out: u64) -> Self {
         Self::new(
             400,
             format!(

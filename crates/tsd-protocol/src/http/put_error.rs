@@ -152,7 +152,7 @@ impl PutPointError {
     /// Returns true if the point was rejected by validation and not by storage. Only such
     /// rejections make the status of a detailed response 400.
     #[must_use]
-    pub fn is_rejection(&self) -> bool {
+    pub(crate) fn is_rejection(&self) -> bool {
         !matches!(self, Self::Storage(_) | Self::WriteTimedOut)
     }
 }

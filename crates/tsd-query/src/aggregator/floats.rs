@@ -6,7 +6,7 @@ use super::{Aggregator, Estimation, percentile};
 ///
 /// May reorder `values`: order statistics sort in place.
 #[must_use]
-pub fn aggregate_floats(aggregator: Aggregator, values: &mut [f64]) -> f64 {
+pub(crate) fn aggregate_floats(aggregator: Aggregator, values: &mut [f64]) -> f64 {
     match aggregator {
         Aggregator::Sum | Aggregator::Pfsum | Aggregator::Zimsum => {
             let (total, n) = sum(values.iter().copied());

@@ -6,7 +6,7 @@ use super::{Aggregator, floats::deviation, percentile};
 ///
 /// May reorder `values`: order statistics sort in place.
 #[must_use]
-pub fn aggregate_integers(aggregator: Aggregator, values: &mut [i64]) -> i64 {
+pub(crate) fn aggregate_integers(aggregator: Aggregator, values: &mut [i64]) -> i64 {
     let first = values.first().copied().unwrap_or(0);
     match aggregator {
         Aggregator::Sum | Aggregator::Pfsum | Aggregator::Zimsum => sum(values),

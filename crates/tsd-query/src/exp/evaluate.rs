@@ -9,7 +9,8 @@ use bytes::Bytes;
 use tsd_model::{PointColumns, Value, sort_as_grown_hash_map, sort_as_sized_hash_map};
 
 use super::{
-    ExpExpression, ExpQuery,
+    ExpQuery,
+    expression::ExpExpression,
     join::{Joined, SeriesColumn, Variable, VariableMetrics, join, union_of_times},
     language,
 };

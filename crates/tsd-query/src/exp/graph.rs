@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::ExpExpression;
+use super::expression::ExpExpression;
 use crate::error::ExpError;
 
 /// Sorts expressions topologically: each after those that it uses. Cycles are an error.

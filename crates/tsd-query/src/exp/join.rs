@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use bytes::Bytes;
 use tsd_model::PointColumns;
 
-use super::{ExpExpression, JoinOperator};
+use super::expression::{ExpExpression, JoinOperator};
 use crate::{
     error::{ExpError, QueryError},
     pipeline::{NamedSeries, TimeUnion},

@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 
 use super::{
-    RawExpExpression, RawExpFill, RawExpFilter, RawExpMetric, RawExpQuery, RawExpTime, graph,
-    language::{self, ExpressionError, Program},
+    RawExpExpression, RawExpFill, RawExpFilter, RawExpMetric, RawExpQuery, RawExpTime,
+    expression::{ExpExpression, JoinOperator},
+    graph,
+    language::{self, ExpressionError},
 };
 use crate::{
     aggregator::Aggregator,
@@ -41,32 +43,6 @@ pub struct ExpMetric {
     pub tag_keys: Vec<String>,
 }
 
-/// An expression of the request.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ExpExpression {
-    /// Its id.
-    pub id: String,
-    /// The expression.
-    pub text: String,
-    /// How series are joined.
-    pub operator: JoinOperator,
-    /// Join by the tags of the metrics' filters only.
-    pub use_query_tags: bool,
-    /// Join by aggregated tags, too.
-    pub include_agg_tags: bool,
-    pub(super) program: Program,
-}
-
-/// Series for which an expression is evaluated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum JoinOperator {
-    /// Series that any variable has.
-    #[default]
-    Union,
-    /// Series that every variable has.
-    Intersection,
-}
-
 impl RawExpQuery {
     /// Checks everything that does not need name lookups.
     pub fn validate(&self, clock: &Clock) -> Result<ExpQuery, QueryError> {
@@ -75,26 +51,7 @@ impl RawExpQuery {
         if self.metrics.is_empty() {
             return Err(ExpError::NoMetrics.into());
         }
-        let mut ids = HashSet::new();
-        for raw in &self.metrics {
-            let id = raw.id.as_deref().unwrap_or_default();
-            if !ids.insert(id) {
-                return Err(ExpError::DuplicateMetric(id.to_owned()).into());
-            }
-        }
-        let mut filter_ids = HashSet::new();
-        for filter in &self.filters {
-            let id = filter.id.as_deref().unwrap_or_default();
-            if !filter_ids.insert(id) {
-                return Err(ExpError::DuplicateFilter(id.to_owned()).into());
-            }
-        }
-        for raw in &self.expressions {
-            let id = raw.id.as_deref().unwrap_or_default();
-            if !ids.insert(id) {
-                return Err(ExpError::DuplicateId(id.to_owned()).into());
-            }
-        }
+        let ids = self.input_ids()?;
         for (index, raw) in self.metrics.iter().enumerate() {
             if !is_valid_metric(raw, clock) {
                 return Err(ExpError::Metric(index).into());
@@ -131,17 +88,7 @@ impl RawExpQuery {
         if expressions.iter().any(|expression| expression.program.variables.is_empty()) {
             return Err(ExpError::NoVariables.into());
         }
-        let mut outputs: Vec<(String, Option<String>)> = self
-            .outputs
-            .iter()
-            .map(|output| (output.id.clone().unwrap_or_default(), output.alias.clone()))
-            .collect();
-        if outputs.is_empty() {
-            outputs = expressions.iter().map(|expression| (expression.id.clone(), None)).collect();
-        }
-        if outputs.is_empty() {
-            outputs = metrics.iter().map(|metric: &ExpMetric| (metric.id.clone(), None)).collect();
-        }
+        let outputs = self.output_ids(&expressions, &metrics);
         let expressions = graph::topological_order(expressions)?;
         let raw = RawQuery {
             start: time.start.clone(),
@@ -155,6 +102,49 @@ impl RawExpQuery {
             metric.sub_query = index;
         }
         Ok(ExpQuery { query, metrics, expressions, outputs })
+    }
+
+    /// The ids of metrics and expressions. None of these, and no id of a filter, may stand twice.
+    fn input_ids(&self) -> Result<HashSet<&str>, ExpError> {
+        let mut ids = HashSet::new();
+        for raw in &self.metrics {
+            let id = raw.id.as_deref().unwrap_or_default();
+            if !ids.insert(id) {
+                return Err(ExpError::DuplicateMetric(id.to_owned()));
+            }
+        }
+        let mut filter_ids = HashSet::new();
+        for filter in &self.filters {
+            let id = filter.id.as_deref().unwrap_or_default();
+            if !filter_ids.insert(id) {
+                return Err(ExpError::DuplicateFilter(id.to_owned()));
+            }
+        }
+        for raw in &self.expressions {
+            let id = raw.id.as_deref().unwrap_or_default();
+            if !ids.insert(id) {
+                return Err(ExpError::DuplicateId(id.to_owned()));
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Ids and aliases of the outputs: those of the request, else all expressions, else all metrics.
+    fn output_ids(
+        &self,
+        expressions: &[ExpExpression],
+        metrics: &[ExpMetric],
+    ) -> Vec<(String, Option<String>)> {
+        if !self.outputs.is_empty() {
+            let outputs = self.outputs.iter();
+            return outputs
+                .map(|of| (of.id.clone().unwrap_or_default(), of.alias.clone()))
+                .collect();
+        }
+        if !expressions.is_empty() {
+            return expressions.iter().map(|expression| (expression.id.clone(), None)).collect();
+        }
+        metrics.iter().map(|metric| (metric.id.clone(), None)).collect()
     }
 
     fn metric(

@@ -168,7 +168,7 @@ impl TagFilter {
 
     /// True if two filters are equal, apart from `group_by`.
     #[must_use]
-    pub fn same_filter(&self, other: &Self) -> bool {
+    pub(crate) fn same_filter(&self, other: &Self) -> bool {
         self.tagk == other.tagk
             && match (&self.kind, &other.kind) {
                 (FilterKind::LiteralOr(a), FilterKind::LiteralOr(b))

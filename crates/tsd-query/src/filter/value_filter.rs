@@ -130,7 +130,7 @@ impl ValueFilter {
 }
 
 /// Retains the points that all filters accept.
-pub fn retain_values(filters: &[ValueFilter], columns: &mut PointColumns) {
+pub(crate) fn retain_values(filters: &[ValueFilter], columns: &mut PointColumns) {
     if filters.is_empty() {
         return;
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tsd_model::{PointColumns, Value};
 
-use super::{GexpSeries, function::Function};
+use super::{function::Function, gexp_series::GexpSeries};
 use crate::{
     error::{GexpError, QueryError},
     limits::ExecutionLimits,

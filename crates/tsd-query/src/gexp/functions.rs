@@ -3,8 +3,10 @@
 use tsd_model::{PointColumns, Value};
 
 use super::{
-    Call, CallInput, GexpSeries, SeriesOf, arithmetic,
+    arithmetic,
+    call::{Call, CallInput},
     function::Function,
+    gexp_series::{GexpSeries, SeriesOf},
     moving_average::{check_window, moving_average},
 };
 use crate::{

@@ -1,6 +1,9 @@
 //! Parser of `name(param{,param})`, where a parameter is a call, a metric or a word.
 
-use super::{Call, CallInput, function::Function};
+use super::{
+    call::{Call, CallInput},
+    function::Function,
+};
 use crate::error::GexpError;
 
 /// Maximum nesting depth of calls.

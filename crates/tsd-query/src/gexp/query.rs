@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Gexp, GexpSeries};
+use super::{Gexp, gexp_series::GexpSeries};
 use crate::{
     error::QueryError,
     limits::ExecutionLimits,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tsd_model::{PointColumns, Value};
 
 use super::*;
-use crate::error::GexpError;
+use crate::{error::GexpError, pipeline::NamedSeries};
 
 #[track_caller]
 fn check_error(text: &str, expected: GexpError) {

@@ -1,6 +1,6 @@
 //! Incremental aggregation of one downsampling bucket, in the aggregator's floating-point form.
 //!
-//! The result is bit for bit that of [`aggregate_floats`](crate::aggregate_floats) over the whole
+//! The result is bit for bit that of [`aggregate_floats`] over the whole
 //! bucket, but values may arrive in several slices and are retained only for order statistics.
 
 use tsd_model::{PointColumns, Summary, ValueKinds, fold_extreme, fold_sum, is_exact_magnitude};

@@ -53,7 +53,7 @@ pub fn aggregate(input: &AggregateInput<'_>) -> Result<PointColumns, QueryError>
 
 /// [`aggregate`] with a `check` that is called about every thousand values and may end the
 /// aggregation: many series with different times take long.
-pub fn aggregate_with(
+fn aggregate_with(
     input: &AggregateInput<'_>,
     check: &mut dyn FnMut() -> Result<(), QueryError>,
 ) -> Result<PointColumns, QueryError> {

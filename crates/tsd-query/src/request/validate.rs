@@ -73,7 +73,7 @@ impl RawQuery {
 impl RawQuery {
     /// For each of `queries` its index in the validated query, which has duplicates only once.
     #[must_use]
-    pub fn sub_query_indexes(&self) -> Vec<usize> {
+    pub(crate) fn sub_query_indexes(&self) -> Vec<usize> {
         let queries = self.queries.as_deref().unwrap_or_default();
         let mut distinct: Vec<&RawSubQuery> = Vec::new();
         // Most sub queries differ in metric or aggregator, so these are compared first.

@@ -18,9 +18,9 @@ use crate::{
     context::OpenTable,
     error::storage_error,
     metrics::{READ_BACK_DEFERRED_ROWS, READ_BACK_WAIT_SECONDS},
+    mutations::write_batch,
     request::hbase_get,
     row::model_row,
-    storage::write_batch,
     superseded::{
         ColumnOrigin, Evidence, PointBytes, RestoredPoint, RowHistory, WrittenPoint,
         cells_to_restore, is_doubtful, is_whole_compaction,
@@ -231,6 +231,6 @@ async fn check_rows(
         again.add_to(&mut puts, &row.key)?;
         checked.push((row, again.is_unsettled));
     }
-    write_batch(of, table, puts).await?;
+    write_batch(&of.writer, table, puts).await?;
     Ok(checked)
 }

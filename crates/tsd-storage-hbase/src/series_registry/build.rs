@@ -16,8 +16,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tsd_model::{Family, Tsuid};
 use tsd_storage::{StorageError, Table};
 
-use super::{Entry, SeriesIndexMode, SeriesRegistry};
-use crate::{context::StoreContext, error::storage_error, request::family_name};
+use super::{entry::Entry, state::SeriesRegistry};
+use crate::{
+    config::SeriesIndexMode, context::StoreContext, error::storage_error, request::family_name,
+};
 
 /// Pause before another attempt.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use tsd_storage::{Get, ReplacedColumn, Storage, StorageError, Table};
 use super::HBaseStorage;
 use crate::{
     context::StoreContext,
-    error::{request_error, storage_error},
+    error::storage_error,
     metrics, read_back,
     request::{family_name, timestamp},
     superseded::{
@@ -154,7 +154,7 @@ impl HBaseStorage {
         let (row, cell) = (row.clone(), cell.clone());
         self.write(table, move |to, table, _| async move {
             let family = cell.family.as_str().as_bytes();
-            let invalid = |error| request_error(&error);
+            let invalid = |error| StorageError::backend(&error);
             let at = timestamp(cell.timestamp_ms)?;
             let put = Put::try_new(row.clone())
                 .and_then(|put| put.cell(family, &cell.qualifier, at, &cell.value))
@@ -203,7 +203,7 @@ impl HBaseStorage {
                 .and_then(|put| {
                     put.cell(cell.family.as_str().as_bytes(), &cell.qualifier, at, &cell.value)
                 })
-                .map_err(|error| request_error(&error))?;
+                .map_err(|error| StorageError::backend(&error))?;
             let condition =
                 Condition::equals(family_name(other.family), other.qualifier, other.value);
             match to.rows.check_and_mutate(&condition, put).await {

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::SnapshotError;
+use super::error::SnapshotError;
 
 /// Bytes that are copied between two reports.
 const PIECE: usize = 1 << 20;

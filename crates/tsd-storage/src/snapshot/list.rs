@@ -10,10 +10,11 @@ use std::{
 use serde_json::{Value, json};
 use tsd_model::TableSchema;
 
-use super::SnapshotError;
+use super::{
+    error::SnapshotError,
+    format::{LIST_FORMAT, SNAPSHOT_LIST},
+};
 
-/// Name of the list in the directory of a snapshot.
-pub const SNAPSHOT_LIST: &str = "snapshot.json";
 /// Begins the member with the checksum.
 const SEAL: &str = ",\"checksum\":\"crc32c:";
 
@@ -81,7 +82,7 @@ impl FromStr for FileChecksum {
 
 impl SnapshotList {
     /// Format of the list and of the files that it names.
-    pub const FORMAT: u64 = 1;
+    pub const FORMAT: u64 = LIST_FORMAT;
 
     /// Size of all files, bytes.
     #[must_use]

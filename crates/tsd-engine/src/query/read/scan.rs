@@ -116,37 +116,7 @@ impl ScanJob {
                 }
                 _ => reader.admit_series(&batch).await?,
             }
-            let mut next = 0;
-            let mut failed = None;
-            while next < batch.len() && failed.is_none() {
-                let slice = context.time_slice().await?;
-                let mut points = 0;
-                while next < batch.len() {
-                    // The points of a block may be moved.
-                    points += batch.points(next) + POINTS_PER_SERIES;
-                    if let Err(failure) = reader.add(&mut batch, next) {
-                        failed = Some(failure);
-                        break;
-                    }
-                    next += 1;
-                    // The time of a series of few points is that of reading the clock.
-                    if points >= POINTS_PER_CHECK {
-                        points = 0;
-                        if slice.is_expired() {
-                            break;
-                        }
-                    }
-                }
-                reader.stats.compaction += slice.finish();
-            }
-            if let Some((failure, row)) = failed {
-                return Err(match (reader.decoder.take_conflict(), row) {
-                    (Some(offset_ms), Some(row)) => {
-                        self.engine.name_conflict(failure, &row, offset_ms).await
-                    }
-                    _ => failure,
-                });
-            }
+            reader.add_batch(&mut batch).await?;
             reader.settle_memory()?;
             // A store whose futures are always ready would otherwise monopolize this thread.
             tokio::task::yield_now().await;
@@ -258,6 +228,40 @@ struct PartReader<'a> {
 }
 
 impl PartReader<'_> {
+    /// Adds the rows or blocks of a batch, in time slices.
+    async fn add_batch(&mut self, batch: &mut Batch) -> Result<(), QueryFailure> {
+        let mut next = 0;
+        let mut failed = None;
+        while next < batch.len() && failed.is_none() {
+            let slice = self.job.budget.context().time_slice().await?;
+            let mut points = 0;
+            while next < batch.len() {
+                // The points of a block may be moved.
+                points += batch.points(next) + POINTS_PER_SERIES;
+                if let Err(failure) = self.add(batch, next) {
+                    failed = Some(failure);
+                    break;
+                }
+                next += 1;
+                // The time of a series of few points is that of reading the clock.
+                if points >= POINTS_PER_CHECK {
+                    points = 0;
+                    if slice.is_expired() {
+                        break;
+                    }
+                }
+            }
+            self.stats.compaction += slice.finish();
+        }
+        let Some((failure, row)) = failed else { return Ok(()) };
+        Err(match (self.decoder.take_conflict(), row) {
+            (Some(offset_ms), Some(row)) => {
+                self.job.engine.name_conflict(failure, &row, offset_ms).await
+            }
+            _ => failure,
+        })
+    }
+
     /// Counts a batch and reserves memory for it.
     fn record_batch(&mut self, batch: &Batch) -> Result<BatchSize, QueryFailure> {
         let size = match batch {

@@ -154,7 +154,7 @@ mod tests {
     use crate::query::run::scheduler::Scheduler;
 
     fn threads() -> QueryThreads {
-        let handle = Arc::new(Scheduler::new(1, 1).register());
+        let handle = Arc::new(SchedulerHandle::new(&Scheduler::new(1, 1)));
         QueryThreads(Some((runtime::Handle::current(), handle)))
     }
 

@@ -17,7 +17,7 @@ use super::{
     query_guard::QueryGuard,
     query_message::{QueryMessage, QueryWork},
     registry::{QueryRegistry, RegisteredQuery},
-    scheduler::Scheduler,
+    scheduler::{Scheduler, SchedulerHandle},
 };
 use crate::query::{engine::QueryEngine, failure::QueryFailure};
 
@@ -171,7 +171,7 @@ impl QueryRunner {
             started_ms: self.engine.clock.now_ms(),
             ignore_limits,
             memory: self.query_memory(),
-            scheduler: Arc::new(self.scheduler.register()),
+            scheduler: Arc::new(SchedulerHandle::new(&self.scheduler)),
             scans: Semaphore::new(config.max_scans.max(1)),
             time_limit: [own, config.timeout].into_iter().flatten().min(),
             is_shareable,

@@ -119,11 +119,6 @@ impl Scheduler {
         2 * processors
     }
 
-    /// The handle of a new query.
-    pub(crate) fn register(self: &Arc<Self>) -> SchedulerHandle {
-        SchedulerHandle::new(Arc::clone(self))
-    }
-
     /// Number of queries with queued slices.
     pub(crate) fn runnable(&self) -> usize {
         self.lock().run_queues.len()

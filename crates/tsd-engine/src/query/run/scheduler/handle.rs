@@ -12,7 +12,9 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot, task::block_in_place};
 
-use super::{CpuAccount, PermitRequest, RunPermit, Scheduler, TimeSlice, TooManyHeavyQueries};
+use super::{
+    CpuAccount, PermitRequest, RunPermit, Scheduler, TooManyHeavyQueries, time_slice::TimeSlice,
+};
 
 /// Most threads that may block on a permit.
 const MAX_BLOCKED_THREADS: usize = 64;
@@ -27,8 +29,9 @@ pub(crate) struct SchedulerHandle {
 }
 
 impl SchedulerHandle {
-    pub(super) fn new(scheduler: Arc<Scheduler>) -> Self {
-        Self { scheduler, account: Arc::default() }
+    /// The handle of a new query.
+    pub(crate) fn new(scheduler: &Arc<Scheduler>) -> Self {
+        Self { scheduler: Arc::clone(scheduler), account: Arc::default() }
     }
 
     /// Waits for a time slice.

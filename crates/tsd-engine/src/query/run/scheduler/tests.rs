@@ -13,7 +13,7 @@ use super::*;
 type RunLog = Arc<Mutex<String>>;
 
 fn query_with_cpu(scheduler: &Arc<Scheduler>, millis: u64) -> Arc<SchedulerHandle> {
-    let query = scheduler.register();
+    let query = SchedulerHandle::new(scheduler);
     query.account.add_cpu(Duration::from_millis(millis));
     Arc::new(query)
 }
@@ -37,7 +37,7 @@ async fn run_pending_tasks() {
 #[tokio::test]
 async fn least_cpu_time_runs_first_and_one_in_eight_is_the_longest_waiting() {
     let scheduler = Scheduler::new(1, 10);
-    let busy = [scheduler.register(), scheduler.register()];
+    let busy = [SchedulerHandle::new(&scheduler), SchedulerHandle::new(&scheduler)];
     let first = busy[0].acquire_slice().await.unwrap();
     let second = busy[1].acquire_slice().await.unwrap();
     let log = RunLog::default();

@@ -1,0 +1,47 @@
+//! What the handles of an engine share.
+
+use std::sync::Arc;
+
+use tsd_storage::Storage;
+
+use crate::{
+    actor::ActorRef,
+    annotations::Annotations,
+    compaction::{CompactionMessage, CompactionStats, QueueTotals},
+    config::EngineConfig,
+    ingest::IngestShared,
+    meta_objects::MetaObjects,
+    query::{QueryRunner, SharedExecutions},
+    snapshot::SnapshotSlot,
+    trees::{TreeQueue, Trees},
+    uid::{AssignerStats, UidAdmin},
+    verification::VerificationSlot,
+};
+
+/// State shared by the handles of an engine.
+#[derive(Debug)]
+pub(crate) struct EngineShared {
+    pub(crate) config: EngineConfig,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) ingest: Arc<IngestShared>,
+    pub(crate) uids: UidAdmin,
+    pub(crate) annotations: Annotations,
+    pub(crate) meta: MetaObjects,
+    pub(crate) trees: Trees,
+    /// `None` if new series are not placed in trees.
+    pub(crate) tree_queue: Option<TreeQueue>,
+    pub(crate) uid_stats: Arc<AssignerStats>,
+    pub(crate) queries: QueryRunner,
+    /// `None` if each query has an execution of its own.
+    pub(crate) shared_executions: Option<SharedExecutions>,
+    pub(crate) compactors: Vec<ActorRef<CompactionMessage>>,
+    pub(crate) compaction_stats: Arc<CompactionStats>,
+    pub(crate) queue_totals: Arc<QueueTotals>,
+    pub(crate) stop: StopSignal,
+    pub(crate) verification: VerificationSlot,
+    pub(crate) snapshot: SnapshotSlot,
+}
+
+/// Ends the engine's thread on a message or when dropped.
+#[derive(Debug)]
+pub(crate) struct StopSignal(pub(crate) tokio::sync::mpsc::Sender<()>);

@@ -1,0 +1,7 @@
+//! Names of the directories of a store.
+
+/// The directory of a store below a data directory, as snapshots have it.
+pub(crate) const STORE: &str = "store";
+/// Directories of the two kinds of tables.
+pub(crate) const POINTS: &str = "points";
+pub(crate) const CELLS: &str = "cells";
