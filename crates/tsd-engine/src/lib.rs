@@ -88,7 +88,7 @@ pub use query::{
     SubQueryResult, SubQueryStats, WorkSlices,
 };
 pub use row_dump::{DumpError, DumpOptions, DumpReport, DumpSink};
-pub use series_lookup::{Lookup, LookupResult, LookupSeries};
+pub use series_lookup::{Lookup, LookupResult, LookupSeries, UnnamedSeries};
 pub use stats::{ClientStats, EngineStats, RegionClientStats, Stat};
 pub use trees::{
     BranchContents, RuleEditOutcome, TestedSeries, TreeBuildError, TreeEditOutcome, TreeError,
