@@ -65,7 +65,7 @@ pub use fsck::{
 };
 pub use handle::EngineHandle;
 pub use health::{HealthPart, Problem, UidSpace};
-pub use ingest::{IngestSession, NameText, RollupPlace, Sample, SampleContent};
+pub use ingest::{IngestSession, NameText, RolledUpValue, RollupPlace, Sample, SampleContent};
 pub use last_point::{LastPoint, LastQuery, LastSeries};
 pub use meta_objects::{MetaEditOutcome, MetaError, MetaObjects};
 pub use meta_purge::MetaPurgeProgress;
