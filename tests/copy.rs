@@ -1,6 +1,8 @@
 //! `tsdb copy` as a process: between data directories and a fake HBase, interrupted, with what came later, and beside
 //! a daemon.
 
+mod damaged;
+
 use std::{
     fs,
     path::Path,

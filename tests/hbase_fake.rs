@@ -41,8 +41,13 @@ impl HBase {
 
     /// Starts one with the tables.
     pub(crate) fn with_tables() -> Self {
+        Self::with_tables_of(&[])
+    }
+
+    /// Starts one with the tables that these settings need, variables of the environment.
+    pub(crate) fn with_tables_of(settings: &[(&str, &str)]) -> Self {
         let hbase = Self::without_tables();
-        let created = hbase.tsdb(&["table", "create"]);
+        let created = hbase.tool(&["table", "create"], settings);
         assert!(created.status.success(), "{created:?}");
         hbase
     }

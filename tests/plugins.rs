@@ -4,7 +4,7 @@ use std::{fs, process::Command, time::Duration};
 
 use tsd_testkit::{exchange, http, wait_for};
 
-use crate::{TSDB, hbase_fake::HBase, tsdb};
+use crate::{TSDB, hbase_fake::HBase, invariants::ROLLUPS, tsdb};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -129,4 +129,86 @@ fn what_hbase_refuses_is_spooled_and_replayed() {
     let found = query(daemon.address());
     let dps = r#""dps":{"1600000000":1.5,"1600000001":12345.6,"1600000002":0.1,"1600000003":3.5}"#;
     assert!(found.contains(dps), "{found}");
+}
+
+/// Histograms, rolled-up values, pre-aggregates and names with blanks are spooled, too, and replayed through a daemon.
+#[test]
+fn what_import_lines_cannot_hold_is_spooled_and_replayed() {
+    let settings = [
+        ("TSD_ROLLUPS_ENABLE", "true"),
+        ("TSD_ROLLUPS_CONFIG", ROLLUPS),
+        ("TSD_CORE_HISTOGRAMS_CONFIG", r#"{"net.opentsdb.core.SimpleHistogramDecoder":42}"#),
+        ("TSD_CORE_TAG_ALLOW_SPECIALCHARS", "+ +"),
+    ];
+    let hbase = HBase::with_tables_of(&settings);
+    let directory = tempfile::tempdir().expect("a directory");
+    let (data, spool) = (directory.path().join("data"), directory.path().join("spool"));
+    let daemon = settings
+        .iter()
+        .fold(hbase.daemon(&data), |daemon, (key, value)| daemon.env(key, value))
+        .env("TSD_CORE_STORAGE_EXCEPTION_HANDLER_ENABLE", "true")
+        .env("TSD_CORE_STORAGE_EXCEPTION_HANDLER_PLUGIN", "spool")
+        .env("TSD_CORE_STORAGE_EXCEPTION_HANDLER_DIRECTORY", spool.to_str().expect("a path"))
+        .start();
+    let post = |path: &str, body: &str| http(daemon.address(), "POST", path, Some(body));
+    let series = r#""timestamp":1600000000,"tags":{"host":"web 1"}"#;
+    let values = [
+        ("/api/put", format!(r#"{{"metric":"a metric","value":1.25,{series}}}"#)),
+        (
+            "/api/rollup",
+            format!(r#"{{"metric":"m","value":7,"interval":"1h","aggregator":"sum",{series}}}"#),
+        ),
+        (
+            "/api/rollup",
+            format!(
+                r#"{{"metric":"m","value":9,"interval":"1h","aggregator":"max","groupByAggregator":"sum",{series}}}"#
+            ),
+        ),
+        (
+            "/api/rollup",
+            format!(r#"{{"metric":"m","value":11,"groupByAggregator":"max",{series}}}"#),
+        ),
+        ("/api/histogram", format!(r#"{{"metric":"h","buckets":{{"0,10":5}},{series}}}"#)),
+    ];
+    // So that their series have UIDs.
+    let earlier = |body: &str| body.replace("1600000000", "1599990000");
+    for (path, body) in &values {
+        let stored = post(&format!("{path}?sync&details"), &earlier(body));
+        assert_eq!(stored.status, 200, "{}", stored.body);
+    }
+    hbase.stop();
+    for (path, body) in &values {
+        let refused = post(&format!("{path}?details"), body);
+        assert!(refused.body.contains("\"failed\":1"), "{} {}", refused.status, refused.body);
+    }
+    hbase.restart();
+    let ready = || (post("/api/put?sync", &earlier(&values[0].1)).status == 204).then_some(());
+    wait_for(PATIENCE, ready).expect("HBase");
+    assert!(daemon.terminate().success());
+
+    let file = fs::read_dir(&spool).expect("the spool").next().expect("a file").expect("an entry");
+    let lines = fs::read_to_string(file.path()).expect("its lines");
+    let kinds = |kind: &str| lines.matches(&format!("{{\"type\":\"{kind}\"")).count();
+    assert_eq!([kinds("point"), kinds("rollup"), kinds("histogram")], [1, 3, 1], "{lines}");
+    let daemon = settings
+        .iter()
+        .fold(hbase.daemon(&data), |daemon, (key, value)| daemon.env(key, value))
+        .start();
+    let url = format!("http://{}", daemon.address());
+    let output = Command::new(TSDB)
+        .args(["import", "--spool", "--url", &url])
+        .arg(file.path())
+        .output()
+        .expect("run tsdb");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && stdout.contains("imported 5 data points"), "{output:?}");
+    for (m, expected) in [
+        ("none:a%20metric", r#""dps":{"1600000000":1.25}"#),
+        ("none:1h-sum:rollup_nofallback:m", r#""dps":{"1599998400":7.0}"#),
+        ("sum:percentiles%5B50%5D:h", "\"1600000000\":5"),
+    ] {
+        let uri = format!("/api/query?start=1599998400&end=1600001000&m={m}");
+        let found = http(daemon.address(), "GET", &uri, None);
+        assert!(found.body.contains(expected), "{m}: {} {}", found.status, found.body);
+    }
 }

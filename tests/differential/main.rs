@@ -210,7 +210,8 @@ fn run(options: &Options, servers: &Servers) -> bool {
                 continue;
             }
             let smallest = shrink::shrink(servers, &known, difference);
-            let shows_points = smallest.at.contains(".dps") || smallest.at.contains("length");
+            let shows_points =
+                [".dps", "length", ".points"].iter().any(|part| smallest.at.contains(part));
             let points =
                 if shows_points { data.points_of(&smallest.request) } else { String::new() };
             if !found.contains(&smallest.kind()) {

@@ -3,6 +3,7 @@
 mod daemon_sink;
 mod engine_sink;
 mod importer;
+mod json_line;
 mod line;
 mod order;
 mod progress;

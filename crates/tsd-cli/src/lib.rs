@@ -207,7 +207,7 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
     let options = ImportOptions {
         skip_errors: args.skip_errors,
         allow_out_of_order: settings.import.allow_out_of_order || args.spool,
-        keep_doubles: args.spool,
+        is_spool: args.spool,
         settle_new_series: settings.import.names_may_be_refused,
     };
     let by_daemon = |client: DaemonClient| {

@@ -269,7 +269,7 @@ async fn start_plugins(
     if let Some(spool) = &settings.spool {
         let (queue, items) =
             plugin_queue("storageExceptionHandler", spool.queue_bytes, spool.on_full);
-        let started = start_spool(spool.config.clone(), items).await;
+        let started = start_spool(spool.config.clone(), engine.rollups.clone(), items).await;
         tasks.push(started.context("cannot start the storage exception handler")?);
         engine.plugins.exception_handler = Some(queue);
     }

@@ -6,8 +6,9 @@ use std::{fmt::Write as _, process::ExitCode};
 
 use anyhow::{Context, ensure};
 use serde_json::{Map, Value, json};
-use tsd_engine::{EngineHandle, Lookup, LookupSeries, QueryControl};
+use tsd_engine::{EngineHandle, Lookup, LookupSeries, QueryControl, UnnamedSeries};
 use tsd_model::{from_hex, sort_as_sized_hash_map, to_hex};
+use tsd_protocol::unnamed_series_text;
 
 use crate::{
     args::SearchArgs, daemon_client::DaemonClient, daemon_in_the_way, error_text::error_text,
@@ -31,16 +32,19 @@ enum SearchArgsError {
 /// Runs the command.
 pub(crate) fn main(args: &SearchArgs) -> ExitCode {
     let lookup = match parse(&args.words) {
-        Ok(lookup) => Lookup { limit: args.limit, ..lookup },
+        Ok(lookup) => Lookup { limit: args.limit, skips_unnamed: true, ..lookup },
         Err(error) => {
             eprintln!("tsdb: {error}");
             return ExitCode::from(USAGE);
         }
     };
     match run(args, &lookup) {
-        Ok(series) => {
+        Ok(FoundSeries { series, unnamed }) => {
+            for text in &unnamed {
+                eprintln!("tsdb: {text}");
+            }
             print_lines(&if args.json { as_json(&series) } else { as_lines(&series) });
-            if lookup.limit > 0 && series.len() >= lookup.limit {
+            if lookup.limit > 0 && series.len() + unnamed.len() >= lookup.limit {
                 eprintln!(
                     "tsdb: there may be more than {} series; --limit 0 lists all",
                     lookup.limit
@@ -79,7 +83,15 @@ fn parse(words: &[String]) -> Result<Lookup, SearchArgsError> {
     Ok(Lookup { metric, tags, ..Lookup::default() })
 }
 
-fn run(args: &SearchArgs, lookup: &Lookup) -> anyhow::Result<Vec<LookupSeries>> {
+/// What was found.
+#[derive(Debug, Default, PartialEq)]
+struct FoundSeries {
+    series: Vec<LookupSeries>,
+    /// What is told of series without a name, which OpenTSDB's tool logs, too.
+    unnamed: Vec<String>,
+}
+
+fn run(args: &SearchArgs, lookup: &Lookup) -> anyhow::Result<FoundSeries> {
     let (config, settings) = prepare(args.config()?)?;
     let by_daemon = |mut client: DaemonClient| {
         runtime()?.block_on(from_daemon(&mut client, lookup, args.use_data_table))
@@ -87,39 +99,45 @@ fn run(args: &SearchArgs, lookup: &Lookup) -> anyhow::Result<Vec<LookupSeries>> 
     if let Some(url) = &args.url {
         return by_daemon(DaemonClient::new(url)?);
     }
-    let mut series = Vec::new();
+    let mut listed = FoundSeries::default();
     let found = with_engine(&config, &settings, Purpose::Query, async |open| {
         // As a daemon decides: a meta table in which no series are recorded has none. The engine of a tool
         // records none itself.
         let is_tracked = open.engine.config().tracks_series() || settings.engine.tracks_series();
         let use_meta = if args.use_data_table { Some(false) } else { is_tracked.then_some(true) };
-        series = from_engine(&open.engine, Lookup { use_meta, ..lookup.clone() }).await?;
+        listed = from_engine(&open.engine, Lookup { use_meta, ..lookup.clone() }).await?;
         Ok(())
     });
     match found {
-        Ok(()) => Ok(series),
+        Ok(()) => Ok(listed),
         Err(error) => by_daemon(daemon_in_the_way(error, "searching")?),
     }
 }
 
-async fn from_engine(engine: &EngineHandle, lookup: Lookup) -> anyhow::Result<Vec<LookupSeries>> {
+async fn from_engine(engine: &EngineHandle, lookup: Lookup) -> anyhow::Result<FoundSeries> {
     let (result, _guard) = engine.lookup(lookup, QueryControl::default()).await?;
-    Ok(result.series)
+    let text = |UnnamedSeries { tsuid, uid: (kind, uid) }: &UnnamedSeries| {
+        unnamed_series_text(tsuid, *kind, uid)
+    };
+    Ok(FoundSeries { unnamed: result.unnamed.iter().map(text).collect(), series: result.series })
 }
 
 async fn from_daemon(
     daemon: &mut DaemonClient,
     lookup: &Lookup,
     use_data_table: bool,
-) -> anyhow::Result<Vec<LookupSeries>> {
+) -> anyhow::Result<FoundSeries> {
     let body = body(lookup, use_data_table).to_string();
     let response = daemon.post("/api/search/lookup", body).await?;
     ensure!(response.status == 200, "{}: {}", daemon.authority(), response.error_text());
     let body: Value = serde_json::from_slice(&response.body).context("the response is no JSON")?;
     let results = body.get("results").and_then(Value::as_array);
-    results
+    let series = results
         .and_then(|results| results.iter().map(series).collect())
-        .context("the response is no result of a search")
+        .context("the response is no result of a search")?;
+    let unnamed = body.get("unnamed").and_then(Value::as_array).into_iter().flatten();
+    let unnamed = unnamed.filter_map(|text| text.as_str().map(str::to_owned)).collect();
+    Ok(FoundSeries { series, unnamed })
 }
 
 /// The body of `/api/search/lookup`. The daemon decides where series are, unless it is the data table.
@@ -129,6 +147,7 @@ fn body(lookup: &Lookup, use_data_table: bool) -> Value {
     let mut body = Map::from_iter([
         ("limit".to_owned(), json!(lookup.limit)),
         ("tags".to_owned(), json!(tags)),
+        ("skipUnnamed".to_owned(), json!(lookup.skips_unnamed)),
     ]);
     if let Some(metric) = &lookup.metric {
         body.insert("metric".to_owned(), json!(metric));
@@ -229,6 +248,7 @@ mod tests {
         let expected = json!({
             "metric": "m", "limit": 3, "useMeta": false,
             "tags": [{"key": "host", "value": null}, {"key": null, "value": "b"}],
+            "skipUnnamed": false,
         });
         assert_eq!(body(&lookup, true), expected);
         let element = json!({"tsuid": "0001", "metric": "m", "tags": {"host": "a"}});

@@ -21,7 +21,7 @@ pub(crate) use self::{
     validate::NameRules,
 };
 pub use self::{
-    sample::{RollupPlace, Sample, SampleContent},
+    sample::{RolledUpValue, RollupPlace, Sample, SampleContent},
     session::IngestSession,
 };
 

@@ -140,9 +140,9 @@ impl LastPointSearch<'_> {
             let tsuids: Vec<Bytes> = points.iter().map(|point| point.tsuid.clone()).collect();
             let (schema, uids) = (&shared.config.schema, &shared.uids);
             let reserve = |bytes| context.reserve(bytes);
-            let names = reserved_names(schema, uids, &tsuids, reserve, unresolved).await?;
+            let names = reserved_names(schema, uids, &tsuids, reserve).await?;
             for (point, names) in points.iter_mut().zip(names) {
-                point.names = Some(names);
+                point.names = Some(names.map_err(unresolved)?);
             }
         }
         Ok(points)

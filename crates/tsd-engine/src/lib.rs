@@ -68,7 +68,7 @@ pub use fsck::{
 };
 pub use handle::EngineHandle;
 pub use health::{HealthPart, Problem, UidSpace};
-pub use ingest::{IngestSession, NameText, RollupPlace, Sample, SampleContent};
+pub use ingest::{IngestSession, NameText, RolledUpValue, RollupPlace, Sample, SampleContent};
 pub use last_point::{LastPoint, LastQuery, LastSeries};
 pub use meta_objects::{MetaEditOutcome, MetaError, MetaObjects};
 pub use meta_purge::MetaPurgeProgress;
@@ -90,7 +90,7 @@ pub use query::{
     SubQueryResult, SubQueryStats, WorkSlices,
 };
 pub use row_dump::{DumpError, DumpOptions, DumpReport, DumpSink};
-pub use series_lookup::{Lookup, LookupResult, LookupSeries};
+pub use series_lookup::{Lookup, LookupResult, LookupSeries, UnnamedSeries};
 pub use stats::EngineStats;
 pub use trees::{
     BranchContents, RuleEditOutcome, TestedSeries, TreeBuildError, TreeEditOutcome, TreeError,

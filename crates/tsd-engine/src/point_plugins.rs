@@ -50,7 +50,7 @@ impl PointPlugins {
             Ok(()) => {
                 if let Some(publisher) = &self.publisher {
                     // As OpenTSDB's publisher, which gets no rolled-up values.
-                    records.retain(|record| !matches!(record.content(), RecordContent::Rollup));
+                    records.retain(|record| !matches!(record.content(), RecordContent::Rollup(_)));
                     publisher.push_points(records);
                 }
             }

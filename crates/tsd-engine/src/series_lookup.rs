@@ -57,6 +57,9 @@ pub struct Lookup {
     /// First and last hour: only series with rows in it are listed, and the meta table is not read. By the
     /// index they are those with rows on its UTC days.
     pub range: Option<(BaseTime, BaseTime)>,
+    /// Series of which a UID has no name are left out and listed apart, as OpenTSDB's tool does. Otherwise one of
+    /// them fails the look-up, as OpenTSDB's API does.
+    pub skips_unnamed: bool,
 }
 
 /// Result of a look-up.
@@ -64,6 +67,17 @@ pub struct Lookup {
 pub struct LookupResult {
     /// In the order of the table's keys.
     pub series: Vec<LookupSeries>,
+    /// Series that were left out.
+    pub unnamed: Vec<UnnamedSeries>,
+}
+
+/// A series of which a UID has no name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnnamedSeries {
+    /// Its TSUID.
+    pub tsuid: Bytes,
+    /// The first of its UIDs without a name.
+    pub uid: (UidKind, Vec<u8>),
 }
 
 /// A series of a look-up.
@@ -86,6 +100,7 @@ impl Default for Lookup {
             limit: 25,
             use_meta: None,
             range: None,
+            skips_unnamed: false,
         }
     }
 }
@@ -155,7 +170,7 @@ async fn find(
         && let Some(tsuids) =
             indexed::tsuids(shared, context, &resolved, lookup.range, page).await?
     {
-        return named_series(shared, context, tsuids).await;
+        return named_series(shared, context, tsuids, lookup.skips_unnamed).await;
     }
     let scans = SeriesScans {
         shared,
@@ -178,7 +193,7 @@ async fn find(
         tsuids = scans.data_tsuids().await?;
     }
     let start = page.start.min(tsuids.len());
-    named_series(shared, context, tsuids.split_off(start)).await
+    named_series(shared, context, tsuids.split_off(start), lookup.skips_unnamed).await
 }
 
 impl LookupPage {
@@ -196,18 +211,23 @@ async fn named_series(
     shared: &EngineShared,
     context: &QueryContext,
     tsuids: Vec<Bytes>,
+    skips_unnamed: bool,
 ) -> Result<LookupResult, QueryFailure> {
     context.set_stage(RunningStage::Naming);
     let (schema, uids) = (&shared.config.schema, &shared.uids);
     let reserve = |bytes| context.reserve(bytes);
-    let unresolved = |error| unresolved(error, LookupStep::Tsuids);
-    let names = reserved_names(schema, uids, &tsuids, reserve, unresolved).await?;
-    let series = tsuids
-        .into_iter()
-        .zip(names)
-        .map(|(tsuid, (metric, tags))| LookupSeries { tsuid, metric, tags })
-        .collect();
-    Ok(LookupResult { series })
+    let names = reserved_names(schema, uids, &tsuids, reserve).await?;
+    let mut result = LookupResult::default();
+    for (tsuid, names) in tsuids.into_iter().zip(names) {
+        match names {
+            Ok((metric, tags)) => result.series.push(LookupSeries { tsuid, metric, tags }),
+            Err(UidError::NoSuchUid { kind, uid }) if skips_unnamed => {
+                result.unnamed.push(UnnamedSeries { tsuid, uid: (kind, uid) });
+            }
+            Err(error) => return Err(unresolved(error, LookupStep::Tsuids)),
+        }
+    }
+    Ok(result)
 }
 
 /// Resolves names to UIDs. An error tells in its details which name has none.

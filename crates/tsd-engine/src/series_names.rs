@@ -30,19 +30,19 @@ pub(crate) fn name_bytes(metric: &str, tags: &[(String, String)]) -> usize {
     metric.len() + tags.iter().map(pair).sum::<usize>()
 }
 
-/// Names of series, in the order of `tsuids`. `reserve` is called with the memory of the names of a few
-/// thousand series at a time.
+/// Names of series, in the order of `tsuids`; an error for a series of which a UID has no name. `reserve` is
+/// called with the memory of the names of a few thousand series at a time.
 pub(crate) async fn reserved_names(
     schema: &TableSchema,
     uids: &UidAdmin,
     tsuids: &[Bytes],
     mut reserve: impl FnMut(usize) -> Result<(), QueryFailure>,
-    unresolved: impl Fn(UidError) -> QueryFailure,
-) -> Result<Vec<SeriesName>, QueryFailure> {
+) -> Result<Vec<Result<SeriesName, UidError>>, QueryFailure> {
     let mut names = Vec::new();
     for step in tsuids.chunks(SERIES_PER_STEP) {
-        let found = series_names(schema, uids, step).await.map_err(&unresolved)?;
-        reserve(found.iter().map(|(metric, tags)| name_bytes(metric, tags)).sum())?;
+        let found = series_names(schema, uids, step).await?;
+        let named = found.iter().flatten();
+        reserve(named.map(|(metric, tags)| name_bytes(metric, tags)).sum())?;
         names.extend(found);
     }
     Ok(names)
@@ -54,27 +54,30 @@ struct SeriesUids {
     tags: Vec<(Uid, Uid)>,
 }
 
-/// Names of series, in the order of `tsuids`. Fails if any UID has no name.
+/// Names of series, in the order of `tsuids`.
 async fn series_names(
     schema: &TableSchema,
     uids: &UidAdmin,
     tsuids: &[Bytes],
-) -> Result<Vec<SeriesName>, UidError> {
+) -> Result<Vec<Result<SeriesName, UidError>>, UidError> {
     let series: Vec<SeriesUids> =
         tsuids.iter().map(|tsuid| split(*schema, tsuid)).collect::<Result<_, _>>()?;
     let metrics = names(uids, UidKind::Metric, series.iter().map(|s| s.metric)).await?;
     let pairs = || series.iter().flat_map(|s| s.tags.iter().copied());
     let tagks = names(uids, UidKind::Tagk, pairs().map(|(tagk, _)| tagk)).await?;
     let tagvs = names(uids, UidKind::Tagv, pairs().map(|(_, tagv)| tagv)).await?;
-    // Every UID was resolved above.
-    let name = |names: &HashMap<Uid, String>, uid| names.get(uid).cloned().unwrap_or_default();
-    Ok(series
-        .iter()
-        .map(|s| {
-            let tags = s.tags.iter().map(|(k, v)| (name(&tagks, k), name(&tagvs, v))).collect();
-            (name(&metrics, &s.metric), tags)
-        })
-        .collect())
+    let named = |s: &SeriesUids| {
+        let metric = name(&metrics, UidKind::Metric, &s.metric)?;
+        let tag = |(k, v)| Ok((name(&tagks, UidKind::Tagk, k)?, name(&tagvs, UidKind::Tagv, v)?));
+        let tags = s.tags.iter().map(|(k, v)| tag((k, v))).collect::<Result<_, UidError>>()?;
+        Ok((metric, tags))
+    };
+    Ok(series.iter().map(named).collect())
+}
+
+fn name(names: &HashMap<Uid, String>, kind: UidKind, uid: &Uid) -> Result<String, UidError> {
+    let unknown = || UidError::NoSuchUid { kind, uid: uid.as_bytes().to_vec() };
+    names.get(uid).cloned().ok_or_else(unknown)
 }
 
 fn split(schema: TableSchema, tsuid: &[u8]) -> Result<SeriesUids, UidError> {
@@ -93,6 +96,7 @@ fn split(schema: TableSchema, tsuid: &[u8]) -> Result<SeriesUids, UidError> {
     Ok(SeriesUids { metric: uid(UidKind::Metric, metric)?, tags })
 }
 
+/// The names that there are.
 async fn names(
     uids: &UidAdmin,
     kind: UidKind,
@@ -106,8 +110,7 @@ async fn names(
     let mut found = HashMap::with_capacity(distinct.len());
     while let Some((names, chunk)) = reads.next().await {
         for (uid, name) in chunk.into_iter().zip(names?) {
-            let unknown = || UidError::NoSuchUid { kind, uid: uid.as_bytes().to_vec() };
-            found.insert(uid, name.ok_or_else(unknown)?);
+            found.extend(name.map(|name| (uid, name)));
         }
     }
     Ok(found)

@@ -24,6 +24,8 @@ use crate::{
 const PIXEL_BYTES: usize = 4;
 /// Pixels that are filled in the time of a point.
 const FILLED_PIXELS: usize = 8;
+/// Rows of an area that are filled at once.
+const BAND_HEIGHT: f32 = 32.0;
 /// Pixels of a line that are drawn at once.
 const LONG_RUN: f32 = 4_096.0;
 // Work, as times of a point.
@@ -75,14 +77,14 @@ impl<'p> Canvas<'p> {
         pace: &'p Pace<'p>,
     ) -> Option<Self> {
         let mut pixmap = Pixmap::new(size.width, size.height)?;
-        if let Some(color) = background {
-            let pixel = pixel(color);
-            for row in pixmap.pixels_mut().chunks_mut(size.width as usize) {
-                if !pace.goes_on(row.len() / FILLED_PIXELS) {
-                    break;
-                }
-                row.fill(pixel);
+        // A transparent one is filled, too: memory is mapped when it is first written, which takes longer than to
+        // draw, and a column of pixels would map as many pages as the picture has rows.
+        let pixel = background.map_or(PremultipliedColorU8::TRANSPARENT, pixel);
+        for row in pixmap.pixels_mut().chunks_mut(size.width as usize) {
+            if !pace.goes_on(row.len() / FILLED_PIXELS) {
+                break;
             }
+            row.fill(pixel);
         }
         Some(Self { pixmap, pace })
     }
@@ -97,12 +99,20 @@ impl<'p> Canvas<'p> {
 
     /// Fills an area; `opacity` is 0 to 1.
     pub(crate) fn fill(&mut self, area: Area, color: Color, opacity: f32) {
-        let work = (area.width() * area.height()) as usize / FILLED_PIXELS;
-        let rect = Rect::from_ltrb(area.left, area.top, area.right, area.bottom);
-        if let Some(rect) = rect.filter(|_| self.pace.goes_on(work)) {
-            let mut paint = paint(color);
-            paint.set_color(skia_color(color, opacity));
-            self.pixmap.fill_rect(rect, &paint, Transform::identity(), None);
+        let mut paint = paint(color);
+        paint.set_color(skia_color(color, opacity));
+        let mut top = area.top;
+        while top < area.bottom {
+            // Bands end on whole pixels, where two of them do not overlap.
+            let bottom = (top.floor() + BAND_HEIGHT).min(area.bottom);
+            let work = (area.width() * (bottom - top)) as usize / FILLED_PIXELS;
+            if !self.pace.goes_on(work) {
+                return;
+            }
+            if let Some(rect) = Rect::from_ltrb(area.left, top, area.right, bottom) {
+                self.pixmap.fill_rect(rect, &paint, Transform::identity(), None);
+            }
+            top = bottom;
         }
     }
 

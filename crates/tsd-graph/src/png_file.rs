@@ -21,6 +21,8 @@ const LEVEL: Compression = Compression::new(5);
 
 /// Bytes of a chunk of pixels, about.
 const CHUNK_BYTES: usize = 64 << 10;
+/// A file of at most so many bytes is copied to memory of its size.
+const SMALL_FILE_BYTES: usize = 256 << 10;
 /// Work of a pixel, as times of a point.
 const PIXEL_WORK: usize = 2;
 
@@ -32,14 +34,16 @@ pub(crate) fn encode_png(
 ) -> io::Result<Vec<u8>> {
     let (width, height) = (pixmap.width(), pixmap.height());
     let channels = if is_transparent { 4 } else { 3 };
-    let mut out = SIGNATURE.to_vec();
+    let row_bytes = width as usize * channels;
+    // Its growth would copy tens of megabytes at once. What is not written takes no memory.
+    let mut out = Vec::with_capacity(row_bytes * height as usize);
+    out.extend(SIGNATURE);
     let mut header = Vec::with_capacity(13);
     header.extend(width.to_be_bytes());
     header.extend(height.to_be_bytes());
     // Eight bits a channel; the only compression and filter method; not interlaced.
     header.extend([8, if is_transparent { RGBA } else { RGB }, 0, 0, 0]);
     push_chunk(&mut out, *b"IHDR", &header);
-    let row_bytes = width as usize * channels;
     let mut above = vec![0; row_bytes];
     let mut row = Vec::with_capacity(row_bytes);
     let mut encoder = ZlibEncoder::new(Vec::new(), LEVEL);
@@ -68,6 +72,9 @@ pub(crate) fn encode_png(
     }
     push_chunk(&mut out, *b"IDAT", &encoder.finish()?);
     push_chunk(&mut out, *b"IEND", &[]);
+    if out.len() <= SMALL_FILE_BYTES {
+        out.shrink_to_fit();
+    }
     Ok(out)
 }
 

@@ -74,7 +74,7 @@ pub use rollup_batch::{HttpRollup, RollupBatch};
 pub use search::{
     LookupRequest, LookupResult, SearchHit, SearchType, lookup_response, parse_lookup_body,
     parse_lookup_uri, parse_search_body, parse_search_uri, search_disabled, search_response,
-    search_text,
+    search_text, unnamed_series_text,
 };
 pub use sub_query_echo::render_sub_query;
 pub use tree::{

@@ -40,7 +40,7 @@ pub use http::{
     parse_uid_meta_body, parse_uid_meta_uri, parse_uid_uri, query_error, render_annotation,
     render_annotations, render_exp_query, render_query, render_query_list, render_series_meta,
     render_sub_query, render_uid_meta, search_disabled, search_response, search_text,
-    series_metas_response,
+    series_metas_response, unnamed_series_text,
 };
 pub use http::{
     ListedLeaf, TestedPlace, TreeRequest, TreeSeriesRequest, TreeTestResult, TreeTestWriter,

@@ -27,7 +27,8 @@ use crate::{
     timeout_io::{RequestTracker, TimeoutIo},
 };
 
-/// Maximum read buffer of a connection; bodies are read in chunks of up to this size.
+/// Maximum read buffer of a connection; bodies are read in chunks of up to this size. A head that does not fit is
+/// refused by hyper, without a body; smaller ones are refused with a reason.
 const READ_BUFFER: usize = 32 << 10;
 
 /// Serves HTTP until the connection closes.
@@ -40,7 +41,6 @@ pub(crate) async fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let limits = &state.config.limits;
     let identity = access::ConnectionIdentity::default();
     let service = service_fn(|request: hyper::Request<Incoming>| {
         // Before the first await: from now on the end of input is withheld.
@@ -62,7 +62,6 @@ where
             .auto_date_header(false)
             .title_case_headers(true)
             .max_buf_size(READ_BUFFER)
-            .max_header_size(limits.request_line_bytes + limits.header_bytes)
             .serve_connection(TokioIo::new(io), service)
     );
     let result = tokio::select! {

@@ -43,6 +43,7 @@ pub use plugins::{
     start_spool,
 };
 pub use recent_logs::{LogControl, LogEvent, LogLevelError, RecentLogs};
+pub use rollups::rollup_rules;
 pub use server::{BindError, Server, ShutdownReport};
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use std::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
-use tsd_engine::{LogLimit, PluginBatch, PluginItems};
+use tsd_engine::{LogLimit, PluginBatch, PluginItems, Rollups};
 
 use self::{
     file_publisher::FilePublisher, http_publisher::HttpPublisher, spool::Spool,
@@ -124,13 +124,17 @@ pub async fn start_publisher(
     }
 }
 
-/// Starts the spool of points that the store refused.
+/// Starts the spool of points that the store refused; `rollups` is the configuration of those that are put.
 ///
 /// # Errors
 ///
 /// If its directory cannot be created or read.
-pub async fn start_spool(config: SpoolConfig, items: PluginItems) -> io::Result<PluginTask> {
-    Ok(PluginTask::start(blocking(move || Spool::open(config)).await?, items))
+pub async fn start_spool(
+    config: SpoolConfig,
+    rollups: Option<Rollups>,
+    items: PluginItems,
+) -> io::Result<PluginTask> {
+    Ok(PluginTask::start(blocking(move || Spool::open(config, rollups)).await?, items))
 }
 
 impl PluginTask {

@@ -5,7 +5,8 @@ use tsd_model::{PointValue, Timestamp};
 use tsd_protocol::{RollupError, RollupPlacement, RollupRules, RollupSpec, SeriesRules, TagPairs};
 
 /// Returns the rules for rolled-up points; `None` if rollups are not configured.
-pub(crate) fn rollup_rules(config: &EngineConfig) -> Option<RollupRules> {
+#[must_use]
+pub fn rollup_rules(config: &EngineConfig) -> Option<RollupRules> {
     config.rollups.as_ref().map(|rollups| RollupRules {
         config: rollups.config.clone(),
         aggregate_tag_key: rollups.aggregate_tag_key.clone(),

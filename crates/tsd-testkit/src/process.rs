@@ -75,6 +75,15 @@ pub fn reset_peak(pid: u32) {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("clear_refs");
 }
 
+/// A size of `/proc/PID/status`; 0 if the process has ended.
+#[must_use]
+pub fn status_bytes_or_zero(pid: u32, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with(field));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    kib.unwrap_or(0_u64) << 10
+}
+
 fn status_bytes(pid: u32, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("/proc");
     let line = status.lines().find(|line| line.starts_with(field)).expect("memory in /proc");

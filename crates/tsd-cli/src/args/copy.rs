@@ -128,3 +128,57 @@ fn per_second(text: &str) -> Result<f64, String> {
         _ => Err("a number above 0 is expected".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Copy {
+        #[command(flatten)]
+        args: CopyArgs,
+    }
+
+    fn parse(text: &str) -> Result<CopyArgs, String> {
+        let words = ["copy", "--from", "a", "--to", "b"].into_iter().chain(text.split_whitespace());
+        Copy::try_parse_from(words).map(|copy| copy.args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn options_are_read_as_they_are_meant() {
+        let args =
+            parse("--from-set tsd.storage.salt.width=1 --tables uid,data --rate 1e3").unwrap();
+        assert_eq!(args.from_set, [("tsd.storage.salt.width".to_owned(), "1".to_owned())]);
+        let kinds: Vec<CopiedKind> = args.tables.iter().map(|table| table.kind()).collect();
+        assert_eq!(kinds, [CopiedKind::Uid, CopiedKind::Data]);
+        assert_eq!(
+            (args.rate, args.margin, args.log_level.as_str()),
+            (Some(1_000.0), 3_600, "error")
+        );
+        assert_eq!(parse("--start -1h --metric a --metric b").unwrap().metric, ["a", "b"]);
+    }
+
+    #[test]
+    fn mistakes_and_contradictions_are_refused_with_their_reason() {
+        for (text, expected) in [
+            ("--from-set salt", "KEY=VALUE is expected"),
+            ("--to-set no.such=1", "there is no key no.such"),
+            ("--rate 0", "a number above 0 is expected"),
+            ("--byte-rate inf", "a number above 0 is expected"),
+            ("--threads 0", "0 is not in 1..=65535"),
+            ("--tables points", "possible values: uid, data, rollup, meta, tree"),
+            ("--repair", "--compare"),
+            ("--compare --since last", "cannot be used with"),
+            ("--compare --verify", "cannot be used with"),
+            ("--compare --dry-run", "cannot be used with"),
+            ("--verify --dry-run", "cannot be used with"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

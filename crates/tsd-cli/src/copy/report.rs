@@ -183,3 +183,119 @@ fn comparison_json(table: &TableComparison) -> Value {
         "completed": table.is_complete,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use tsd_storage::Table;
+
+    use super::*;
+
+    fn ended(tables: &[(&str, CopiedRows)]) -> CopyEnded {
+        CopyEnded {
+            is_copy: true,
+            is_dry: false,
+            by_name: false,
+            since_ms: None,
+            tables: tables.iter().map(|(name, rows)| ((*name).to_owned(), *rows)).collect(),
+            compared: None,
+            findings: BTreeMap::new(),
+            duration: Duration::from_millis(2_500),
+            signal: None,
+        }
+    }
+
+    fn rows() -> CopiedRows {
+        CopiedRows { rows: 1_200, cells: 34_567, bytes: 2_048, ..CopiedRows::default() }
+    }
+
+    fn comparison(source: TableDigest, target: TableDigest) -> TableComparison {
+        TableComparison {
+            from: Table::new("tsdb"),
+            to: Table::new("new"),
+            source,
+            target,
+            only_in_source: 0,
+            only_in_target: 0,
+            different: 0,
+            without_names: 0,
+            repaired: 0,
+            is_complete: true,
+        }
+    }
+
+    #[test]
+    fn a_line_of_a_table_has_what_was_not_copied() {
+        let whole = ended(&[("tsdb", rows())]);
+        assert!(whole.is_clean());
+        assert_eq!(
+            whole.as_lines(),
+            "tsdb: 34,567 cells of 1,200 rows, 2.00 KiB\nCopied, cell for cell in 2.5 s\n"
+        );
+        let losses = CopiedRows { refused_rows: 100_000, stale_references: 3, ..rows() };
+        let partly = CopyEnded { by_name: true, ..ended(&[("tsdb", losses)]) };
+        assert!(!partly.is_clean());
+        assert_eq!(
+            partly.as_lines(),
+            "tsdb: 34,567 cells of 1,200 rows, 2.00 KiB; 100,000 rows NOT copied; 3 cells copied with a TSUID of the \
+             source\nCopied, with keys rebuilt from names in 2.5 s\n"
+        );
+    }
+
+    #[test]
+    fn cells_that_the_target_had_are_no_loss() {
+        let kept = CopiedRows { kept_cells: 5, ..rows() };
+        assert!(ended(&[("tsdb", kept)]).is_clean());
+        let refused = CopiedRows { refused_cells: 1, ..rows() };
+        assert!(!ended(&[("tsdb", kept), ("tsdb-uid", refused)]).is_clean());
+    }
+
+    #[test]
+    fn the_last_line_says_what_was_done() {
+        let last = |ended: CopyEnded| ended.last_line();
+        let since = CopyEnded { since_ms: Some(1_600_000_000_000), ..ended(&[]) };
+        assert_eq!(
+            last(since),
+            "Copied, cell for cell, what was written since 2020-09-13 12:26:40 UTC in 2.5 s\n"
+        );
+        assert_eq!(
+            last(CopyEnded { is_dry: true, ..ended(&[]) }),
+            "Would be copied, cell for cell in 2.5 s\n"
+        );
+        let stopped = CopyEnded { signal: Some(StopSignal::Terminate), ..ended(&[]) };
+        assert_eq!(last(stopped), "Stopped, cell for cell in 2.5 s\n");
+        let compared = CopyEnded { is_copy: false, compared: Some(Vec::new()), ..ended(&[]) };
+        assert_eq!(last(compared), "Compared in 2.5 s; both places have the same\n");
+    }
+
+    #[test]
+    fn differences_are_counted_below_both_checksums() {
+        let digest = TableDigest { rows: 2, cells: 3, bytes: 4, checksum: 0xAB };
+        let equal = comparison(digest, digest);
+        let text = compared_lines(&equal);
+        assert_eq!(text, format!("tsdb and new: equal  {:032x}  3 cells of 2 rows, 4 B\n", 0xAB));
+        let other = TableDigest { checksum: 0xAC, ..digest };
+        let differs =
+            TableComparison { only_in_source: 1, different: 2_000, ..comparison(digest, other) };
+        let text = compared_lines(&differs);
+        assert!(text.starts_with("tsdb and new: DIFFERENT\n  source  "), "{text}");
+        assert!(
+            text.ends_with("\n  1 rows only in the source\n  2,000 rows with other contents\n"),
+            "{text}"
+        );
+        let unnamed = TableComparison { without_names: 1, ..equal };
+        let ended = CopyEnded { is_copy: false, compared: Some(vec![unnamed]), ..ended(&[]) };
+        assert!(!ended.is_clean() && ended.as_lines().ends_with("; the places differ\n"));
+    }
+
+    #[test]
+    fn the_json_report_has_counts_and_findings() {
+        let mut ended = ended(&[("tsdb", CopiedRows { refused_rows: 7, ..rows() })]);
+        ended.findings.insert("tsdb".to_owned(), 7);
+        let value: Value = serde_json::from_str(&ended.as_json()).unwrap_or_default();
+        assert_eq!(value.pointer("/tables/tsdb/refusedRows"), Some(&json!(7)));
+        assert_eq!(value.pointer("/findings/tsdb"), Some(&json!(7)));
+        assert_eq!(value.get("clean"), Some(&json!(false)));
+        assert_eq!(value.get("keys"), Some(&json!("same")));
+        assert_eq!(value.get("compared"), Some(&Value::Null));
+    }
+}

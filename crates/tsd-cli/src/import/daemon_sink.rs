@@ -1,4 +1,5 @@
-//! Imported points go to a running daemon, as `/api/put` requests.
+//! Imported points go to a running daemon, as `/api/put` requests, and what a spool has beside points as those of its
+//! endpoint.
 //!
 //! One request at a time: points of one cell are stored in the order of their lines. A request without
 //! a response is sent again, which is harmless since points are idempotent.
@@ -10,6 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     importer::{PointSink, Refusal, SinkFailure},
+    json_line::{JsonKind, JsonLine},
     line::{ImportLine, LineError},
 };
 use crate::daemon_client::{ClientError, DaemonClient, DaemonResponse};
@@ -29,20 +31,26 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Collects points into requests.
 pub(super) struct DaemonSink {
     client: DaemonClient,
-    batch: Vec<(u64, Value)>,
-    bytes: usize,
+    /// The next request of each of [`JsonKind::ALL`].
+    batches: [PointBatch; JsonKind::ALL.len()],
     /// Points per request; less after a daemon has found a request too large.
     batch_points: usize,
     stored: u64,
     failures: Vec<SinkFailure>,
 }
 
+/// The points of a request, with their lines.
+#[derive(Default)]
+struct PointBatch {
+    points: Vec<(u64, Value)>,
+    bytes: usize,
+}
+
 impl DaemonSink {
     pub(super) fn new(client: DaemonClient) -> Self {
         Self {
             client,
-            batch: Vec::new(),
-            bytes: 0,
+            batches: Default::default(),
             batch_points: BATCH_POINTS,
             stored: 0,
             failures: Vec::new(),
@@ -51,12 +59,20 @@ impl DaemonSink {
 
     /// Sends all points. After a failure of the store the rest is not sent.
     async fn send_all(&mut self) {
-        let mut rest = std::mem::take(&mut self.batch);
-        self.bytes = 0;
+        let batches = std::mem::take(&mut self.batches);
+        for (kind, batch) in JsonKind::ALL.into_iter().zip(batches) {
+            if !self.send_points(kind, batch.points).await {
+                return;
+            }
+        }
+    }
+
+    /// Sends points of a kind. False after a failure of the store.
+    async fn send_points(&mut self, kind: JsonKind, mut rest: Vec<(u64, Value)>) -> bool {
         while !rest.is_empty() {
             let size = rest.len().min(self.batch_points);
             let later = rest.split_off(size);
-            match self.send_batch(&rest).await {
+            match self.send_batch(kind, &rest).await {
                 Ok(()) => rest = later,
                 Err(BatchError::TooLarge(_)) if size > 1 => {
                     self.batch_points = size / 2;
@@ -65,20 +81,35 @@ impl DaemonSink {
                 Err(BatchError::TooLarge(reason) | BatchError::Failed(reason)) => {
                     let line = rest.first().map_or(0, |(line, _)| *line);
                     self.failures.push(SinkFailure { line, refusal: Refusal::Daemon(reason) });
-                    return;
+                    return false;
                 }
             }
+        }
+        true
+    }
+
+    /// Adds a point to the next request of its kind.
+    async fn add(&mut self, kind: JsonKind, line: u32, point: Value, bytes: usize) {
+        let Some(batch) = self.batches.get_mut(kind as usize) else { return };
+        batch.points.push((u64::from(line), point));
+        batch.bytes += bytes;
+        if batch.points.len() >= self.batch_points || batch.bytes >= BATCH_BYTES {
+            self.send_all().await;
         }
     }
 
     /// Sends points in one request, again and again while the daemon is busy.
-    async fn send_batch(&mut self, batch: &[(u64, Value)]) -> Result<(), BatchError> {
+    async fn send_batch(
+        &mut self,
+        kind: JsonKind,
+        batch: &[(u64, Value)],
+    ) -> Result<(), BatchError> {
         let points: Vec<&Value> = batch.iter().map(|(_, point)| point).collect();
         let body = json!(points).to_string();
         let deadline = Instant::now() + RETRY_FOR;
         let mut pause = FIRST_PAUSE;
         loop {
-            let reason = match self.client.post("/api/put?details", body.clone()).await {
+            let reason = match self.client.post(kind.path(), body.clone()).await {
                 Ok(response) => match self.note_response(batch, &response) {
                     Err(BatchError::Failed(reason)) if response.status == 503 => reason,
                     noted => return noted,
@@ -172,12 +203,21 @@ impl PointSink for DaemonSink {
             "value": text(point.value_text)?,
             "tags": tags,
         });
-        self.bytes +=
+        let bytes =
             POINT_BYTES + point.metric.len() + point.value_text.len() + point.tags_raw.len();
-        self.batch.push((u64::from(number), json));
-        if self.batch.len() >= self.batch_points || self.bytes >= BATCH_BYTES {
-            self.send_all().await;
-        }
+        self.add(JsonKind::Point, number, json, bytes).await;
+        Ok(())
+    }
+
+    async fn put_json(
+        &mut self,
+        json: JsonLine,
+        number: u32,
+        is_new: &mut bool,
+    ) -> Result<(), Refusal> {
+        *is_new = true;
+        let bytes = json.line_bytes;
+        self.add(json.kind, number, Value::Object(json.object), bytes).await;
         Ok(())
     }
 

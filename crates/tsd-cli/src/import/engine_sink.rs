@@ -2,11 +2,15 @@
 
 use tokio::sync::mpsc;
 use tsd_engine::{
-    EngineHandle, IngestSession, NameText, PointFailure, PutError, Sample, SampleContent, UidError,
+    EngineHandle, HistogramCodecs, IngestSession, NameText, PointFailure, PutError, Sample,
+    SampleContent, UidError,
 };
+use tsd_protocol::{RollupRules, TagPairs};
+use tsd_server::rollup_rules;
 
 use super::{
     importer::{PointSink, Refusal, SinkFailure},
+    json_line::JsonLine,
     line::ImportLine,
 };
 
@@ -17,34 +21,50 @@ pub(super) struct EngineSink {
     settle_new_series: bool,
     /// Points stored by a commit of their own.
     settled: u64,
+    rollups: Option<RollupRules>,
+    histograms: Option<HistogramCodecs>,
 }
 
 impl EngineSink {
     pub(super) fn new(engine: &EngineHandle, settle_new_series: bool) -> Self {
         let mut session = engine.ingest_session(NameText::Utf8);
         let failures = session.failures();
-        Self { session, failures, settle_new_series, settled: 0 }
+        let config = engine.config();
+        let (rollups, histograms) = (rollup_rules(config), config.histograms.clone());
+        Self { session, failures, settle_new_series, settled: 0, rollups, histograms }
     }
 
-    /// Puts a point into the session.
-    fn put_point(
+    /// Puts a sample. `tags` parses its tags, if its series is not cached.
+    async fn put_sample<'s>(
         &mut self,
-        point: &ImportLine<'_>,
-        number: u32,
+        sample: Sample<'s>,
+        tags: impl Fn() -> Result<TagPairs<'s>, Refusal>,
+        is_new: &mut bool,
+    ) -> Result<(), Refusal> {
+        if !self.settle_new_series || self.session.is_cached(sample.metric, sample.tags_raw) {
+            return self.add(sample, tags, is_new);
+        }
+        // Committed alone, since the result decides about the next line.
+        self.session.send().await;
+        self.add(sample, tags, is_new)?;
+        let mut report = self.session.commit().await;
+        self.settled += report.stored as u64;
+        report.failures.pop().map_or(Ok(()), |failure| Err(failure.error.into()))
+    }
+
+    /// Adds a sample to the session.
+    fn add<'s>(
+        &mut self,
+        sample: Sample<'s>,
+        tags: impl Fn() -> Result<TagPairs<'s>, Refusal>,
         is_new: &mut bool,
     ) -> Result<(), Refusal> {
         let refused = self.session.put(
-            std::slice::from_ref(point),
-            |point| Sample {
-                metric: point.metric,
-                tags_raw: point.tags_raw,
-                timestamp: point.timestamp,
-                content: SampleContent::Point(point.value),
-                tag: number,
-            },
-            |point| {
+            &[()],
+            |()| sample,
+            |()| {
                 *is_new = true;
-                Ok(point.tags()?)
+                tags()
             },
         );
         let refused = refused.into_iter().next();
@@ -59,15 +79,31 @@ impl PointSink for EngineSink {
         number: u32,
         is_new: &mut bool,
     ) -> Result<(), Refusal> {
-        if !self.settle_new_series || self.session.is_cached(point.metric, point.tags_raw) {
-            return self.put_point(point, number, is_new);
-        }
-        // Committed alone, since the result decides about the next line.
-        self.session.send().await;
-        self.put_point(point, number, is_new)?;
-        let mut report = self.session.commit().await;
-        self.settled += report.stored as u64;
-        report.failures.pop().map_or(Ok(()), |failure| Err(failure.error.into()))
+        let sample = Sample {
+            metric: point.metric,
+            tags_raw: point.tags_raw,
+            timestamp: point.timestamp,
+            content: SampleContent::Point(point.value),
+            tag: number,
+        };
+        self.put_sample(sample, || Ok(point.tags()?), is_new).await
+    }
+
+    async fn put_json(
+        &mut self,
+        json: JsonLine,
+        number: u32,
+        is_new: &mut bool,
+    ) -> Result<(), Refusal> {
+        let content = json.content(self.rollups.as_ref(), self.histograms.as_ref())?;
+        let sample = Sample {
+            metric: json.metric.as_bytes(),
+            tags_raw: content.tags_raw(),
+            timestamp: json.timestamp,
+            content: content.sample(),
+            tag: number,
+        };
+        self.put_sample(sample, || Ok(content.tags()), is_new).await
     }
 
     async fn send(&mut self) {

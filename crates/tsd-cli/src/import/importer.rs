@@ -8,6 +8,7 @@ use tsd_model::{InputFormat, Timestamp};
 
 use super::{
     engine_sink::is_about_the_point,
+    json_line::{BRACE, JsonLine, JsonLineError},
     line::{ImportLine, LineError},
     order::{NotRising, SeriesOrder},
     progress::Progress,
@@ -29,8 +30,9 @@ pub struct ImportOptions {
     pub skip_errors: bool,
     /// Timestamps of a series need not increase.
     pub allow_out_of_order: bool,
-    /// Values with a point or an exponent are stored as `put` stores them, not in single precision.
-    pub keep_doubles: bool,
+    /// The inputs are files of the spool: values with a point or an exponent are stored as `put` stores them, not in
+    /// single precision, and a line may be JSON.
+    pub is_spool: bool,
     /// UID lookups may reject names, so each new series is committed before the next line is read.
     pub settle_new_series: bool,
 }
@@ -97,6 +99,8 @@ pub(super) enum Refusal {
     #[error(transparent)]
     Line(#[from] LineError),
     #[error(transparent)]
+    Json(#[from] JsonLineError),
+    #[error(transparent)]
     NotRising(#[from] NotRising),
     #[error(transparent)]
     Put(#[from] PutError),
@@ -112,7 +116,7 @@ impl Refusal {
     /// True if the store failed, so that the next point will fail, too.
     fn is_of_store(&self) -> bool {
         match self {
-            Self::Line(_) | Self::NotRising(_) | Self::Point(_) => false,
+            Self::Line(_) | Self::Json(_) | Self::NotRising(_) | Self::Point(_) => false,
             Self::Put(error) => !is_about_the_point(error),
             Self::Daemon(_) => true,
         }
@@ -134,6 +138,14 @@ pub(super) trait PointSink {
     async fn put(
         &mut self,
         point: &ImportLine<'_>,
+        line: u32,
+        is_new: &mut bool,
+    ) -> Result<(), Refusal>;
+
+    /// As [`Self::put`], of a line of JSON.
+    async fn put_json(
+        &mut self,
+        json: JsonLine,
         line: u32,
         is_new: &mut bool,
     ) -> Result<(), Refusal>;
@@ -302,6 +314,9 @@ impl<S: PointSink> Importer<S> {
         line: &[u8],
         number: u64,
     ) -> Result<Result<(), Refusal>, ImportError> {
+        if self.options.is_spool && line.first() == Some(&BRACE) {
+            return self.take_json(name, line, number).await;
+        }
         let (point, place) = match self.check(line) {
             Ok(checked) => checked,
             Err(refusal) => return Ok(Err(refusal)),
@@ -319,14 +334,33 @@ impl<S: PointSink> Importer<S> {
         Ok(result)
     }
 
+    /// As [`Self::take`], of a line of JSON. The spool is in no order of time.
+    async fn take_json(
+        &mut self,
+        name: &str,
+        line: &[u8],
+        number: u64,
+    ) -> Result<Result<(), Refusal>, ImportError> {
+        let json = match JsonLine::parse(line) {
+            Ok(json) => json,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        let mut is_new = false;
+        let Self { sink, stop, .. } = self;
+        tokio::select! {
+            biased;
+            result = sink.put_json(json, number as u32, &mut is_new) => Ok(result),
+            signal = stop.requested() => Err(stopped(signal, name, number)),
+        }
+    }
+
     /// Parses a line and checks the order of its series. Returns the place of the series and its
     /// previous time.
     fn check<'l>(
         &mut self,
         line: &'l [u8],
     ) -> Result<(ImportLine<'l>, Option<(super::order::SeriesIndex, i64)>), Refusal> {
-        let format =
-            if self.options.keep_doubles { InputFormat::Telnet } else { InputFormat::Import };
+        let format = if self.options.is_spool { InputFormat::Telnet } else { InputFormat::Import };
         let point = ImportLine::parse(line, format)?;
         if self.options.allow_out_of_order {
             return Ok((point, None));

@@ -59,6 +59,25 @@ fn floats_are_four_bytes_and_integers_short() {
 }
 
 #[test]
+fn lines_of_json_are_read_from_a_spool_only() {
+    let text = concat!(
+        r#"{"type":"point","metric":"m","timestamp":1356998401,"value":2,"tags":{"host":"a"},"tsuid":""}"#,
+        "\nm 1356998400 1 host=a\n"
+    );
+    let spool =
+        ImportOptions { is_spool: true, allow_out_of_order: true, ..ImportOptions::default() };
+    let left = import_text(text, true, spool);
+    assert_eq!(left.result.unwrap(), Imported { points: 2, ..Imported::default() });
+    assert_eq!(left.cells, [FIRST, "00000150E22700000001000001 0010 02"]);
+    let left = import_text(text, true, ImportOptions::default());
+    assert!(matches!(left.result, Err(ImportError::BadLine { line: 1, .. })));
+    let rollup =
+        r#"{"type":"rollup","metric":"m","timestamp":1,"value":2,"tags":{},"interval":"1h"}"#;
+    let error = import_text(rollup, true, spool).result.unwrap_err().to_string();
+    assert!(error.ends_with("line 1: rollups are not configured (tsd.rollups.config)"), "{error}");
+}
+
+#[test]
 fn the_first_bad_line_ends_it_and_what_came_before_stays() {
     let text = "m 1356998400 1 host=a\nm 1356998400 2 host=a\nm 1356998401 3 host=a\n";
     let left = import_text(text, true, ImportOptions::default());

@@ -14,7 +14,7 @@ use tsd_model::{
 };
 use tsd_storage::Table;
 
-use super::sample::{RollupPlace, check_numbers, check_time};
+use super::sample::{RolledUpValue, RollupPlace, check_numbers, check_time};
 use crate::{config::Rollups, put_error::PutError};
 
 /// An encoded cell without its series.
@@ -30,14 +30,18 @@ pub(crate) struct ExtraCell<'v> {
 /// The value of an extra cell.
 #[derive(Clone, Debug)]
 pub(super) enum CellValue<'v> {
-    Rollup(EncodedValue),
+    Rollup {
+        encoded: EncodedValue,
+        /// As it was given, for plug-ins.
+        given: RolledUpValue,
+    },
     Histogram(Cow<'v, [u8]>),
 }
 
 impl CellValue<'_> {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Self::Rollup(value) => value,
+            Self::Rollup { encoded, .. } => encoded,
             Self::Histogram(value) => value,
         }
     }
@@ -53,7 +57,7 @@ impl ExtraCell<'_> {
     pub(super) fn into_owned(self) -> ExtraCell<'static> {
         let Self { target, base, timestamp, qualifier, value } = self;
         let value = match value {
-            CellValue::Rollup(value) => CellValue::Rollup(value),
+            CellValue::Rollup { encoded, given } => CellValue::Rollup { encoded, given },
             CellValue::Histogram(value) => CellValue::Histogram(Cow::Owned(value.into_owned())),
         };
         ExtraCell { target, base, timestamp, qualifier, value }
@@ -67,7 +71,7 @@ impl ExtraCell<'_> {
     /// The value as plug-ins get it.
     pub(super) fn view(&self) -> CellView<'_> {
         match &self.value {
-            CellValue::Rollup(_) => CellView::Rollup(self.timestamp),
+            CellValue::Rollup { given, .. } => CellView::Rollup(self.timestamp, *given),
             CellValue::Histogram(value) => CellView::Histogram(self.timestamp, value),
         }
     }
@@ -79,7 +83,7 @@ pub(crate) enum CellView<'a> {
     /// A point.
     Point(Timestamp, PointValue),
     /// A rolled-up value or a pre-aggregate.
-    Rollup(Timestamp),
+    Rollup(Timestamp, RolledUpValue),
     /// A histogram as stored.
     Histogram(Timestamp, &'a [u8]),
 }
@@ -138,7 +142,8 @@ impl WriteTargets {
             _ => return Err(PutError::BadTimestamp(timestamp.as_given())),
         };
         let rollups = self.rollups.as_ref().ok_or(PutError::NoRollups)?;
-        let (flags, value) = value.encode();
+        let given = RolledUpValue { place, value };
+        let (flags, encoded) = value.encode();
         let (target, base, qualifier) = match place {
             RollupPlace::PreAggregate => {
                 let qualifier = Qualifier::new(timestamp, flags);
@@ -149,7 +154,8 @@ impl WriteTargets {
                 rollups.slot(interval, aggregator_id, pre_aggregate, time_secs, flags)?
             }
         };
-        Ok(ExtraCell { target, base, timestamp, qualifier, value: CellValue::Rollup(value) })
+        let value = CellValue::Rollup { encoded, given };
+        Ok(ExtraCell { target, base, timestamp, qualifier, value })
     }
 
     /// Checks the time of a histogram, given as stored, and encodes it.

@@ -52,6 +52,15 @@ pub enum RollupPlace {
     PreAggregate,
 }
 
+/// A rolled-up value and its place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RolledUpValue {
+    /// Where it is stored.
+    pub place: RollupPlace,
+    /// The value.
+    pub value: PointValue,
+}
+
 /// Checks value, then time, as OpenTSDB does.
 #[inline]
 pub(super) fn check_numbers(timestamp: i64, value: PointValue) -> Result<Timestamp, PutError> {

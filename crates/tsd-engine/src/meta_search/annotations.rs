@@ -121,7 +121,10 @@ async fn read(
     let mut rows = shared.storage.scan(&shared.config.tables.data, scan);
     let mut matches = BucketMatches::default();
     while let Some(batch) = rows.next_rows().await? {
-        context.record_rows(batch.len() as u64, 0, 0);
+        let cells = batch.iter().flat_map(|row| &row.cells);
+        let (count, bytes) =
+            cells.fold((0, 0), |(count, bytes), cell| (count + 1, bytes + cell.value.len() as u64));
+        context.record_rows(batch.len() as u64, count, bytes);
         let slice = context.time_slice().await?;
         for cell in batch.iter().flat_map(annotation_cells) {
             let annotation = match Annotation::from_json(&cell.value) {

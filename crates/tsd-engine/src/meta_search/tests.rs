@@ -1,10 +1,10 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tsd_model::{Family, TableSchema, TsMetaEdit, Tsuid, UidKind, UidMetaEdit, to_hex};
 use tsd_query::{LimitError, QueryError, SearchText};
-use tsd_storage::{CellBatch, CellRef, Storage};
+use tsd_storage::{CellBatch, CellRef, Fault, Operation, Storage};
 
 use super::*;
 use crate::{
@@ -201,4 +201,35 @@ async fn memory_and_time_of_a_search_are_limited() {
         matches!(all, Err(QueryFailure::Rejected(QueryError::Limit(LimitError::Memory { .. })))),
         "{all:?}"
     );
+}
+
+/// It reads the whole table, so its user must be able to see and to end it.
+#[tokio::test]
+async fn a_search_of_annotations_is_listed_and_ends_when_it_is_cancelled_or_late() {
+    for timeout in [None, Some(Duration::from_millis(300))] {
+        let mut settings = config();
+        settings.query.timeout = timeout;
+        let (store, engine) = filled(settings).await;
+        store.script(Operation::ScanBatch, vec![Fault::Delay(Duration::from_hours(1)); 64]);
+        let searched = engine.clone();
+        let running = tokio::spawn(async move {
+            search(&searched, SearchTarget::Annotations, "release", (0, 25)).await
+        });
+        if timeout.is_none() {
+            let listed = loop {
+                let list = engine.queries().await.running;
+                if let Some(listed) = list.into_iter().find(|query| query.scans.1 > 0) {
+                    break listed;
+                }
+                tokio::task::yield_now().await;
+            };
+            assert_eq!(listed.scans, (0, 20), "one for each salt bucket");
+            assert!(engine.cancel_query(listed.id));
+        }
+        let failure = running.await.unwrap().unwrap_err();
+        let is_late =
+            matches!(failure, QueryFailure::Rejected(QueryError::Limit(LimitError::Time { .. })));
+        let is_cancelled = matches!(failure, QueryFailure::CancelledByOperator);
+        assert_eq!((is_late, is_cancelled), (timeout.is_some(), timeout.is_none()), "{failure}");
+    }
 }

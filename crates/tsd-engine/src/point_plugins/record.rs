@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use tsd_model::{PointValue, decode_latin1};
 
-use crate::ingest::{CellView, NameList};
+use crate::ingest::{CellView, NameList, RolledUpValue};
 
 /// A value of a series, kept until its write has ended.
 #[derive(Clone, Debug)]
@@ -19,8 +19,8 @@ pub struct PointRecord {
 pub enum RecordContent {
     /// A point.
     Point(PointValue),
-    /// A rolled-up value or a pre-aggregate, without its value: no plug-in has a format for it.
-    Rollup,
+    /// A rolled-up value or a pre-aggregate. The names have the tag of its aggregator over series.
+    Rollup(Box<RolledUpValue>),
     /// A histogram as stored: codec id, then the encoded histogram.
     Histogram(Box<[u8]>),
 }
@@ -32,7 +32,9 @@ impl PointRecord {
     pub(crate) fn new(names: &NameList, tsuid: SmallVec<[u8; 32]>, cell: CellView<'_>) -> Self {
         let (timestamp, content) = match cell {
             CellView::Point(timestamp, value) => (timestamp, RecordContent::Point(value)),
-            CellView::Rollup(timestamp) => (timestamp, RecordContent::Rollup),
+            CellView::Rollup(timestamp, value) => {
+                (timestamp, RecordContent::Rollup(Box::new(value)))
+            }
             CellView::Histogram(timestamp, value) => {
                 (timestamp, RecordContent::Histogram(value.into()))
             }
@@ -74,7 +76,8 @@ impl PointRecord {
     pub(crate) fn byte_len(&self) -> usize {
         let value = match &self.content {
             RecordContent::Histogram(value) => value.len(),
-            RecordContent::Point(_) | RecordContent::Rollup => 0,
+            RecordContent::Rollup(value) => size_of_val(&**value),
+            RecordContent::Point(_) => 0,
         };
         Self::FIXED_BYTES + self.names.byte_len() + value
     }

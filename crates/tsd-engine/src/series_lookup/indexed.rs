@@ -1,4 +1,7 @@
 //! Series of a look-up from the series index: only those of the page are listed, however many match.
+//!
+//! A page is cut out of the series in the order of their keys, as OpenTSDB lists them, unless very many match: sorting
+//! millions of them for each page would cost more than the page. Those are in the order in which they were first seen.
 
 use bytes::Bytes;
 use tsd_model::{BaseTime, Uid};
@@ -13,9 +16,12 @@ use crate::{
 
 /// Memory of a TSUID in the list that the index returns, about.
 const MIN_TSUID_BYTES: usize = 64;
+/// Memory of a series while it is sorted, about.
+const SORTED_BYTES: usize = 48;
+/// Most series of a metric that are sorted before a page of them is cut out.
+const MAX_SORTED: u64 = 65_536;
 
-/// The TSUIDs of a page; by metric, and within one in the order in which their series were first seen, in
-/// pages that are sorted. `None` if there is no complete index.
+/// The TSUIDs of a page; by metric, and within one sorted. `None` if there is no complete index.
 pub(super) async fn tsuids(
     shared: &EngineShared,
     context: &QueryContext,
@@ -38,16 +44,23 @@ pub(super) async fn tsuids(
         let slice = context.time_slice().await?;
         let mut set = matching(&metric, resolved, range);
         let skipped = left_out.min(set.len());
-        set.skip(skipped);
         left_out -= skipped;
-        if page.limit > 0 {
-            set.truncate((page.limit - found.len()) as u64);
-        }
-        let start = found.len();
-        context.reserve(set.len() as usize * (SERIES_BYTES + MIN_TSUID_BYTES))?;
-        metric.for_each(&set, |_, tags| found.push([&*uid, tags].concat().into()));
-        if let Some(of_metric) = found.get_mut(start..) {
-            of_metric.sort_unstable();
+        let most = if page.limit > 0 { page.limit - found.len() } else { usize::MAX };
+        let listed = (set.len() - skipped).min(most as u64) as usize;
+        context.reserve(listed * (SERIES_BYTES + MIN_TSUID_BYTES))?;
+        if set.len() <= MAX_SORTED {
+            let sorting = set.len() as usize * SORTED_BYTES;
+            context.reserve(sorting)?;
+            found.extend(sorted_page(&metric, &set, &uid, (skipped as usize, most)));
+            context.release(sorting);
+        } else {
+            set.skip(skipped);
+            set.truncate(most as u64);
+            let start = found.len();
+            metric.for_each(&set, |_, tags| found.push([&*uid, tags].concat().into()));
+            if let Some(of_metric) = found.get_mut(start..) {
+                of_metric.sort_unstable();
+            }
         }
         slice.finish();
         if page.limit > 0 && found.len() >= page.limit {
@@ -55,6 +68,25 @@ pub(super) async fn tsuids(
         }
     }
     Ok(Some(found))
+}
+
+/// The TSUIDs of `most` series of a set after `skipped` ones, in the order of their tags.
+fn sorted_page(
+    metric: &MetricIndex,
+    set: &SeriesSet,
+    uid: &[u8],
+    (skipped, most): (usize, usize),
+) -> Vec<Bytes> {
+    let (mut tags, mut places) = (Vec::new(), Vec::with_capacity(set.len() as usize));
+    metric.for_each(set, |_, pairs| {
+        let start = tags.len();
+        tags.extend_from_slice(pairs);
+        places.push((start, tags.len()));
+    });
+    let tags_of = |(start, end): (usize, usize)| tags.get(start..end).unwrap_or_default();
+    places.sort_unstable_by(|one, other| tags_of(*one).cmp(tags_of(*other)));
+    let page = places.into_iter().skip(skipped).take(most);
+    page.map(|place| [uid, tags_of(place)].concat().into()).collect()
 }
 
 /// The series of a metric that match, and are active in the range.

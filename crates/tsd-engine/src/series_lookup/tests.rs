@@ -163,6 +163,11 @@ async fn unknown_names_and_uids_are_not_found() {
     let missing = MissingName::Uid { kind: UidKind::Tagv, uid: uid.as_bytes().to_vec() };
     let unknown = SeriesError::NotFound { lookup: LookupStep::Tsuids, missing };
     assert_eq!(rejected(lookup_of("m", "")).await, unknown);
+    let skips = Lookup { skips_unnamed: true, ..lookup_of("m", "") };
+    let (listed, _guard) = engine.lookup(skips.clone(), QueryControl::default()).await.unwrap();
+    let unnamed: Vec<_> = listed.unnamed.iter().map(|series| &series.uid).collect();
+    assert_eq!(unnamed, [&(UidKind::Tagv, uid.as_bytes().to_vec())]);
+    assert_eq!(found(&engine, skips).await, [A, B]);
 }
 
 #[tokio::test]

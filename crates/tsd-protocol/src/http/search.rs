@@ -1,7 +1,7 @@
 //! Requests and responses of `/api/search/<type>`: lookups by metric and tags, and searches of meta objects
 //! and annotations.
 
-use tsd_model::{Annotation, NamedUidMeta, SeriesMeta};
+use tsd_model::{Annotation, NamedUidMeta, SeriesMeta, UidKind, java_byte_list, to_hex};
 use tsd_query::SearchText;
 
 use super::{
@@ -114,6 +114,8 @@ pub struct LookupRequest {
     pub query: Option<String>,
     /// Reads the meta table, or the data table; `None` leaves the choice to the daemon.
     pub use_meta: Option<bool>,
+    /// Lists series of which a UID has no name apart, instead of failing. OpenTSDB's API cannot, its tool does.
+    pub skips_unnamed: bool,
 }
 
 impl Default for LookupRequest {
@@ -127,6 +129,7 @@ impl Default for LookupRequest {
             end: None,
             query: None,
             use_meta: None,
+            skips_unnamed: false,
         }
     }
 }
@@ -227,6 +230,7 @@ fn read_request(body: &str) -> Result<LookupRequest, ApiError> {
             "end" => request.end = read_text(reader, "end")?,
             "startIndex" => request.start_index = read_integer(reader, "startIndex")?,
             "useMeta" => request.use_meta = Some(read_flag(reader, "useMeta")?),
+            "skipUnnamed" => request.skips_unnamed = read_flag(reader, "skipUnnamed")?,
             "tags" if take_null(reader)? => request.tags = None,
             "tags" => {
                 let tags = read_all(reader, "tags", |reader| {
@@ -270,14 +274,31 @@ fn number(query: &QueryString, name: &str) -> Result<Option<i64>, ApiError> {
     text.parse::<i32>().map(|number| Some(i64::from(number))).map_err(unable)
 }
 
-/// The response of a lookup that took `millis` milliseconds and found `total` series.
+/// What is told of a series of which a UID has no name, as by OpenTSDB's tool.
+#[must_use]
+pub fn unnamed_series_text(tsuid: &[u8], kind: UidKind, uid: &[u8]) -> String {
+    let (tsuid, uid) = (to_hex(tsuid), java_byte_list(uid));
+    format!("Unable to resolve UID in TSUID ({tsuid}) No such unique ID for '{kind}': {uid}")
+}
+
+/// The response of a lookup that took `millis` milliseconds and found `total` series; `unnamed` has the texts of
+/// those that were left out.
 pub fn lookup_response<I: Iterator<Item = LookupResult>>(
     request: &LookupRequest,
     results: I,
     total: usize,
+    unnamed: &[String],
     millis: u64,
 ) -> ListResponseWriter<I> {
-    let (head, tail) = frame(SearchType::Lookup, request, total as u64, millis);
+    let (head, mut tail) = frame(SearchType::Lookup, request, total as u64, millis);
+    if request.skips_unnamed {
+        let mut members = Vec::new();
+        JsonObject::open(&mut members).strings("unnamed", unnamed).close();
+        // In the object that the tail closes.
+        tail.pop();
+        tail.push(b',');
+        tail.extend(members.into_iter().skip(1));
+    }
     ListResponseWriter::new(head, results, |out, series| write_series(out, &series), tail)
 }
 
@@ -437,6 +458,20 @@ mod tests {
     }
 
     #[test]
+    fn series_without_a_name_are_listed_apart_on_demand() {
+        let request = parse_lookup_body(r#"{"metric":"m","skipUnnamed":true}"#).unwrap();
+        let unnamed =
+            [unnamed_series_text(&[0, 0, 1, 0, 0, 2, 0, 0, 0xFE], UidKind::Tagv, &[0, 0, 0xFE])];
+        let mut response = lookup_response(&request, std::iter::empty(), 0, &unnamed, 3);
+        let mut out = Vec::new();
+        while response.write(&mut out, 1_024) {}
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            r#"{"type":"LOOKUP","metric":"m","limit":25,"time":3.0,"results":[],"startIndex":0,"totalResults":0,"unnamed":["Unable to resolve UID in TSUID (0000010000020000FE) No such unique ID for 'tagv': [0, 0, -2]"]}"#
+        );
+    }
+
+    #[test]
     fn invalid_requests_are_rejected() {
         let by_uri = |text: &str| {
             let error = uri(text).unwrap_err();
@@ -466,7 +501,7 @@ mod tests {
             tags: vec![("host".to_owned(), "a".to_owned())],
         };
         let mut out = Vec::new();
-        let mut response = lookup_response(&request.unwrap(), [results].into_iter(), 1, 12);
+        let mut response = lookup_response(&request.unwrap(), [results].into_iter(), 1, &[], 12);
         assert!(!response.write(&mut out, usize::MAX));
         assert_eq!(
             String::from_utf8(out).unwrap(),

@@ -21,7 +21,7 @@ use super::{
     route::{RequestPath, Route},
     routes,
 };
-use crate::{auth::Identity, server_state::ServerState, timeout_io::ActiveRequest};
+use crate::{auth::Identity, config::Limits, server_state::ServerState, timeout_io::ActiveRequest};
 
 /// OpenTSDB treats larger bodies as chunked.
 const WHOLE_BODY_BYTES: u64 = 8_192;
@@ -149,8 +149,12 @@ async fn route_request(
     if parts.uri.authority().is_some() || !uri_path.starts_with('/') {
         return Err(HttpError::StatusOnly(StatusCode::BAD_REQUEST));
     }
-    check_head(parts, config.limits.request_line_bytes, config.limits.header_bytes)?;
     let api = ErrorFormat::Api { trace: config.show_stack_trace };
+    if let Err(error) = check_head(parts, &config.limits) {
+        // What the request asks for is not looked at.
+        context.error_format = api;
+        return Err(HttpError::ApiThenClose(error));
+    }
     if let Err(error) = check_host(parts) {
         if RequestPath::is_api(uri_path) {
             context.error_format = api;
@@ -245,19 +249,25 @@ fn is_callback(name: &str) -> bool {
 }
 
 /// Fails if the request line or the headers are too long.
-fn check_head(parts: &Parts, line_limit: usize, header_limit: usize) -> Result<(), HttpError> {
+fn check_head(parts: &Parts, limits: &Limits) -> Result<(), ApiError> {
     let uri = parts.uri.path_and_query().map_or(0, |p| p.as_str().len());
     let line = parts.method.as_str().len() + uri + "  HTTP/1.1\r\n".len();
-    if line > line_limit {
-        return Err(HttpError::StatusOnly(StatusCode::URI_TOO_LONG));
+    if line > limits.request_line_bytes {
+        return Err(ApiError::new(414, "The request line is too long").with_details(format!(
+            "It has {line} bytes of at most {}. Send the request as a body, by POST",
+            limits.request_line_bytes
+        )));
     }
     let headers: usize = parts
         .headers
         .iter()
         .map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len())
         .sum();
-    if headers > header_limit {
-        return Err(HttpError::StatusOnly(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+    if headers > limits.header_bytes {
+        return Err(ApiError::new(431, "The request headers are too large").with_details(format!(
+            "They have {headers} bytes of at most {}",
+            limits.header_bytes
+        )));
     }
     Ok(())
 }

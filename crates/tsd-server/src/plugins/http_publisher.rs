@@ -33,18 +33,31 @@ pub struct PublisherUrl {
 
 /// A text that is no URL of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected http://HOST[:PORT]/PATH; there is no TLS")]
-pub struct PublisherUrlError;
+#[non_exhaustive]
+pub enum PublisherUrlError {
+    /// A URL that needs TLS.
+    #[error(
+        "https is not supported, as this program has no TLS: expected http://HOST[:PORT]/PATH, of the receiver or of a \
+         proxy on this host that sends on by https"
+    )]
+    Tls,
+    /// Any other text.
+    #[error("expected http://HOST[:PORT]/PATH")]
+    NoUrl,
+}
 
 impl FromStr for PublisherUrl {
     type Err = PublisherUrlError;
 
     fn from_str(text: &str) -> Result<Self, PublisherUrlError> {
-        let uri: Uri = text.parse().map_err(|_| PublisherUrlError)?;
-        let host = uri.host().filter(|host| !host.is_empty()).ok_or(PublisherUrlError)?;
-        if uri.scheme_str() != Some("http") {
-            return Err(PublisherUrlError);
+        let no_url = PublisherUrlError::NoUrl;
+        let uri: Uri = text.parse().map_err(|_| no_url)?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(PublisherUrlError::Tls),
+            _ => return Err(no_url),
         }
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or(no_url)?;
         let authority = format!("{host}:{}", uri.port_u16().unwrap_or(80));
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         Ok(Self { authority, path })
@@ -137,8 +150,11 @@ mod tests {
         };
         assert_eq!("http://a:8080/in?x=1".parse(), url("a:8080", "/in?x=1"));
         assert_eq!("http://[::1]".parse(), url("[::1]:80", "/"));
-        for text in ["https://a/", "a:80", "/in", "http:///in", ""] {
-            assert_eq!(text.parse::<PublisherUrl>(), Err(PublisherUrlError), "{text}");
+        for text in ["https://a/", "HTTPS://a:443/in"] {
+            assert_eq!(text.parse::<PublisherUrl>(), Err(PublisherUrlError::Tls), "{text}");
+        }
+        for text in ["ftp://a/", "a:80", "/in", "http:///in", ""] {
+            assert_eq!(text.parse::<PublisherUrl>(), Err(PublisherUrlError::NoUrl), "{text}");
         }
     }
 }

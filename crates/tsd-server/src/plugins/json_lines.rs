@@ -1,12 +1,14 @@
-//! Points, histograms and annotations as lines of JSON.
+//! Points, histograms, rolled-up values and annotations as lines of JSON.
 //!
-//! A line of a point is accepted by `/api/put`, one of a histogram by `/api/histogram`, and the object of an
-//! annotation by `/api/annotation`: what they do not know they ignore.
+//! A line of a point is accepted by `/api/put`, one of a histogram by `/api/histogram`, one of a rolled-up value by
+//! `/api/rollup`, and the object of an annotation by `/api/annotation`: what they do not know they ignore.
 
 use std::fmt::Write;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use tsd_engine::{PluginBatch, PluginItem, PointRecord, RecordContent};
+use tsd_engine::{
+    PluginBatch, PluginItem, PointRecord, RecordContent, RolledUpValue, RollupPlace, Rollups,
+};
 use tsd_model::{PointValue, java_double, write_java_json_string};
 
 /// The lines of a batch.
@@ -16,7 +18,8 @@ pub(super) fn render(batch: &PluginBatch) -> String {
         match item {
             PluginItem::Points(points) => {
                 for point in points {
-                    push_point(point, &mut out);
+                    // Publishers get no rolled-up values, the only ones that may have no line.
+                    let _ = push_point(point, None, &mut out);
                 }
             }
             PluginItem::Annotation(annotation) => {
@@ -29,13 +32,20 @@ pub(super) fn render(batch: &PluginBatch) -> String {
     out
 }
 
+/// Appends the line of a point. False if it has none: a rolled-up value without the configuration it was put with.
 // Writing to a string cannot fail.
-fn push_point(point: &PointRecord, out: &mut String) {
+pub(super) fn push_point(point: &PointRecord, rollups: Option<&Rollups>, out: &mut String) -> bool {
+    let rollup = match point.content() {
+        RecordContent::Rollup(value) => match RollupFields::new(point, value, rollups) {
+            Some(fields) => Some(fields),
+            None => return false,
+        },
+        RecordContent::Point(_) | RecordContent::Histogram(_) => None,
+    };
     let kind = match point.content() {
         RecordContent::Point(_) => "point",
         RecordContent::Histogram(_) => "histogram",
-        // Publishers do not get them.
-        RecordContent::Rollup => return,
+        RecordContent::Rollup(_) => "rollup",
     };
     out.push_str("{\"type\":\"");
     out.push_str(kind);
@@ -44,15 +54,27 @@ fn push_point(point: &PointRecord, out: &mut String) {
     out.push_str(",\"timestamp\":");
     let _ = write!(out, "{}", point.timestamp());
     match point.content() {
-        RecordContent::Point(value) => {
-            out.push_str(",\"value\":");
-            push_number(*value, out);
-        }
+        RecordContent::Point(value) => push_value(*value, out),
+        RecordContent::Rollup(rolled_up) => push_value(rolled_up.value, out),
         RecordContent::Histogram(stored) => push_histogram(stored, out),
-        RecordContent::Rollup => {}
     }
+    push_tags(point, rollup.as_ref().map(|fields| fields.aggregate_tag_key), out);
+    if let Some(fields) = rollup {
+        fields.push(out);
+    }
+    out.push_str(",\"tsuid\":\"");
+    for byte in point.tsuid() {
+        let _ = write!(out, "{byte:02X}");
+    }
+    out.push_str("\"}\n");
+    true
+}
+
+/// The tags, without that of an aggregator, which is added again when the line is put.
+fn push_tags(point: &PointRecord, left_out: Option<&str>, out: &mut String) {
     out.push_str(",\"tags\":{");
-    for (at, (tagk, tagv)) in point.tags().enumerate() {
+    let tags = point.tags().filter(|(tagk, _)| Some(tagk.as_str()) != left_out);
+    for (at, (tagk, tagv)) in tags.enumerate() {
         if at > 0 {
             out.push(',');
         }
@@ -60,15 +82,65 @@ fn push_point(point: &PointRecord, out: &mut String) {
         out.push(':');
         write_java_json_string(&tagv, out);
     }
-    out.push_str("},\"tsuid\":\"");
-    for byte in point.tsuid() {
-        let _ = write!(out, "{byte:02X}");
+    out.push('}');
+}
+
+/// The fields of a rolled-up value beside those of a point, as they were sent.
+struct RollupFields<'r> {
+    aggregate_tag_key: &'r str,
+    /// Interval and aggregator over time; `None` for a pre-aggregate of points.
+    slot: Option<(&'r str, &'r str)>,
+    /// Aggregator over series.
+    group_by: Option<String>,
+}
+
+impl<'r> RollupFields<'r> {
+    fn new(
+        point: &PointRecord,
+        RolledUpValue { place, .. }: &RolledUpValue,
+        rollups: Option<&'r Rollups>,
+    ) -> Option<Self> {
+        let rollups = rollups?;
+        let aggregate_tag_key = rollups.aggregate_tag_key.as_str();
+        let (slot, is_grouped) = match *place {
+            RollupPlace::PreAggregate => (None, true),
+            RollupPlace::Slot { interval, aggregator_id, pre_aggregate } => {
+                let interval = rollups.config.intervals().get(interval)?;
+                let aggregator = rollups.config.aggregator_name(aggregator_id)?;
+                (Some((interval.interval.as_str(), aggregator)), pre_aggregate)
+            }
+        };
+        let group_by = if is_grouped {
+            let tag = point.tags().find(|(tagk, _)| tagk == aggregate_tag_key);
+            Some(tag.map(|(_, aggregator)| aggregator)?)
+        } else {
+            None
+        };
+        Some(Self { aggregate_tag_key, slot, group_by })
     }
-    out.push_str("\"}\n");
+
+    fn push(&self, out: &mut String) {
+        let fields = [
+            ("interval", self.slot.map(|(interval, _)| interval)),
+            ("aggregator", self.slot.map(|(_, aggregator)| aggregator)),
+            ("groupByAggregator", self.group_by.as_deref()),
+        ];
+        for (name, text) in fields {
+            if let Some(text) = text {
+                let _ = write!(out, ",\"{name}\":");
+                write_java_json_string(text, out);
+            }
+        }
+    }
+}
+
+fn push_value(value: PointValue, out: &mut String) {
+    out.push_str(",\"value\":");
+    push_number(value, out);
 }
 
 /// A number that reads back as the same value.
-fn push_number(value: PointValue, out: &mut String) {
+pub(super) fn push_number(value: PointValue, out: &mut String) {
     match value {
         PointValue::Integer(value) => out.push_str(&value.to_string()),
         PointValue::Single(value) => out.push_str(&java_double(f64::from(value))),

@@ -1,5 +1,7 @@
 //! The spool: points that the store refused, as lines for `tsdb import --spool`.
 //!
+//! A point is a line of an import file. What such a line cannot hold, which is histograms, rolled-up values and names
+//! with blanks, is a line of JSON, as its endpoint accepts it.
 //! The directory has one file that is written, `refused.part`, and complete ones, `refused-TIME-NUMBER.import`.
 //! A file is complete when it is large, when nothing was refused for a while, and when the daemon stops or
 //! starts; its user imports and removes it. Lines are synced before they count as delivered. When the files
@@ -13,10 +15,12 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use tsd_engine::{PluginBatch, PluginItem, PointRecord, RecordContent};
-use tsd_model::{PointValue, java_double};
+use tsd_engine::{PluginBatch, PluginItem, PointRecord, RecordContent, Rollups};
 
-use super::{Sink, SinkError, blocking};
+use super::{
+    Sink, SinkError, blocking,
+    json_lines::{push_number, push_point},
+};
 
 /// Name of the file that is written.
 const OPEN_FILE: &str = "refused.part";
@@ -25,6 +29,8 @@ const COMPLETE_SUFFIX: &str = ".import";
 const FILE_BYTES: u64 = 64 << 20;
 /// How long nothing was refused when a file is complete.
 const QUIET: Duration = Duration::from_secs(30);
+/// Most bytes of a line, as an import reads it.
+const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Where points are spooled.
 #[derive(Clone, Debug)]
@@ -39,11 +45,13 @@ pub struct SpoolConfig {
 pub(super) struct Spool {
     /// `None` while a write is in progress, and after it panicked.
     files: Option<SpoolFiles>,
+    /// What rolled-up values were put with.
+    rollups: Option<Rollups>,
 }
 
 impl Spool {
-    pub(super) fn open(config: SpoolConfig) -> io::Result<Self> {
-        Ok(Self { files: Some(SpoolFiles::open(config)?) })
+    pub(super) fn open(config: SpoolConfig, rollups: Option<Rollups>) -> io::Result<Self> {
+        Ok(Self { files: Some(SpoolFiles::open(config)?), rollups })
     }
 
     /// Does work with the files.
@@ -66,7 +74,7 @@ impl Spool {
 
 impl Sink for Spool {
     async fn deliver(&mut self, batch: &PluginBatch) -> Result<u64, SinkError> {
-        let (lines, without_form) = render(batch);
+        let (lines, without_form) = render(batch, self.rollups.as_ref());
         let fits = self.with_files(move |files| files.append(lines.as_bytes())).await?;
         if fits {
             Ok(without_form)
@@ -93,13 +101,13 @@ impl Sink for Spool {
 }
 
 /// The lines of a batch, and the number of its points that have none.
-fn render(batch: &PluginBatch) -> (String, u64) {
+fn render(batch: &PluginBatch, rollups: Option<&Rollups>) -> (String, u64) {
     let (mut out, mut without_form) = (String::new(), 0);
     for item in batch.items() {
         match item {
             PluginItem::Points(points) => {
                 for point in points {
-                    without_form += u64::from(!push_line(point, &mut out));
+                    without_form += u64::from(!push_line(point, rollups, &mut out));
                 }
             }
             PluginItem::Annotation(_) => without_form += 1,
@@ -108,32 +116,40 @@ fn render(batch: &PluginBatch) -> (String, u64) {
     (out, without_form)
 }
 
-/// `METRIC TIME VALUE TAGK=TAGV ...`. False if the point cannot be written so.
-fn push_line(point: &PointRecord, out: &mut String) -> bool {
-    let RecordContent::Point(value) = point.content() else { return false };
-    let value = match *value {
-        PointValue::Integer(value) => value.to_string(),
-        // Read as a double and stored in the shorter form that it had.
-        PointValue::Single(value) => java_double(f64::from(value)),
-        PointValue::Double(value) => java_double(value),
-    };
+/// Appends the line of a point. False if it has none that can be imported.
+fn push_line(point: &PointRecord, rollups: Option<&Rollups>, out: &mut String) -> bool {
     let start = out.len();
+    let is_line = push_import_line(point, out) || {
+        out.truncate(start);
+        push_point(point, rollups, out)
+    };
+    if is_line && out.len() - start <= MAX_LINE_BYTES {
+        return true;
+    }
+    out.truncate(start);
+    false
+}
+
+/// `METRIC TIME VALUE TAGK=TAGV ...`. False if that would read as something else.
+fn push_import_line(point: &PointRecord, out: &mut String) -> bool {
+    let RecordContent::Point(value) = point.content() else { return false };
+    let metric = point.metric();
+    // A brace begins a line of JSON, and a setting may allow other characters in names.
+    let mut is_line = !metric.starts_with('{') && !metric.contains([' ', '\n', '\r']);
     // Writing to a string cannot fail.
-    let _ = write!(out, "{} {} {value}", point.metric(), point.timestamp());
-    let blanks = |text: &str| text.contains([' ', '=', '\n', '\r']);
-    // Characters that a setting may allow in names.
-    let mut is_line = !point.metric().contains([' ', '\n', '\r']);
+    let _ = write!(out, "{metric} {} ", point.timestamp());
+    // A value in single precision is read as a double and stored in the shorter form that it had.
+    push_number(*value, out);
     for (tagk, tagv) in point.tags() {
-        is_line &= !blanks(&tagk) && !blanks(&tagv);
+        is_line &= !tagk.contains(UNFIT) && !tagv.contains(UNFIT);
         let _ = write!(out, " {tagk}={tagv}");
     }
-    if is_line {
-        out.push('\n');
-    } else {
-        out.truncate(start);
-    }
+    out.push('\n');
     is_line
 }
+
+/// Characters that end a tag of a line, or a part of it.
+const UNFIT: [char; 4] = [' ', '=', '\n', '\r'];
 
 /// The files of a spool.
 struct SpoolFiles {

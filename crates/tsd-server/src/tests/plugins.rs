@@ -24,7 +24,10 @@ use tokio::{
 use tsd_engine::{HistogramCodecs, OnFull, PluginQueue, PointPlugins, plugin_queue};
 use tsd_storage::{Fault, Operation, StorageError};
 
-use super::harness::{Tsd, config, engine_config};
+use super::{
+    harness::{Tsd, config, engine_config},
+    rollups::rollups,
+};
 use crate::{PluginTask, PublisherConfig, SpoolConfig, start_publisher, start_spool};
 
 const LIMIT: usize = 16 << 20;
@@ -205,8 +208,10 @@ async fn a_receiver_that_never_answers_does_not_delay_points_or_a_stop() {
 async fn spooling(directory: &Path, max_bytes: u64) -> (Tsd, PluginTask, Arc<PluginQueue>) {
     let (queue, items) = plugin_queue("storageExceptionHandler", LIMIT, OnFull::Drop);
     let config_of = SpoolConfig { directory: directory.to_owned(), max_bytes };
-    let task = start_spool(config_of, items).await.unwrap();
     let mut engine = engine_config();
+    engine.rollups = Some(rollups());
+    engine.histograms = Some(HistogramCodecs::simple(42));
+    let task = start_spool(config_of, engine.rollups.clone(), items).await.unwrap();
     engine.plugins = PointPlugins { publisher: None, exception_handler: Some(Arc::clone(&queue)) };
     (Tsd::start_with(config(), engine).await, task, queue)
 }
@@ -245,6 +250,55 @@ async fn refused_points_are_spooled_and_the_response_is_as_without_a_spool() {
     let mut lines = spooled(directory.path());
     lines.sort();
     assert_eq!(lines, ["m 1600000001 0.1 host=a", "é 1600000001500 -2 host=b dc=x"]);
+}
+
+#[tokio::test]
+async fn histograms_and_rolled_up_values_are_spooled_as_they_were_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let (tsd, task, queue) = spooling(directory.path(), 1 << 20).await;
+    refuse(&tsd, 3);
+    for (number, (path, body)) in [
+        (
+            "/api/rollup",
+            r#"{"metric":"m","timestamp":1600000000,"value":0.1,"interval":"1h","aggregator":"SUM","groupByAggregator":"max","tags":{"host":"a"}}"#,
+        ),
+        (
+            "/api/rollup",
+            r#"{"metric":"m","timestamp":1600000000,"value":5,"groupByAggregator":"sum","tags":{"host":"a"}}"#,
+        ),
+        (
+            "/api/histogram",
+            r#"{"metric":"h","timestamp":1600000000,"buckets":{"0,1":42},"tags":{"host":"a"}}"#,
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(tsd.post(path, body).await.status, 503, "{path}");
+        wait_until("its line", || queue.delivered() > number as u64).await;
+    }
+    task.stop(PATIENCE).await;
+    let (lines, mut found) = (spooled(directory.path()), Vec::new());
+    for line in &lines {
+        let mut value: Value = serde_json::from_str(line).unwrap();
+        value.as_object_mut().unwrap().remove("tsuid");
+        found.push(value);
+    }
+    let histogram = found.pop().unwrap();
+    assert_eq!(
+        found,
+        [
+            json!({"type": "rollup", "metric": "m", "timestamp": 1_600_000_000, "value": 0.1,
+                "tags": {"host": "a"}, "interval": "1h", "aggregator": "sum", "groupByAggregator": "MAX"}),
+            json!({"type": "rollup", "metric": "m", "timestamp": 1_600_000_000, "value": 5,
+                "tags": {"host": "a"}, "groupByAggregator": "SUM"}),
+        ]
+    );
+    assert_eq!((&histogram["type"], &histogram["id"]), (&json!("histogram"), &json!(42)));
+    // What the lines say is what their endpoints accept.
+    for (path, line) in ["/api/rollup", "/api/rollup", "/api/histogram"].into_iter().zip(&lines) {
+        assert_eq!(tsd.post(path, line).await.line(), "204 ", "{line}");
+    }
 }
 
 #[tokio::test]

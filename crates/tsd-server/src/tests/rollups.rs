@@ -11,7 +11,7 @@ const CONFIG: &str = r#"{"aggregationIds":{"sum":0,"count":1,"avg":42},"interval
     {"table":"tsdb","preAggregationTable":"agg","interval":"1m","rowSpan":"1h","defaultInterval":true},
     {"table":"r1h","preAggregationTable":"a1h","interval":"1h","rowSpan":"1n"}]}"#;
 
-fn rollups() -> Rollups {
+pub(super) fn rollups() -> Rollups {
     Rollups::new(RollupConfig::from_json(CONFIG.as_bytes(), |_| true).unwrap())
 }
 

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use hyper::Method;
-use tsd_engine::{Lookup, LookupSeries, MetaSearch, SearchPage, SearchTarget};
+use tsd_engine::{Lookup, LookupSeries, MetaSearch, SearchPage, SearchTarget, UnnamedSeries};
 use tsd_model::{BaseTime, to_hex};
 use tsd_protocol::{
     ApiError, LookupRequest, LookupResult, SearchHit, SearchType, lookup_response,
     parse_lookup_body, parse_lookup_uri, parse_search_body, parse_search_uri, search_disabled,
-    search_response, search_text,
+    search_response, search_text, unnamed_series_text,
 };
 
 use super::query::{
@@ -108,6 +108,7 @@ async fn lookup(
         range: lookup_request
             .range_secs(&request.state.clock())?
             .map(|(start, end)| (BaseTime::containing(start), BaseTime::containing(end))),
+        skips_unnamed: lookup_request.skips_unnamed,
     };
     let (result, guard) = request
         .state
@@ -118,7 +119,11 @@ async fn lookup(
     let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let total = result.series.len();
     let series = result.series.into_iter().map(series_result);
-    let mut response = lookup_response(&lookup_request, series, total, millis);
+    let text = |UnnamedSeries { tsuid, uid: (kind, uid) }: &UnnamedSeries| {
+        unnamed_series_text(tsuid, *kind, uid)
+    };
+    let unnamed: Vec<String> = result.unnamed.iter().map(text).collect();
+    let mut response = lookup_response(&lookup_request, series, total, &unnamed, millis);
     let write = move |out: &mut Vec<u8>, bytes| response.write(out, bytes);
     Ok(response_stream::chunked(write, SerializationTimer::default(), guard))
 }
