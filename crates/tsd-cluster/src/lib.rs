@@ -21,6 +21,7 @@ mod group;
 mod keys;
 mod manifest;
 mod manifest_change;
+mod membership;
 #[cfg(test)]
 mod model;
 mod owner;
@@ -35,6 +36,7 @@ pub use self::{
     keys::{ClusterId, LogKeys, OpenSegment, SegmentId, StateRow},
     manifest::{Manifest, ManifestPhase, Revision, SegmentRef, StreamManifest},
     manifest_change::{ChangeOutcome, ManifestChange},
+    membership::{Member, MemberState, Membership, MembershipFuture, ProofError, Settlement},
     owner::{LogOwner, SEGMENT_BYTES},
     record::{LogRecord, MAX_PAYLOAD, RecordError},
     record_merge::{HoleError, RecordMerge},

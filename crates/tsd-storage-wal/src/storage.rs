@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, PinnedFiles,
-    Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner,
-    SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem,
+    HeldRowReader, PinnedFiles, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead,
+    SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
 };
 
 use self::threads::{in_thread, spawn_worker};
@@ -29,6 +29,7 @@ use crate::{
     committer::Committer,
     executor::Executor,
     files::{self, LogDir},
+    held_rows::MemtableReader,
     local_files::LocalFiles,
     log::{FileLog, SetMark},
     memtable::{CellPrecedence, Memtable, NewRows, TableId},
@@ -199,6 +200,12 @@ impl<B: FlushTarget> WalStorage<B> {
         self.stop().await;
         self.backend.close().await?;
         Ok(flushed.err().map(|error| (self.state.memtables.view().row_count(), error)))
+    }
+
+    /// Reads the rows that are held, for other processes.
+    #[must_use]
+    pub fn held_row_reader(&self) -> Arc<dyn HeldRowReader> {
+        Arc::new(MemtableReader::new(Arc::clone(&self.state)))
     }
 
     /// Returns access to a table, or `None` if the table is not logged.
