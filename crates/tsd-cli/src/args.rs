@@ -3,6 +3,7 @@
 //! OpenTSDB's options keep their names. Each command has its arguments in a module of its own; flags that
 //! set configuration keys are translated there, and those of every command in `overrides`.
 
+mod cluster;
 mod config;
 mod copy;
 mod fsck;
@@ -20,6 +21,7 @@ mod user;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::{
+    cluster::{ClusterArgs, ClusterCommand, ClusterPlace},
     config::{ConfigArgs, ConfigCheckArgs, ConfigCommand},
     copy::CopyArgs,
     fsck::FsckArgs,
@@ -213,6 +215,21 @@ the same command. Keep a snapshot that --link was used with as it is: the store 
 
   tsdb restore --data /var/lib/tsdb-restored /backup/monday")]
     Restore(RestoreArgs),
+    /// Show the nodes of a cluster, or flush what they hold
+    #[command(after_help = "\
+Nodes of a cluster are daemons with tsd.storage.ack = cluster and the same tsd.cluster.log_table. Any of them
+can be asked. HEARTBEAT is the time since the last one, LOG the size of the log that is not trimmed, HELD ROWS
+and HELD what is acknowledged and not flushed yet, CLOCK how far the clock is ahead of that of the node that was
+asked, which has a star. Nodes that do not answer within a second are named.
+
+`flush` makes everything that was acknowledged visible to programs that read HBase: OpenTSDB, snapshots of
+HBase, `tsdb query` without a daemon.
+
+Exit status of flush: 0 if all nodes have flushed, else 1.
+
+  tsdb cluster status --url http://tsd1:4242
+  tsdb cluster flush")]
+    Cluster(ClusterArgs),
     /// Names and their UIDs: find, assign, rename, delete, check
     #[command(after_help = "\
 The arguments are those of OpenTSDB. KIND is metrics, tagk or tagv:

@@ -1,5 +1,6 @@
 //! Opens the configured store. Only this module names backends.
 
+mod cluster;
 mod hbase;
 mod log_mark;
 mod log_owner;
@@ -20,6 +21,7 @@ use tsd_storage_embedded::{
 };
 use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage, unknown_mark_version};
 
+pub(crate) use self::cluster::ClusterNodeHandle;
 pub(crate) use self::hbase::{OnHBase, find_cluster, prefetch, table_names};
 use crate::{
     config::{Config, EngineKind, Settings},

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use tsd_cluster::ClusterId;
+
 /// Who a node is, as its peers check it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeIdentity {
     /// Random number of the cluster, an attribute of its log table. Who knows it may ask.
-    pub cluster: [u8; 16],
+    pub cluster: ClusterId,
     /// Its name.
     pub name: String,
     /// Number of the run of this node: an answer of a later run says nothing of an earlier one.

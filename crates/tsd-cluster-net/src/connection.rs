@@ -160,7 +160,7 @@ fn hello(identity: &NodeIdentity) -> RequestFrame {
     let hello = Hello {
         lowest_version,
         highest_version,
-        cluster: Bytes::copy_from_slice(&identity.cluster),
+        cluster: identity.cluster.to_string(),
         name: identity.name.clone(),
         incarnation: identity.incarnation,
     };

@@ -23,7 +23,7 @@ pub use self::{
     config::{NetConfig, NodeIdentity},
     error::PeerError,
     metrics::describe_metrics,
-    peers::{NodeAnswer, Peers},
+    peers::{NodeAnswer, Peers, TimedReport},
     reads::{ClusterReads, ReadConfig, ReadMemory},
     server::PeerServer,
     service::{HeldQuery, NodeControl, NodeReport, PeerService},

@@ -84,8 +84,8 @@ pub(crate) struct Hello {
     pub(crate) lowest_version: u32,
     #[prost(uint32, tag = "2")]
     pub(crate) highest_version: u32,
-    #[prost(bytes = "bytes", tag = "3")]
-    pub(crate) cluster: Bytes,
+    #[prost(string, tag = "3")]
+    pub(crate) cluster: String,
     #[prost(string, tag = "4")]
     pub(crate) name: String,
     #[prost(uint64, tag = "5")]

@@ -140,7 +140,7 @@ async fn greet(
 
 fn check_hello(hello: &Hello, context: &ServerContext) -> Result<Welcome, String> {
     let identity = &context.identity;
-    if hello.cluster != identity.cluster[..] {
+    if hello.cluster != identity.cluster.to_string() {
         // The number of the own cluster is a secret.
         return Err(format!("node {:?} is of another cluster than {:?}", hello.name, identity.name));
     }
