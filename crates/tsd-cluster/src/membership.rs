@@ -4,7 +4,8 @@
 //! see every acknowledged point goes these steps, in this order:
 //!
 //! 1. It takes the members ([`Membership::current`]), and asks each that is [`MemberState::Serving`] for its
-//!    held rows. It waits for the others ([`Membership::settled`]).
+//!    held rows. It waits for those that are suspected or recovered ([`Membership::settled`]); the others hold
+//!    nothing.
 //! 2. A member that is asked takes a snapshot of its held rows, then proves that it was not fenced
 //!    ([`Membership::prove`]), and only then says that its answer is complete. The reader proves itself too: its
 //!    own held rows are out of date after a fence.
@@ -37,6 +38,8 @@ pub struct Member {
 /// What a member does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberState {
+    /// It starts, and has acknowledged nothing yet.
+    Joining,
     /// It acknowledges points, and answers for its held rows.
     Serving,
     /// Its heartbeats have stopped. It still owns its log.

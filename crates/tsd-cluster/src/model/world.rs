@@ -433,7 +433,7 @@ impl World {
             let by = self.next_recoverer;
             next.next_recoverer += 1;
             next.recoverer = Some(Recoverer {
-                recovery: Recovery::new(OWNER, by),
+                recovery: Recovery::new(OWNER, by).taking_over(by - 1),
                 replayed: Vec::new(),
                 is_prepared: false,
             });
