@@ -12,7 +12,7 @@ use crate::{
     config::{NetConfig, NodeIdentity},
     connection::{AnswerReceiver, Connection},
     error::PeerError,
-    metrics::{Metrics, RequestKind},
+    metrics::{NetMetrics, RequestKind},
     service::{HeldQuery, NodeReport},
     wire::{HeldMessage, Nothing, RequestBody, ResponseBody, RowMessage},
 };
@@ -163,7 +163,7 @@ impl PeerClient {
     ) -> Result<T, PeerError> {
         let started = Instant::now();
         let result = call.await;
-        Metrics::of_process().ended(kind, started.elapsed(), result.as_ref().err());
+        NetMetrics::of_process().ended(kind, started.elapsed(), result.as_ref().err());
         result
     }
 
@@ -189,7 +189,7 @@ impl PeerClient {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             return Ok(permit);
         }
-        Metrics::of_process().waits.increment(1);
+        NetMetrics::of_process().waits.increment(1);
         Arc::clone(&self.permits).acquire_owned().await.map_err(|_| PeerError::Lost)
     }
 

@@ -27,7 +27,7 @@ use tokio_util::{
 use crate::{
     config::{NetConfig, NodeIdentity},
     error::PeerError,
-    metrics::Metrics,
+    metrics::NetMetrics,
     wire::{
         Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame, VERSIONS, codec,
         decode, encode,
@@ -107,7 +107,7 @@ impl Connection {
         let reader = tokio::spawn(read_answers(frames, Arc::clone(&answers)));
         let writer = write_requests(write, waiting, Arc::clone(&answers), config.clone());
         let tasks = [reader, tokio::spawn(writer)].map(AbortOnDropHandle::new);
-        Metrics::of_process().connections.increment(1);
+        NetMetrics::of_process().connections.increment(1);
         Ok(Self { requests, answers, next_id: AtomicU64::new(1), _tasks: tasks })
     }
 
@@ -150,7 +150,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        Metrics::of_process().connections.decrement(1);
+        NetMetrics::of_process().connections.decrement(1);
         self.answers.end(PeerError::Lost);
     }
 }
@@ -189,7 +189,7 @@ async fn next_frame(frames: &mut AnswerFrames) -> Result<Option<ResponseFrame>, 
         std::io::ErrorKind::InvalidData => PeerError::frame(&error),
         _ => PeerError::Lost,
     })?;
-    Metrics::of_process().received_bytes.increment(4 + frame.len() as u64);
+    NetMetrics::of_process().received_bytes.increment(4 + frame.len() as u64);
     decode(frame).map(Some)
 }
 
@@ -211,7 +211,7 @@ async fn read_answers(mut frames: AnswerFrames, answers: Arc<PendingAnswers>) {
         }
     };
     if matches!(error, PeerError::Frame(_)) {
-        Metrics::of_process().bad_frames.increment(1);
+        NetMetrics::of_process().bad_frames.increment(1);
     }
     answers.end(error);
 }
@@ -222,7 +222,7 @@ async fn write_requests(
     answers: Arc<PendingAnswers>,
     config: NetConfig,
 ) {
-    let metrics = Metrics::of_process();
+    let metrics = NetMetrics::of_process();
     while let Some(frame) = waiting.recv().await {
         match timeout(config.write_timeout, write.write_all(&frame)).await {
             Ok(Ok(())) => metrics.sent_bytes.increment(frame.len() as u64),

@@ -10,6 +10,8 @@ mod client;
 mod config;
 mod connection;
 mod error;
+#[cfg(test)]
+mod fakes;
 mod metrics;
 mod peers;
 mod reads;
@@ -28,3 +30,6 @@ pub use self::{
     server::PeerServer,
     service::{HeldQuery, NodeControl, NodeReport, PeerService},
 };
+
+#[cfg(test)]
+mod tests;

@@ -88,7 +88,7 @@ impl RequestKind {
 }
 
 /// Registered handles.
-pub(crate) struct Metrics {
+pub(crate) struct NetMetrics {
     requests: [(Counter, Histogram); 4],
     failures: BTreeMap<&'static str, Counter>,
     pub(crate) sent_bytes: Counter,
@@ -107,10 +107,10 @@ pub(crate) struct Metrics {
     pub(crate) held_seconds: Histogram,
 }
 
-impl Metrics {
+impl NetMetrics {
     /// Those of the process: a node has one of each.
     pub(crate) fn of_process() -> &'static Self {
-        static METRICS: OnceLock<Metrics> = OnceLock::new();
+        static METRICS: OnceLock<NetMetrics> = OnceLock::new();
         METRICS.get_or_init(Self::new)
     }
 

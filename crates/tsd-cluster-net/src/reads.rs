@@ -16,9 +16,9 @@ use bytes::Bytes;
 use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    CellBatch, Column, Delete, Get, HealthProblem, HeldRowReader, KeyRange, PinnedFiles,
-    Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner,
-    SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
+    CellBatch, Column, Delete, Get, HealthImpact, HealthProblem, HeldRowReader, KeyRange,
+    PinnedFiles, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner,
+    SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, StorePart, Table, Verifier,
 };
 
 use self::{fetch::HeldFetch, scanner::ClusterScanner};
@@ -225,7 +225,10 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
     }
 
     fn health(&self) -> Vec<HealthProblem> {
-        self.inner.health()
+        let fenced = self.fetch.fence().map(|reason| {
+            HealthProblem::new(StorePart::Commit, HealthImpact::Unavailable, reason)
+        });
+        self.inner.health().into_iter().chain(fenced).collect()
     }
 
     fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {

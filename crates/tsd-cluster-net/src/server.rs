@@ -13,7 +13,7 @@ use tsd_storage::LogLimit;
 
 use crate::{
     config::{NetConfig, NodeIdentity},
-    metrics::Metrics,
+    metrics::NetMetrics,
     service::PeerService,
 };
 
@@ -65,7 +65,7 @@ impl PeerServer {
 }
 
 async fn accept(listener: TcpListener, context: Arc<ServerContext>) {
-    let metrics = Metrics::of_process();
+    let metrics = NetMetrics::of_process();
     let permits = Arc::new(Semaphore::new(context.config.max_connections));
     let mut sessions = JoinSet::new();
     loop {

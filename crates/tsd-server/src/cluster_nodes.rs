@@ -21,7 +21,7 @@ pub struct ClusterNode {
     pub name: String,
     /// Where it answers other nodes; empty if it does not.
     pub address: String,
-    /// `serving`, `suspected`, `recovering` or `left`.
+    /// `joining`, `serving`, `suspected`, `recovering` or `left`.
     pub state: &'static str,
     /// Number of its run.
     pub incarnation: u64,

@@ -151,6 +151,8 @@ pub static KEYS: &[Key] = &[
     seconds("tsd.cluster.read_timeout", "30", 0.1, 3600.0),
     // `held`: reads see what all nodes have acknowledged; `stored`: what this node has, and HBase.
     one_of("tsd.cluster.reads", "held", &["held", "stored"]),
+    // How long the heartbeats of a node are missed until another one recovers its log, seconds.
+    seconds("tsd.cluster.suspect_after", "5", 1.0, 3600.0),
     // Who may stop the daemon, drop its caches, change UIDs, delete data and cancel queries:
     // addresses, networks (10.0.0.0/8) or `*`.
     text("tsd.core.admin.peers", Some("127.0.0.0/8,::1")),

@@ -62,6 +62,10 @@ static MEANINGS: &[(&str, &str)] = &[
         "tsd.cluster.reads",
         "Whether reads see what all nodes hold (held), or only what HBase and this one have (stored)",
     ),
+    (
+        "tsd.cluster.suspect_after",
+        "How long heartbeats of a node are missed until another one recovers its log, seconds",
+    ),
     ("tsd.core.admin.peers", "Addresses and networks of administrators, or *"),
     ("tsd.core.authentication.enable", "Clients must say who they are"),
     (

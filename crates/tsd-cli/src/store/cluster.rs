@@ -205,6 +205,7 @@ fn node_of(answer: NodeAnswer<TimedReport>) -> ClusterNode {
         name,
         address: address.unwrap_or_default(),
         state: match state {
+            MemberState::Joining => "joining",
             MemberState::Serving => "serving",
             MemberState::Suspected => "suspected",
             MemberState::Recovering { .. } => "recovering",
@@ -225,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_nodes_are_told_an_address_that_they_can_reach() {
+    fn the_advertised_address_is_one_that_others_reach() {
         let own = host_name();
         for (set, listens, expected) in [
             (None, "10.0.0.1:4243", "10.0.0.1:4243".to_owned()),

@@ -377,8 +377,8 @@ async fn cluster_logged(
     let log_client = hbase.client();
     let listener = PeerListener::bind(&hbase.cluster_net).await?;
     let log_config = ClusterLogConfig {
-        address: listener.advertised.clone(),
-        settings: cluster::shared_settings(settings),
+        address: Some(listener.advertised.clone()),
+        shared: cluster::shared_settings(settings),
         ..hbase.cluster_log.clone()
     };
     let opened = Box::pin(tsd_cluster_log::open(&log_client, log_config)).await?;

@@ -4,7 +4,11 @@
 //! when the read began, and beside that the list is read again: those that are only in the new one are asked
 //! after it. So a member that is not asked has acknowledged nothing before the read began.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -14,7 +18,7 @@ use tsd_storage::{HeldRow, HeldRowReader, StorageError, Table};
 
 use super::{ReadConfig, ReadMemory};
 use crate::{
-    error::PeerError, metrics::Metrics, peers::Peers, row_merge::{merge, merge_rows}, service::HeldQuery,
+    error::PeerError, metrics::NetMetrics, peers::Peers, row_merge::{merge, merge_rows}, service::HeldQuery,
 };
 
 /// After this time without all of an answer, a member is reported as silent.
@@ -30,6 +34,7 @@ pub(super) struct HeldFetch {
     rows: Arc<dyn HeldRowReader>,
     peers: Arc<Peers>,
     config: ReadConfig,
+    fence: Mutex<Option<Arc<str>>>,
 }
 
 /// Held rows of all members, merged, in key order. Of this node there are only those that another one has too.
@@ -59,7 +64,7 @@ impl HeldFetch {
         peers: Arc<Peers>,
         config: ReadConfig,
     ) -> Self {
-        Self { rows, peers, config }
+        Self { rows, peers, config, fence: Mutex::new(None) }
     }
 
     pub(super) fn tables(&self) -> &[Table] {
@@ -78,7 +83,7 @@ impl HeldFetch {
         let own = self.rows.held_rows(&query.table, query.ranges.clone());
         let ask_known = self.ask_all(&known, query, deadline);
         let listing = async {
-            let members = membership.current().await.map_err(unproven)?;
+            let members = self.proven(membership.current(), deadline).await?;
             let known: HashSet<u64> = known.iter().map(|member| member.incarnation).collect();
             let is_new = |member: &Member| {
                 needs_asking(member, this) && !known.contains(&member.incarnation)
@@ -86,9 +91,9 @@ impl HeldFetch {
             let new: Vec<Member> = members.into_iter().filter(is_new).collect();
             self.ask_all(&new, query, deadline).await
         };
-        let proving = async { membership.prove().await.map_err(unproven) };
+        let proving = self.proven(membership.prove(), deadline);
         let (known_rows, new_rows, ()) = tokio::try_join!(ask_known, listing, proving)?;
-        Metrics::of_process().held_seconds.record(started.elapsed());
+        NetMetrics::of_process().held_seconds.record(started.elapsed());
         let mut taken = TakenRows::merge(known_rows.into_iter().chain(new_rows));
         if !taken.is_empty() {
             for rows in own {
@@ -98,6 +103,27 @@ impl HeldFetch {
             }
         }
         Ok(taken)
+    }
+
+    /// Waits for a call to the log table. While it says that this node is fenced, so does [`Self::fence`].
+    async fn proven<T>(
+        &self,
+        call: impl Future<Output = Result<T, ProofError>>,
+        deadline: Instant,
+    ) -> Result<T, StorageError> {
+        let late = || ProofError::Unavailable("no answer in time".to_owned());
+        let result = timeout_at(deadline, call).await.unwrap_or_else(|_| Err(late()));
+        let fence = match &result {
+            Err(ProofError::Fenced(why)) => Some(why.as_str().into()),
+            _ => None,
+        };
+        *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = fence;
+        result.map_err(unproven)
+    }
+
+    /// Why this node reads nothing, as of the last read.
+    pub(super) fn fence(&self) -> Option<Arc<str>> {
+        self.fence.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn ask_all(
@@ -127,7 +153,7 @@ impl HeldFetch {
         match timeout_at(deadline, answer).await {
             Ok(answer) => answer,
             Err(_) => {
-                Metrics::of_process().failed_reads.increment(1);
+                NetMetrics::of_process().failed_reads.increment(1);
                 Err(silent(member, last.as_ref()))
             }
         }
@@ -177,14 +203,15 @@ impl HeldFetch {
     }
 
     fn suspect(&self, member: &Member) {
-        Metrics::of_process().suspicions.increment(1);
+        NetMetrics::of_process().suspicions.increment(1);
         self.peers.membership().suspect(member.incarnation);
     }
 }
 
-/// True if a member may hold rows that only it can answer for.
+/// True if a member may hold rows that only it can answer for. One that joins has acknowledged nothing yet.
 fn needs_asking(member: &Member, this: u64) -> bool {
-    member.incarnation != this && member.state != MemberState::Left
+    member.incarnation != this
+        && !matches!(member.state, MemberState::Joining | MemberState::Left)
 }
 
 fn silent(member: &Member, last: Option<&PeerError>) -> StorageError {
@@ -202,7 +229,7 @@ fn unproven(error: ProofError) -> StorageError {
 }
 
 fn no_memory() -> StorageError {
-    Metrics::of_process().refused_rows.increment(1);
+    NetMetrics::of_process().refused_rows.increment(1);
     StorageError::Throttled("there is no memory for the rows that other nodes hold")
 }
 
@@ -239,7 +266,7 @@ impl ReservedMemory {
             let more = (self.used - self.reserved).max(RESERVE_BYTES);
             self.permits.push(self.source.try_reserve(more).ok_or(NoMemory)?);
             self.reserved += more;
-            Metrics::of_process().read_bytes.increment(more as f64);
+            NetMetrics::of_process().read_bytes.increment(more as f64);
         }
         Ok(())
     }
@@ -247,7 +274,7 @@ impl ReservedMemory {
 
 impl Drop for ReservedMemory {
     fn drop(&mut self) {
-        Metrics::of_process().read_bytes.decrement(self.reserved as f64);
+        NetMetrics::of_process().read_bytes.decrement(self.reserved as f64);
     }
 }
 

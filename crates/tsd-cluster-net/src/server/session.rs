@@ -19,7 +19,7 @@ use tsd_storage::HeldRow;
 
 use super::ServerContext;
 use crate::{
-    metrics::Metrics,
+    metrics::NetMetrics,
     service::{HeldQuery, PeerService},
     wire::{
         Hello, Nothing, ReportMessage, RequestBody, RequestFrame, ResponseBody, ResponseFrame,
@@ -94,12 +94,12 @@ impl Requests {
     /// The next request; `None` at the end of the stream.
     async fn next(&mut self) -> Result<Option<RequestFrame>, SessionError> {
         let bad = |text: String| {
-            Metrics::of_process().bad_frames.increment(1);
+            NetMetrics::of_process().bad_frames.increment(1);
             SessionError::Frame(text)
         };
         match self.frames.next().await {
             Some(Ok(frame)) => {
-                Metrics::of_process().received_bytes.increment(4 + frame.len() as u64);
+                NetMetrics::of_process().received_bytes.increment(4 + frame.len() as u64);
                 decode(frame).map(Some).map_err(|error| bad(error.to_string()))
             }
             Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
@@ -132,7 +132,7 @@ async fn greet(
     match refused {
         None => Ok(true),
         Some(reason) => {
-            Metrics::of_process().greetings_refused.increment(1);
+            NetMetrics::of_process().greetings_refused.increment(1);
             Err(SessionError::Greeting(reason))
         }
     }
@@ -160,7 +160,7 @@ async fn write_answers(
     mut waiting: mpsc::Receiver<Bytes>,
     limit: Duration,
 ) -> Result<(), SessionError> {
-    let metrics = Metrics::of_process();
+    let metrics = NetMetrics::of_process();
     while let Some(frame) = waiting.recv().await {
         match timeout(limit, write.write_all(&frame)).await {
             Ok(Ok(())) => metrics.sent_bytes.increment(frame.len() as u64),
@@ -198,7 +198,7 @@ async fn answer_all(
                 }
             }
             Some(_) if by_id.len() >= context.config.max_requests * 2 => {
-                Metrics::of_process().busy.increment(1);
+                NetMetrics::of_process().busy.increment(1);
                 let busy = Err("too many requests in progress".to_owned());
                 if answers.done(busy).await.is_err() {
                     return Ok(());

@@ -185,6 +185,7 @@ fn cluster_log(config: &Config) -> Result<ClusterLogConfig, ConfigError> {
     let start_timeout = Duration::from_secs(config.int("tsd.storage.hbase.start_timeout"));
     Ok(ClusterLogConfig {
         durability,
+        suspect_after: config.seconds("tsd.cluster.suspect_after"),
         start_timeout: start_timeout.max(Duration::from_secs(1)),
         ..ClusterLogConfig::new(table, node.unwrap_or_else(super::server::host_name))
     })
