@@ -41,6 +41,20 @@ impl SharedSettings {
         Some(Self(lines.lines().map(pair).collect::<Option<_>>()?))
     }
 
+    /// Number of settings.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// These settings, with those of `other` that are missing here.
+    #[must_use]
+    pub fn with_missing(&self, other: &Self) -> Self {
+        let mut all = other.0.clone();
+        all.extend(self.0.clone());
+        Self(all)
+    }
+
     /// What is different here from the cluster's settings. A setting that one of the two lacks is no difference:
     /// another release has or had it.
     #[must_use]
@@ -67,6 +81,8 @@ mod tests {
         let other = SharedSettings::new([("tsd.salt.width", "2")]);
         let expected = ["tsd.salt.width is 2, and 1 in the cluster"];
         assert_eq!(other.differences(&cluster), expected);
+        assert_eq!(cluster.with_missing(&same).count(), 3);
+        assert_eq!(cluster.with_missing(&other), cluster);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::{
     FormerLogs, OpenError, ReplayReport, WalConfig,
     active_memtable::ActiveMemtable,
     change::Change,
-    commit_log::CommitLog,
+    commit_log::{CommitLog, LogRecoverer},
     commit_queue::CommitQueue,
     commit_time,
     committer::Committer,
@@ -35,6 +35,7 @@ use crate::{
     memtable::{CellPrecedence, Memtable, NewRows, TableId},
     memtable_list::MemtableList,
     metrics::Metrics,
+    multi_writer::RecoveredLogs,
     pin,
     replay::{ReplayedLog, log_report, replay, replay_former},
     request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
@@ -58,6 +59,9 @@ pub struct WalStorage<B> {
     backend: Arc<B>,
     policy: SharingPolicy,
     queue: CommitQueue,
+    /// The log has a weak reference to it.
+    #[expect(dead_code, reason = "it lives as long as the store")]
+    recoverer: Arc<dyn LogRecoverer>,
     /// Resolved when the threads end.
     threads: tokio::sync::Mutex<Vec<oneshot::Receiver<()>>>,
 }
@@ -166,7 +170,10 @@ impl<B: FlushTarget> WalStorage<B> {
         })?;
         let queue = CommitQueue::new(Arc::clone(&state), sender);
         let threads = tokio::sync::Mutex::new(vec![committer, flusher]);
-        Ok((Self { state, backend, policy, queue, threads }, report))
+        let recoverer: Arc<dyn LogRecoverer> =
+            Arc::new(RecoveredLogs::new(Arc::clone(&state), Arc::clone(&backend), policy.clone()));
+        state.log.attach(Arc::downgrade(&recoverer));
+        Ok((Self { state, backend, policy, queue, recoverer, threads }, report))
     }
 
     /// Stops without a flush. Unflushed rows stay in the log and are replayed when it is opened
