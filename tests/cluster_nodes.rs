@@ -87,8 +87,10 @@ fn what_one_node_acknowledges_is_read_on_all_until_and_after_its_flush() {
     assert_eq!(held(&cluster_status(first)), [0, 0, 0]);
     check_all();
     for (daemon, _) in nodes {
-        assert!(metric(daemon.address(), "tsd_cluster_net_requests_total{kind=\"held\"}")
-            .is_some_and(|requests| requests > 0.0));
+        assert!(
+            metric(daemon.address(), "tsd_cluster_net_requests_total{kind=\"held\"}")
+                .is_some_and(|requests| requests > 0.0)
+        );
         assert!(daemon.terminate().success());
     }
 }

@@ -217,15 +217,13 @@ the same command. Keep a snapshot that --link was used with as it is: the store 
     Restore(RestoreArgs),
     /// Show the nodes of a cluster, or flush what they hold
     #[command(after_help = "\
-Nodes of a cluster are daemons with tsd.storage.ack = cluster and the same tsd.cluster.log_table. Any of them
-can be asked. HEARTBEAT is the time since the last one, LOG the size of the log that is not trimmed, HELD ROWS
-and HELD what is acknowledged and not flushed yet, CLOCK how far the clock is ahead of that of the node that was
-asked, which has a star. Nodes that do not answer within a second are named.
+The nodes are the daemons with tsd.storage.ack = cluster and one tsd.cluster.log_table. Any of them
+can be asked; its line has a star. HEARTBEAT is the time since the last one, LOG the size of the log
+that is not trimmed, HELD what is acknowledged and not flushed yet, CLOCK how far the clock is ahead
+of that of the node that is asked. Nodes that do not answer within a second are named.
 
-`flush` makes everything that was acknowledged visible to programs that read HBase: OpenTSDB, snapshots of
-HBase, `tsdb query` without a daemon.
-
-Exit status of flush: 0 if all nodes have flushed, else 1.
+After `flush`, programs that read HBase see all that was acknowledged before it: OpenTSDB, snapshots
+of HBase, tools without a daemon. Its exit status is 0 if all nodes have flushed, else 1.
 
   tsdb cluster status --url http://tsd1:4242
   tsdb cluster flush")]

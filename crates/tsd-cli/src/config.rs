@@ -25,9 +25,9 @@ pub use keys::{Key, KeyEffect, ValueKind};
 pub(crate) use meanings::{meaning as key_meaning, why_without_effect};
 pub use properties::{PropertiesError, Property, parse as parse_properties};
 pub use settings::{
-    Ack, AuthenticationMethod, AuthenticationSettings, ClusterNetSettings, EngineKind, HBaseSettings, ImportSettings,
-    LogFormat, LogSettings, PluginSettings, PointPluginSettings, RetentionSettings, Settings,
-    StorageSettings,
+    Ack, AuthenticationMethod, AuthenticationSettings, ClusterNetSettings, EngineKind,
+    HBaseSettings, ImportSettings, LogFormat, LogSettings, PluginSettings, PointPluginSettings,
+    RetentionSettings, Settings, StorageSettings,
 };
 pub(crate) use settings::{RULES_FILE, USERS_FILE, host_name};
 

@@ -12,7 +12,9 @@ use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::task::AbortOnDropHandle;
 use tsd_engine::{Engine, EngineConfig, EngineHandle, FilterRules, plugin_queue};
-use tsd_server::{BindError, ClusterNodes, PluginTask, Server, install_metrics, start_publisher, start_spool};
+use tsd_server::{
+    BindError, ClusterNodes, PluginTask, Server, install_metrics, start_publisher, start_spool,
+};
 use tsd_storage::Storage;
 use tsd_storage_hbase::publish_metrics;
 

@@ -206,7 +206,8 @@ impl PeerClient {
         {
             return Err(error.clone());
         }
-        match Connection::open(&self.address, self.incarnation, &self.identity, &self.config).await {
+        match Connection::open(&self.address, self.incarnation, &self.identity, &self.config).await
+        {
             Ok(connection) => {
                 let connection = Arc::new(connection);
                 (link.failures, link.failed) = (0, None);

@@ -18,9 +18,7 @@ use tsd_cluster::{
     ClusterId, Member, MemberState, Membership, MembershipFuture, ProofError, Settlement,
 };
 use tsd_model::Family;
-use tsd_storage::{
-    BoxFuture, HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange, Table,
-};
+use tsd_storage::{BoxFuture, HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange, Table};
 
 use crate::{
     NetConfig, NodeControl, NodeIdentity, NodeReport, PeerClient, PeerServer, PeerService,
@@ -38,7 +36,13 @@ pub(crate) struct FakeRows {
 }
 
 impl FakeRows {
-    pub(crate) fn put(&self, key: &[u8], qualifier: &[u8], value: Option<&[u8]>, timestamp_ms: i64) {
+    pub(crate) fn put(
+        &self,
+        key: &[u8],
+        qualifier: &[u8],
+        value: Option<&[u8]>,
+        timestamp_ms: i64,
+    ) {
         let column = HeldColumn {
             family: Family::T,
             qualifier: Bytes::copy_from_slice(qualifier),

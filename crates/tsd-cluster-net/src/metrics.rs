@@ -11,7 +11,11 @@ use crate::error::PeerError;
 
 const COUNTERS: [(&str, Unit, &str); 13] = [
     ("tsd_cluster_net_requests_total", Unit::Count, "Requests to other nodes, by kind."),
-    ("tsd_cluster_net_failures_total", Unit::Count, "Requests that a node did not answer, by reason."),
+    (
+        "tsd_cluster_net_failures_total",
+        Unit::Count,
+        "Requests that a node did not answer, by reason.",
+    ),
     ("tsd_cluster_net_sent_bytes_total", Unit::Bytes, "Bytes sent to other nodes."),
     ("tsd_cluster_net_received_bytes_total", Unit::Bytes, "Bytes received from other nodes."),
     (

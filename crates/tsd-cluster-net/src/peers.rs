@@ -43,11 +43,7 @@ pub type TimedReport = (NodeReport, i64);
 impl Peers {
     /// The peers that `membership` lists.
     #[must_use]
-    pub fn new(
-        identity: NodeIdentity,
-        config: NetConfig,
-        membership: Arc<dyn Membership>,
-    ) -> Self {
+    pub fn new(identity: NodeIdentity, config: NetConfig, membership: Arc<dyn Membership>) -> Self {
         let clients = Mutex::default();
         Self { identity: Arc::new(identity), config, membership, clients }
     }

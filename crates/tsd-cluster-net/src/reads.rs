@@ -225,9 +225,10 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
     }
 
     fn health(&self) -> Vec<HealthProblem> {
-        let fenced = self.fetch.fence().map(|reason| {
-            HealthProblem::new(StorePart::Commit, HealthImpact::Unavailable, reason)
-        });
+        let fenced = self
+            .fetch
+            .fence()
+            .map(|reason| HealthProblem::new(StorePart::Commit, HealthImpact::Unavailable, reason));
         self.inner.health().into_iter().chain(fenced).collect()
     }
 

@@ -24,9 +24,7 @@ use tsd_model::TableSchema;
 use tsd_server::ServerConfig;
 use tsd_storage::ByteBudget;
 
-pub(crate) use self::{
-    authentication::USERS_FILE, server::host_name, write_filter::RULES_FILE,
-};
+pub(crate) use self::{authentication::USERS_FILE, server::host_name, write_filter::RULES_FILE};
 pub use self::{
     authentication::{AuthenticationMethod, AuthenticationSettings},
     cluster::ClusterNetSettings,

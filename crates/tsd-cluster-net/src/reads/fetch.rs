@@ -18,7 +18,11 @@ use tsd_storage::{HeldRow, HeldRowReader, StorageError, Table};
 
 use super::{ReadConfig, ReadMemory};
 use crate::{
-    error::PeerError, metrics::NetMetrics, peers::Peers, row_merge::{merge, merge_rows}, service::HeldQuery,
+    error::PeerError,
+    metrics::NetMetrics,
+    peers::Peers,
+    row_merge::{merge, merge_rows},
+    service::HeldQuery,
 };
 
 /// After this time without all of an answer, a member is reported as silent.
@@ -210,8 +214,7 @@ impl HeldFetch {
 
 /// True if a member may hold rows that only it can answer for. One that joins has acknowledged nothing yet.
 fn needs_asking(member: &Member, this: u64) -> bool {
-    member.incarnation != this
-        && !matches!(member.state, MemberState::Joining | MemberState::Left)
+    member.incarnation != this && !matches!(member.state, MemberState::Joining | MemberState::Left)
 }
 
 fn silent(member: &Member, last: Option<&PeerError>) -> StorageError {

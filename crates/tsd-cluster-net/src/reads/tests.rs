@@ -175,7 +175,9 @@ async fn check(steps: Vec<ModelStep>) {
                 model.remove(&row);
             }
             ModelStep::Flush { node } => fixture.flush_node(node).await,
-            ModelStep::Read { from, to, limit } => check_read(&fixture, &model, from..to, limit).await,
+            ModelStep::Read { from, to, limit } => {
+                check_read(&fixture, &model, from..to, limit).await
+            }
         }
     }
     check_read(&fixture, &model, 0..6, None).await;
@@ -231,8 +233,7 @@ async fn a_silent_node_fails_the_read_by_name() {
     let mut fixture = ReadFixture::start(Duration::from_millis(300), usize::MAX).await;
     fixture.peers[0].server = None;
     let error = fixture.scan(Scan::default()).await.unwrap_err().to_string();
-    let expected =
-        "node node2 does not answer, and its acknowledged points are not in HBase yet";
+    let expected = "node node2 does not answer, and its acknowledged points are not in HBase yet";
     assert!(error.contains(expected), "{error}");
     assert!(fixture.membership.suspected.lock().unwrap().contains(&2));
     let get = fixture.reads.get(&table(), Get::row(Bytes::from_static(b"a"))).await;
@@ -254,7 +255,10 @@ async fn a_fenced_node_neither_answers_nor_reads() {
     let fenced = || Some(Err(ProofError::Fenced("fenced by 9".to_owned())));
     fixture.peers[0].membership.proof.send_replace(fenced());
     let error = fixture.scan(Scan::default()).await.unwrap_err().to_string();
-    assert!(error.contains("node node2 does not answer") && error.contains("fenced by 9"), "{error}");
+    assert!(
+        error.contains("node node2 does not answer") && error.contains("fenced by 9"),
+        "{error}"
+    );
     fixture.peers[0].membership.proof.send_replace(Some(Ok(())));
     fixture.membership.proof.send_replace(fenced());
     let error = fixture.scan(Scan::default()).await.unwrap_err().to_string();

@@ -142,7 +142,10 @@ fn check_hello(hello: &Hello, context: &ServerContext) -> Result<Welcome, String
     let identity = &context.identity;
     if hello.cluster != identity.cluster.to_string() {
         // The number of the own cluster is a secret.
-        return Err(format!("node {:?} is of another cluster than {:?}", hello.name, identity.name));
+        return Err(format!(
+            "node {:?} is of another cluster than {:?}",
+            hello.name, identity.name
+        ));
     }
     let (lowest, highest) = VERSIONS;
     let version = highest.min(hello.highest_version);
@@ -264,11 +267,12 @@ async fn answer_held(
     };
     let (sent, proven) = tokio::join!(sending, service.membership.prove());
     sent?;
-    answers.send(match proven {
-        Ok(()) => ResponseBody::Proven(Nothing {}),
-        Err(error) => ResponseBody::Failed(error.to_string()),
-    })
-    .await
+    answers
+        .send(match proven {
+            Ok(()) => ResponseBody::Proven(Nothing {}),
+            Err(error) => ResponseBody::Failed(error.to_string()),
+        })
+        .await
 }
 
 /// Rows of one frame.

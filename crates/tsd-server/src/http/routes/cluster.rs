@@ -96,8 +96,7 @@ mod tests {
             report,
         };
         let details = NodeDetails { held_rows: 3, clock_ahead_ms: -2, ..NodeDetails::default() };
-        let nodes =
-            [node("a", Ok(details)), node("b", Err("no answer in time".to_owned()))];
+        let nodes = [node("a", Ok(details)), node("b", Err("no answer in time".to_owned()))];
         let status = status_json(&nodes);
         assert_eq!(status.get("silent"), Some(&json!(["b"])));
         let field = |at: usize, name| status.get("nodes")?.get(at)?.get(name).cloned();
