@@ -12,15 +12,22 @@ const MIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// Runs until the log is closed or fenced.
 pub(crate) async fn beat(log: Weak<LogInner>) {
+    let mut is_failing = false;
     loop {
         let Some(inner) = log.upgrade().filter(|inner| !inner.is_over()) else { return };
         let begun = Instant::now();
         match inner.beat_and_look().await {
-            Ok(()) => inner.begin_recovery(),
+            Ok(()) => {
+                is_failing = false;
+                inner.begin_recovery();
+            }
             Err(error) => {
                 inner.metrics.heartbeat_failures.increment(1);
                 inner.members.failed();
-                tracing::debug!(log = inner.name(), %error, "no heartbeat");
+                // The end of the failures shows in the metric, and in what the node is for the others.
+                if !std::mem::replace(&mut is_failing, true) && !inner.is_over() {
+                    tracing::warn!(log = inner.name(), %error, "heartbeats fail");
+                }
             }
         }
         let pause = inner.config.heartbeat.saturating_sub(begun.elapsed());

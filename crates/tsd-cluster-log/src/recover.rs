@@ -48,6 +48,8 @@ impl LogInner {
                 Err(RecoverError::Recovery(RecoveryError::Taken { .. })) => {
                     tracing::debug!(incarnation, "another node recovers a log");
                 }
+                // It is closed, or recovered itself: another node goes on.
+                Err(_) if log.is_over() => {}
                 Err(error) => {
                     log.metrics.recovery_failures.increment(1);
                     let text = crate::error::error_chain(&error);
