@@ -128,10 +128,11 @@ impl Peers {
         }
     }
 
-    /// Members that may have rows.
+    /// Members that may have rows, by name.
     fn listed(&self) -> Vec<Member> {
         let mut members = self.membership.members();
         members.retain(|member| member.state != MemberState::Left);
+        members.sort_by(|a, b| (&a.name, a.incarnation).cmp(&(&b.name, b.incarnation)));
         members
     }
 }

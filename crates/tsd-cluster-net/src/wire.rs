@@ -272,7 +272,9 @@ impl HeldMessage {
 fn add_filter(filter: &RowFilter, out: &mut Vec<FilterMessage>) {
     let body = match filter {
         RowFilter::All(filters) => {
-            filters.iter().for_each(|filter| add_filter(filter, out));
+            for filter in filters {
+                add_filter(filter, out);
+            }
             return;
         }
         RowFilter::Keys(keys) => FilterBody::Keys(KeysMessage { keys: keys.to_vec() }),

@@ -122,7 +122,7 @@ impl HeldFetch {
             _ => None,
         };
         *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = fence;
-        result.map_err(unproven)
+        result.map_err(|error| unproven(&error))
     }
 
     /// Why this node reads nothing, as of the last read.
@@ -154,13 +154,11 @@ impl HeldFetch {
                 () = self.stored(member) => Ok(None),
             }
         };
-        match timeout_at(deadline, answer).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                NetMetrics::of_process().failed_reads.increment(1);
-                Err(silent(member, last.as_ref()))
-            }
+        if let Ok(answer) = timeout_at(deadline, answer).await {
+            return answer;
         }
+        NetMetrics::of_process().failed_reads.increment(1);
+        Err(silent(member, last.as_ref()))
     }
 
     /// Asks until there is an answer. Rows of an answer that was broken off do not count.
@@ -226,7 +224,7 @@ fn silent(member: &Member, last: Option<&PeerError>) -> StorageError {
     StorageError::Unavailable(text.into())
 }
 
-fn unproven(error: ProofError) -> StorageError {
+fn unproven(error: &ProofError) -> StorageError {
     let text = format!("this node cannot prove that it is a member of the cluster: {error}");
     StorageError::Unavailable(text.into())
 }

@@ -44,20 +44,18 @@ impl ClusterScanner {
     }
 
     async fn opened(&mut self) -> Result<&mut RowMerge, StorageError> {
-        let merge = match self.merge.take() {
-            Some(merge) => merge,
-            None => {
-                let Scan { start, stop, filter, .. } = self.scan.clone();
-                let ranges = vec![KeyRange { start, stop }];
-                let query = HeldQuery { table: self.table.clone(), ranges, filter };
-                let held = self.fetch.fetch(&query).await?;
-                // Held rows add and hide rows, so the store cannot apply the limit.
-                let limit = if held.is_empty() { self.scan.limit } else { None };
-                let inner = (self.open)(Scan { limit, ..self.scan.clone() });
-                RowMerge { held, inner, stored: VecDeque::new(), has_ended: false }
-            }
-        };
-        Ok(self.merge.insert(merge))
+        if self.merge.is_none() {
+            let Scan { start, stop, filter, .. } = self.scan.clone();
+            let ranges = vec![KeyRange { start, stop }];
+            let query = HeldQuery { table: self.table.clone(), ranges, filter };
+            let held = self.fetch.fetch(&query).await?;
+            // Held rows add and hide rows, so the store cannot apply the limit.
+            let limit = if held.is_empty() { self.scan.limit } else { None };
+            let inner = (self.open)(Scan { limit, ..self.scan.clone() });
+            let merge = RowMerge { held, inner, stored: VecDeque::new(), has_ended: false };
+            self.merge = Some(merge);
+        }
+        self.merge.as_mut().ok_or(StorageError::Closed)
     }
 
     async fn next_batch(&mut self) -> Result<Option<Vec<Row>>, StorageError> {

@@ -19,7 +19,8 @@ fn table() -> Table {
     Table::new("tsdb")
 }
 
-/// A node that reads, two that hold rows, and a store.
+/// A node that reads, two that hold rows, and a store. The store is that below the reads: with what the node that
+/// reads holds, since its own log is below them too.
 struct ReadFixture {
     store: Arc<MemoryStorage>,
     own: Arc<FakeRows>,
@@ -107,9 +108,19 @@ impl ReadFixture {
         }
     }
 
+    /// A node acknowledges a change of a row.
+    async fn change(&self, node: usize, change: impl Fn(&FakeRows)) {
+        change(self.rows(node));
+        if node == 0 {
+            let below = FakeRows::default();
+            change(&below);
+            self.flush(below.take()).await;
+        }
+    }
+
     /// A delete that is stored hides nothing that another node still holds: all are flushed, oldest first.
     async fn flush_node(&self, node: usize) {
-        if !self.rows(node).has_deletes() {
+        if !self.rows(node).has_deletes() && !self.own.has_deletes() {
             return self.flush(self.rows(node).take()).await;
         }
         let mut all: Vec<HeldRow> = (0..3).flat_map(|node| self.rows(node).take()).collect();
@@ -163,20 +174,22 @@ async fn check(steps: Vec<ModelStep>) {
         let now_ms = 1_000 + at as i64;
         match step {
             ModelStep::Put { node, row, column, value } => {
-                fixture.rows(node).put(&[row], &[column], Some(&[value]), now_ms);
+                let put = |rows: &FakeRows| rows.put(&[row], &[column], Some(&[value]), now_ms);
+                fixture.change(node, put).await;
                 model.entry(row).or_default().insert(column, value);
             }
             ModelStep::DeleteColumn { node, row, column } => {
-                fixture.rows(node).put(&[row], &[column], None, now_ms);
+                let delete = |rows: &FakeRows| rows.put(&[row], &[column], None, now_ms);
+                fixture.change(node, delete).await;
                 model.entry(row).or_default().remove(&column);
             }
             ModelStep::DeleteRow { node, row } => {
-                fixture.rows(node).delete_row(&[row], now_ms);
+                fixture.change(node, |rows| rows.delete_row(&[row], now_ms)).await;
                 model.remove(&row);
             }
             ModelStep::Flush { node } => fixture.flush_node(node).await,
             ModelStep::Read { from, to, limit } => {
-                check_read(&fixture, &model, from..to, limit).await
+                check_read(&fixture, &model, from..to, limit).await;
             }
         }
     }
