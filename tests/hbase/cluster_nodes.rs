@@ -44,6 +44,10 @@ const INSTANTS: u64 = 40;
 /// Time of load before a fault.
 const LOAD: Duration = Duration::from_secs(6);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Rounds of a writer each of which is read on another node at once.
+const PAIR_ROUNDS: u64 = 1_000;
+/// Rounds from one flush of all nodes to the next.
+const FLUSH_ROUNDS: u64 = 100;
 
 /// What happens to a daemon.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +89,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     for number in 0..NAMES.len() {
         nodes.push(RunningNode::start(cluster, directory.path(), number, [0; 2]));
     }
+    read_at_once(nodes.iter().map(|node| node.daemon.address()).collect()).await?;
     let mut acknowledged = 0;
     let faults = [Fault::Kill, Fault::Kill, Fault::Pause, Fault::Kill];
     for (number, fault) in faults.into_iter().enumerate() {
@@ -120,6 +125,47 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
         return Ok(());
     }
     Err("acknowledged points are missing or superseded".into())
+}
+
+/// Each node's points are read on the next one as soon as they are acknowledged, round after round: corrections,
+/// with flushes between.
+async fn read_at_once(addresses: Vec<SocketAddr>) -> ScenarioResult<()> {
+    let begun = Instant::now();
+    let pair = |at: usize| {
+        let (writer, reader) = (addresses[at], addresses[(at + 1) % addresses.len()]);
+        let node = (NAMES.len() + at) as u64;
+        spawn_blocking(move || -> Result<Vec<String>, String> {
+            let mut stale = Vec::new();
+            for round in 1..=PAIR_ROUNDS {
+                while !put(writer, node, 0, round) {
+                    std::thread::sleep(RETRY_PAUSE);
+                }
+                let expected = Expected::from([(tag(node, 0), (seed(node, 0), round, round))]);
+                stale.extend(wrong(reader, &expected).map_err(|error| error.to_string())?);
+                if at == 0 && round.is_multiple_of(FLUSH_ROUNDS) {
+                    let flushed = try_http(reader, "POST", "/api/cluster/flush", Some(""));
+                    let status = flushed.map_err(|error| error.to_string())?.status;
+                    if status != 200 {
+                        return Err(format!("the flush of all nodes: {status}"));
+                    }
+                }
+            }
+            Ok(stale)
+        })
+    };
+    let pairs: Vec<_> = (0..addresses.len()).map(pair).collect();
+    let mut stale = Vec::new();
+    for pair in pairs {
+        stale.extend(pair.await??);
+    }
+    let rounds = PAIR_ROUNDS * addresses.len() as u64;
+    println!(
+        "cluster_nodes: {rounds} rounds of put on one node, read on another: {} stale, in {:.1?}",
+        stale.len(),
+        begun.elapsed()
+    );
+    stale.truncate(5);
+    if stale.is_empty() { Ok(()) } else { Err(format!("stale: {stale:?}").into()) }
 }
 
 /// A fault of a node; waits until the others return its points. Returns what to start again.

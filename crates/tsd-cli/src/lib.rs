@@ -6,7 +6,7 @@
 mod args;
 mod authentication;
 pub mod cluster;
-mod config;
+pub mod config;
 mod config_tool;
 mod copy;
 mod daemon;
