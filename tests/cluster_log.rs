@@ -1,5 +1,5 @@
 //! Daemon processes with `tsd.storage.ack = cluster` on a fake HBase: one is killed with its data directory, two
-//! run at once, HBase is unavailable.
+//! run at once, one is paused, HBase is unavailable.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -51,29 +51,58 @@ fn acknowledged_points_survive_the_loss_of_a_daemon_with_its_directory() {
 }
 
 #[test]
-fn the_newer_of_two_daemons_owns_the_log() {
+fn two_daemons_of_one_table_have_names_of_their_own() {
     let hbase = HBase::with_tables();
     let (first, second) = (directory(), directory());
-    let old = daemon(&hbase, first.path()).start();
-    put(old.address(), "m", 0, 10);
-    let new = daemon(&hbase, second.path()).start();
-    check(new.address(), "m", 10);
-    let refused = http(old.address(), "POST", "/api/put", Some(&body("m", 10, 20)));
+    let one = daemon(&hbase, first.path()).env("TSD_CLUSTER_NAME", "one").start();
+    put(one.address(), "m", 0, 10);
+    let (status, stderr) =
+        daemon(&hbase, second.path()).env("TSD_CLUSTER_NAME", "one").run_to_exit();
+    assert!(!status.success() && stderr.contains("a tsd.cluster.name of its own"), "{stderr}");
+    let two = daemon(&hbase, second.path()).env("TSD_CLUSTER_NAME", "two").start();
+    put(one.address(), "m", 10, 20);
+    put(two.address(), "n", 0, 20);
+    check(one.address(), "m", 20);
+    check(two.address(), "n", 20);
+    assert!(two.terminate().success());
+    put(one.address(), "m", 20, 30);
+    check(one.address(), "m", 30);
+    assert!(one.terminate().success());
+}
+
+#[test]
+fn a_daemon_that_was_paused_is_fenced_by_the_one_that_stores_its_points() {
+    let hbase = HBase::with_tables();
+    let (first, second) = (directory(), directory());
+    let one = daemon(&hbase, first.path()).env("TSD_CLUSTER_NAME", "one").start();
+    put(one.address(), "m", 0, 10);
+    let two = daemon(&hbase, second.path()).env("TSD_CLUSTER_NAME", "two").start();
+    one.signal("STOP");
+    let recovered = || (gauge(&two, "tsd_cluster_log_recoveries_total") > 0.5).then_some(());
+    wait_for(TIMEOUT, recovered).expect("a recovery");
+    check(two.address(), "m", 10);
+    one.signal("CONT");
+    let refused = http(one.address(), "POST", "/api/put", Some(&body("m", 10, 20)));
     assert_eq!(refused.status, 503, "{}", refused.body);
     let status = || {
-        let status = http(old.address(), "GET", "/api/status", None).body;
+        let status = http(one.address(), "GET", "/api/status", None).body;
         status.contains("has taken over the log").then_some(())
     };
     wait_for(TIMEOUT, status).expect("the status says why");
-    assert_eq!(http(old.address(), "GET", "/api/health/ready", None).status, 503);
-    assert!((gauge(&old, "tsd_cluster_log_fenced") - 1.0).abs() < 0.5);
-    assert!(!old.events_at_level("ERROR").is_empty());
-    put(new.address(), "m", 10, 30);
-    check(new.address(), "m", 30);
-    // Its rows are flushed by the new one.
-    let _ = old.terminate();
-    check(new.address(), "m", 30);
-    assert!(new.terminate().success());
+    assert_eq!(http(one.address(), "GET", "/api/health/ready", None).status, 503);
+    assert!((gauge(&one, "tsd_cluster_log_fenced") - 1.0).abs() < 0.5);
+    assert!(!one.events_at_level("ERROR").is_empty());
+    put(two.address(), "m", 10, 30);
+    check(two.address(), "m", 30);
+    // It flushes nothing at its end.
+    let _ = one.terminate();
+    check(two.address(), "m", 30);
+    // It is a member again when it is started again.
+    let one = daemon(&hbase, first.path()).env("TSD_CLUSTER_NAME", "one").start();
+    put(one.address(), "o", 0, 10);
+    check(one.address(), "o", 10);
+    assert!(one.terminate().success());
+    assert!(two.terminate().success());
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::tsdb;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
 
 /// Every crate that publishes metrics.
-const CRATES: [(&str, fn()); 8] = [
+const CRATES: [(&str, fn()); 9] = [
     ("tsd-server", tsd_server::describe_metrics),
     ("tsd-engine", tsd_engine::describe_metrics),
     ("tsd-storage", tsd_storage::describe_metrics),
@@ -32,6 +32,7 @@ const CRATES: [(&str, fn()); 8] = [
     ("tsd-storage-parts", tsd_storage_parts::describe_metrics),
     ("tsd-storage-hbase", tsd_storage_hbase::describe_metrics),
     ("tsd-cluster-log", tsd_cluster_log::describe_metrics),
+    ("tsd-cluster-net", tsd_cluster_net::describe_metrics),
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]

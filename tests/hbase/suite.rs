@@ -7,7 +7,7 @@ use futures_util::future::LocalBoxFuture;
 use tsd_testkit::hbase_workload::error_chain;
 
 use crate::{
-    cluster_log, conformance, copy, corrections, faults, live, opentsdb, outage,
+    cluster_log, cluster_nodes, conformance, copy, corrections, faults, live, opentsdb, outage,
     regions::ScenarioResult, series_index, two_daemons,
 };
 
@@ -24,6 +24,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("corrections", |cluster| Box::pin(corrections::run(cluster))),
     ("outage", |cluster| Box::pin(outage::run(cluster))),
     ("cluster_log", |cluster| Box::pin(cluster_log::run(cluster))),
+    ("cluster_nodes", |cluster| Box::pin(cluster_nodes::run(cluster))),
     ("faults", |cluster| Box::pin(faults::run(cluster))),
 ];
 

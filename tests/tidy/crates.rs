@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tsd-storage-embedded", &["tsd-model", "tsd-storage", "tsd-storage-lsm", "tsd-storage-parts"]),
     ("tsd-cluster", &[]),
     ("tsd-cluster-log", &["hbase-rs", "tsd-cluster", "tsd-storage", "tsd-storage-wal"]),
+    ("tsd-cluster-net", &["tsd-cluster", "tsd-model", "tsd-series-index", "tsd-storage"]),
     ("tsd-storage-hbase", &["hbase-rs", "tsd-model", "tsd-series-index", "tsd-storage"]),
     ("tsd-engine", &["tsd-model", "tsd-query", "tsd-series-index", "tsd-storage"]),
     ("tsd-server", &["tsd-engine", "tsd-graph", "tsd-model", "tsd-protocol"]),
@@ -31,7 +32,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "tsd-cli",
         &[
             "hbase-rs",
+            "tsd-cluster",
             "tsd-cluster-log",
+            "tsd-cluster-net",
             "tsd-engine",
             "tsd-graph",
             "tsd-model",
@@ -50,7 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates from outside that only some of ours may know.
 const RESERVED: &[(&str, &[&str])] = &[
     ("actix", &["tsd-engine"]),
-    ("prost", &["hbase-fake", "hbase-rs", "hbase-rs-protobuf"]),
+    ("prost", &["hbase-fake", "hbase-rs", "hbase-rs-protobuf", "tsd-cluster-net"]),
     ("lsm-tree", &["tsd-storage-lsm"]),
     ("roaring", &["tsd-series-index"]),
     ("tiny-skia", &["tsd-graph"]),

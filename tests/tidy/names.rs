@@ -35,8 +35,7 @@ const WORDS: &[(&str, &str)] = &[
 ];
 
 /// Runs of words that no identifier contains.
-const PHRASES: &[&str] =
-    &["first words", "held row", "set aside", "shared backend", "take off", "top runs"];
+const PHRASES: &[&str] = &["first words", "set aside", "shared backend", "take off", "top runs"];
 
 /// Types that no file defines, visible or not.
 const TYPES: &[&str] = &[
@@ -45,7 +44,6 @@ const TYPES: &[&str] = &[
     "Gate",
     "Guard",
     "Halt",
-    "HeldRow",
     "IngestRows",
     "Known",
     "Lane",

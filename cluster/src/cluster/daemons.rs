@@ -136,12 +136,16 @@ impl Cluster {
         let quorum = self.client_quorum();
         let port = port.to_string();
         let hosts = self.links.hosts_setting();
+        let name = node.to_string();
         let mut settings = vec![
             ("tsd.network.port", port.as_str()),
             ("tsd.network.bind", "127.0.0.1"),
             ("tsd.storage.data_directory", &data),
             ("tsd.core.auto_create_metrics", "true"),
             ("tsd.storage.hbase.zk_quorum", &quorum),
+            // Of effect with tsd.storage.ack = cluster.
+            ("tsd.cluster.name", &name),
+            ("tsd.cluster.bind", "127.0.0.1:0"),
         ];
         if !hosts.is_empty() {
             settings.push(("tsd.storage.hbase.hosts", &hosts));

@@ -3,6 +3,7 @@
 //! OpenTSDB's options keep their names. Each command has its arguments in a module of its own; flags that
 //! set configuration keys are translated there, and those of every command in `overrides`.
 
+mod cluster;
 mod config;
 mod copy;
 mod fsck;
@@ -20,6 +21,7 @@ mod user;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::{
+    cluster::{ClusterArgs, ClusterCommand, ClusterPlace},
     config::{ConfigArgs, ConfigCheckArgs, ConfigCommand},
     copy::CopyArgs,
     fsck::FsckArgs,
@@ -213,6 +215,19 @@ the same command. Keep a snapshot that --link was used with as it is: the store 
 
   tsdb restore --data /var/lib/tsdb-restored /backup/monday")]
     Restore(RestoreArgs),
+    /// Show the nodes of a cluster, or flush what they hold
+    #[command(after_help = "\
+The nodes are the daemons with tsd.storage.ack = cluster and one tsd.cluster.log_table. Any of them
+can be asked; its line has a star. HEARTBEAT is the time since the last one, LOG the size of the log
+that is not trimmed, HELD what is acknowledged and not flushed yet, CLOCK how far the clock is ahead
+of that of the node that is asked. Nodes that do not answer within a second are named.
+
+After `flush`, programs that read HBase see all that was acknowledged before it: OpenTSDB, snapshots
+of HBase, tools without a daemon. Its exit status is 0 if all nodes have flushed, else 1.
+
+  tsdb cluster status --url http://tsd1:4242
+  tsdb cluster flush")]
+    Cluster(ClusterArgs),
     /// Names and their UIDs: find, assign, rename, delete, check
     #[command(after_help = "\
 The arguments are those of OpenTSDB. KIND is metrics, tagk or tagv:

@@ -25,11 +25,11 @@ pub use keys::{Key, KeyEffect, ValueKind};
 pub(crate) use meanings::{meaning as key_meaning, why_without_effect};
 pub use properties::{PropertiesError, Property, parse as parse_properties};
 pub use settings::{
-    Ack, AuthenticationMethod, AuthenticationSettings, EngineKind, HBaseSettings, ImportSettings,
-    LogFormat, LogSettings, PluginSettings, PointPluginSettings, RetentionSettings, Settings,
-    StorageSettings,
+    Ack, AuthenticationMethod, AuthenticationSettings, ClusterNetSettings, EngineKind,
+    HBaseSettings, ImportSettings, LogFormat, LogSettings, PluginSettings, PointPluginSettings,
+    RetentionSettings, Settings, StorageSettings,
 };
-pub(crate) use settings::{RULES_FILE, USERS_FILE};
+pub(crate) use settings::{RULES_FILE, USERS_FILE, host_name};
 
 /// Paths at which OpenTSDB searches for its file, in this order.
 pub const SEARCH_PATH: [&str; 4] = [

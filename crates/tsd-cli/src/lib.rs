@@ -5,6 +5,7 @@
 
 mod args;
 mod authentication;
+pub mod cluster;
 pub mod config;
 mod config_tool;
 mod copy;
@@ -87,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Verify(args) => return verify::main(&args),
         Command::Fsck(args) => return fsck::main(&args),
         Command::Copy(args) => return copy::main(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Uid(args) => return uid::main(&args),
@@ -110,7 +112,7 @@ pub fn main() -> ExitCode {
 /// What OpenTSDB's script prints for a command that it does not know, and what else there is.
 const COMMANDS: &str = "\
 Valid commands: fsck, import, mkmetric, query, tsd, scan, search, uid, version
-Further commands: config, copy, help, quarantine, restore, snapshot, table, verify
+Further commands: cluster, config, copy, help, quarantine, restore, snapshot, table, verify
 ";
 
 /// Prints why a command line is invalid, in OpenTSDB's words and in those of the parser. The exit status is 2, but

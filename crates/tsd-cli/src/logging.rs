@@ -21,10 +21,11 @@ use self::recent_layer::RecentLayer;
 use crate::config::{LogFormat, LogSettings};
 
 /// Crates of this program that log. A logger is one of them, or a module of one.
-const LOGGERS: [&str; 10] = [
+const LOGGERS: [&str; 11] = [
     "hbase_rs",
     "tsd_cli",
     "tsd_cluster_log",
+    "tsd_cluster_net",
     "tsd_engine",
     "tsd_server",
     "tsd_storage",

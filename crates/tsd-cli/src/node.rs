@@ -12,7 +12,9 @@ use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::task::AbortOnDropHandle;
 use tsd_engine::{Engine, EngineConfig, EngineHandle, FilterRules, plugin_queue};
-use tsd_server::{BindError, PluginTask, Server, install_metrics, start_publisher, start_spool};
+use tsd_server::{
+    BindError, ClusterNodes, PluginTask, Server, install_metrics, start_publisher, start_spool,
+};
 use tsd_storage::Storage;
 use tsd_storage_hbase::publish_metrics;
 
@@ -79,6 +81,8 @@ impl Node {
             }
         }
         server.log = logging::control();
+        let cluster = open.store.hbase.as_ref().and_then(|hbase| hbase.cluster_node.clone());
+        server.cluster = cluster.map(|node| node as Arc<dyn ClusterNodes>);
         server.static_root = server.static_root.filter(|root| is_static_root(root));
         let limits = &mut server.limits;
         limits.connections = Some(descriptors.connections(limits.connections));

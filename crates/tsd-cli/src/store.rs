@@ -1,5 +1,6 @@
 //! Opens the configured store. Only this module names backends.
 
+mod cluster;
 mod hbase;
 mod log_mark;
 mod log_owner;

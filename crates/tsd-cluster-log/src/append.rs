@@ -50,6 +50,9 @@ impl LogInner {
     /// Stores a group that is divided into payloads.
     pub(crate) async fn append_group(&self, payloads: Vec<Bytes>) -> Result<(), StorageError> {
         self.check_fence()?;
+        if !self.owner().has_joined() {
+            self.join(Instant::now() + self.config.append_timeout).await?;
+        }
         let mut appender = self.appender.lock().await;
         self.send_pending(&mut appender).await?;
         let last = payloads.len().saturating_sub(1);

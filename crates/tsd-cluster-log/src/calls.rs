@@ -5,6 +5,7 @@
 //!              s:t               token: "O" incarnation u64, attempt u32; or the fence: "F" incarnation u64
 //! manifest     s:r, s:m          revision; manifest, with the number of the revision as timestamp
 //! incarnations s:n               the last incarnation u64 | random number u128
+//! settings     s:v               settings, with their number as timestamp
 //! ```
 //!
 //! Every cell has a timestamp of its own and every put a condition, or the same value whenever it is executed,
@@ -31,6 +32,7 @@ const TOKEN: &[u8] = b"t";
 const REVISION: &[u8] = b"r";
 const MANIFEST: &[u8] = b"m";
 const INCARNATION: &[u8] = b"n";
+const SETTINGS: &[u8] = b"v";
 const OWNER: u8 = b'O';
 const FENCE: u8 = b'F';
 const TOKEN_TIME: u64 = 1;
@@ -201,25 +203,39 @@ impl LogTable {
         let row = self.keys.state(StateRow::Manifest(incarnation));
         let get = Get::try_new(row).map_err(invalid)?;
         let row = self.table.get(&get.select(state())).await.map_err(failure)?;
-        let found = row.value(STATE, REVISION).zip(row.value(STATE, MANIFEST));
-        let Some((revision, manifest)) = found else { return Ok(None) };
-        let manifest = Revision::decode(revision)
-            .and_then(|revision| Manifest::decode(revision, manifest))
-            .ok_or_else(|| damaged(format!("the manifest of incarnation {incarnation}")))?;
-        Ok(Some(manifest))
+        manifest_of(incarnation, row.value(STATE, REVISION).zip(row.value(STATE, MANIFEST)))
     }
 
-    /// The incarnations that have a manifest, in order.
-    pub(crate) async fn incarnations(&self) -> Result<Vec<u64>, CallFailure> {
-        let scan = Scan::prefix(self.keys.manifests())
-            .select(Selection::all().columns(STATE.to_vec(), [Bytes::from_static(REVISION)]));
-        let mut rows = self.table.scan(scan);
+    /// All manifests, by incarnation. The scan begins after the call.
+    pub(crate) async fn manifests(
+        &self,
+        deadline: Instant,
+    ) -> Result<Vec<(u64, Manifest)>, StorageError> {
+        loop {
+            let text = match self.scan_manifests(deadline).await {
+                Ok(found) => return Ok(found),
+                Err(CallFailure::Fail(error)) => return Err(error),
+                Err(CallFailure::Repeat(text)) => text,
+            };
+            if Instant::now() + RETRY_PAUSE >= deadline {
+                return Err(self.unavailable(&text));
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    async fn scan_manifests(&self, deadline: Instant) -> Result<Vec<(u64, Manifest)>, CallFailure> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let scan = Scan::prefix(self.keys.manifests()).select(state());
+        let mut rows = self.table.clone().with_timeout(left).scan(scan);
         let mut found = Vec::new();
         while let Some(row) = rows.next().await {
             let row = row.map_err(failure)?.row;
-            found.extend(self.keys.incarnation_of(row.key()));
+            let Some(incarnation) = self.keys.incarnation_of(row.key()) else { continue };
+            let cells = row.value(STATE, REVISION).zip(row.value(STATE, MANIFEST));
+            found.extend(manifest_of(incarnation, cells)?.map(|manifest| (incarnation, manifest)));
         }
-        found.sort_unstable();
+        found.sort_unstable_by_key(|(incarnation, _)| *incarnation);
         Ok(found)
     }
 
@@ -272,6 +288,43 @@ impl LogTable {
         };
         self.check(&condition, put).await
     }
+}
+
+impl LogTable {
+    /// The settings of the cluster, as they are stored.
+    pub(crate) async fn settings(&self) -> Result<Option<Bytes>, CallFailure> {
+        let get = Get::try_new(self.keys.state(StateRow::Settings)).map_err(invalid)?;
+        let row = self.table.get(&get.select(state())).await.map_err(failure)?;
+        Ok(row.value(STATE, SETTINGS).map(Bytes::copy_from_slice))
+    }
+
+    /// Replaces the settings of the cluster. `time` grows with each change.
+    pub(crate) async fn swap_settings(
+        &self,
+        expected: Option<Bytes>,
+        time: u64,
+        new: &[u8],
+    ) -> Result<TableReply, CallFailure> {
+        let put = Put::try_new(self.keys.state(StateRow::Settings))
+            .and_then(|put| put.cell(STATE, SETTINGS, time, new));
+        let condition = match expected {
+            None => Condition::absent(STATE, SETTINGS),
+            Some(value) => Condition::equals(STATE, SETTINGS, value),
+        };
+        self.check(&condition, put).await
+    }
+}
+
+/// The manifest in two cells.
+fn manifest_of(
+    incarnation: u64,
+    cells: Option<(&[u8], &[u8])>,
+) -> Result<Option<Manifest>, CallFailure> {
+    let Some((revision, manifest)) = cells else { return Ok(None) };
+    let manifest =
+        Revision::decode(revision).and_then(|revision| Manifest::decode(revision, manifest));
+    let what = || damaged(format!("the manifest of incarnation {incarnation}"));
+    Ok(Some(manifest.ok_or_else(what)?))
 }
 
 fn state() -> Selection {

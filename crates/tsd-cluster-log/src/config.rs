@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tsd_cluster::SharedSettings;
+
 /// When HBase has a record: its log is in the memory of several machines, or on their disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogDurability {
@@ -27,8 +29,17 @@ impl LogDurability {
 pub struct ClusterLogConfig {
     /// The table; it is created if it is missing.
     pub table: String,
-    /// Name of this node in its manifest, for operators.
+    /// Name of this node. No two that run at once have the same.
     pub node: String,
+    /// Where this node answers to its peers; `None` if it does not.
+    pub address: Option<String>,
+    /// Settings that all nodes of the table must have alike.
+    pub shared: SharedSettings,
+    /// Time between two heartbeats.
+    pub heartbeat: Duration,
+    /// How long the heartbeats of another node are missed until its log is recovered; half of it if a peer could
+    /// not reach the node either.
+    pub suspect_after: Duration,
     /// When HBase has a record.
     pub durability: LogDurability,
     /// How long an append is tried before its group fails.
@@ -45,6 +56,10 @@ impl ClusterLogConfig {
         Self {
             table: table.into(),
             node: node.into(),
+            address: None,
+            shared: SharedSettings::default(),
+            heartbeat: Duration::from_secs(1),
+            suspect_after: Duration::from_secs(5),
             durability: LogDurability::Sync,
             append_timeout: Duration::from_secs(2),
             hedge_after: Some(Duration::from_millis(50)),

@@ -29,6 +29,23 @@ pub enum OpenLogError {
         /// The error of the client.
         source: OperationError,
     },
+    /// Another node of the same name is alive.
+    #[error(
+        "a node named {name} is a member already{} (incarnation {incarnation}), and alive: give each \
+         daemon a tsd.cluster.name of its own, or stop that one",
+        at(address)
+    )]
+    NameInUse {
+        /// The name.
+        name: String,
+        /// The incarnation of the other node.
+        incarnation: u64,
+        /// Its address; empty if it has none.
+        address: String,
+    },
+    /// The cluster has other settings.
+    #[error("the settings are not those of the cluster: {}", .0.join("; "))]
+    Settings(Vec<String>),
     /// The table does not answer, or answers with an error.
     #[error("cannot use the log table")]
     Storage(#[from] StorageError),
@@ -38,4 +55,8 @@ pub enum OpenLogError {
     /// There is no runtime.
     #[error("there is no runtime")]
     Runtime(#[from] tokio::runtime::TryCurrentError),
+}
+
+fn at(address: &str) -> String {
+    if address.is_empty() { String::new() } else { format!(" at {address}") }
 }

@@ -1,9 +1,10 @@
 //! The log of `tsd.storage.ack = cluster`: the machines of `tsd-cluster` driven over the HBase client, as a
 //! [`CommitLog`](tsd_storage_wal::CommitLog).
 //!
-//! Opening it makes this process the owner of the log: it takes an incarnation, fences all earlier owners, and
-//! hands out what they have left ([`FormerLogs`](tsd_storage_wal::FormerLogs)). An owner that is fenced
-//! acknowledges nothing more and flushes nothing more; the newer one wins.
+//! Opening it makes this process a member: it takes an incarnation, recovers what a former process of the same
+//! name has left ([`FormerLogs`](tsd_storage_wal::FormerLogs)), and writes a log of its own beside those of the
+//! other members. Members see each other's heartbeats; the log of one that is dead is fenced and stored by
+//! another one. A member that is fenced acknowledges and flushes nothing more.
 //!
 //! One committer thread writes one stream. More streams would order the records of one series only if each
 //! series kept to its stream; the format has them.
@@ -13,12 +14,16 @@ mod calls;
 mod config;
 mod error;
 mod former;
+mod heartbeat;
 mod incarnation;
 mod log;
 mod log_table;
 mod maintenance;
+mod members;
 mod metrics;
 mod open;
+mod recover;
+mod shared;
 
 pub use self::{
     config::{ClusterLogConfig, LogDurability},

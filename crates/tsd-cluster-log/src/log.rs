@@ -3,22 +3,23 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use tokio::{runtime::Handle, sync::Notify, time::Instant};
-use tsd_cluster::{LogOwner, Recovery, split_group};
-use tsd_storage::StorageError;
-use tsd_storage_wal::{CommitLog, LogPosition, RecordGroup, SectionSize};
+use tsd_cluster::{LogOwner, MemberWatch, Recovery, WatchTimes, split_group};
+use tsd_storage::{StorageError, system_clock_ms};
+use tsd_storage_wal::{CommitLog, LogPosition, LogRecoverer, RecordGroup, SectionSize};
 
 use crate::{
     append::Appender,
     calls::LogTable,
     config::ClusterLogConfig,
     maintenance::{Maintenance, TrimGoal},
+    members::{MemberCounts, Members},
     metrics::Metrics,
 };
 
@@ -30,7 +31,7 @@ const PROOF_AGE: Duration = Duration::from_secs(1);
 /// A log in a table of HBase, which this process owns until it is fenced.
 #[derive(Debug)]
 pub struct ClusterLog {
-    inner: Arc<LogInner>,
+    pub(crate) inner: Arc<LogInner>,
     /// Number of the next change, for the records of its group.
     next_change: AtomicU64,
 }
@@ -58,6 +59,12 @@ pub(crate) struct LogInner {
     fence: OnceLock<String>,
     /// Begin of the last call that has proven that this process owns the log.
     proven: Mutex<Instant>,
+    /// What is known of the other nodes.
+    pub(crate) members: Members,
+    /// Owned by who recovers the log of another node.
+    pub(crate) recovering: Arc<tokio::sync::Mutex<()>>,
+    /// Stores the logs of others; absent until the store is open.
+    recoverer: OnceLock<Weak<dyn LogRecoverer>>,
     /// A segment is to be opened.
     pub(crate) wake: Arc<Notify>,
     is_closed: AtomicBool,
@@ -73,9 +80,16 @@ impl LogInner {
         config: ClusterLogConfig,
         runtime: Handle,
         owner: LogOwner,
-        former: BTreeMap<u64, SharedRecovery>,
     ) -> Self {
+        let times = WatchTimes {
+            suspect_after: config.suspect_after,
+            hinted_after: config.suspect_after / 2,
+        };
+        let members = Members::new(MemberWatch::new(owner.incarnation(), times));
         Self {
+            members,
+            recovering: Arc::default(),
+            recoverer: OnceLock::new(),
             table,
             config,
             runtime,
@@ -83,7 +97,7 @@ impl LogInner {
             owner: Mutex::new(owner),
             appender: tokio::sync::Mutex::default(),
             maintenance: tokio::sync::Mutex::default(),
-            former: Mutex::new(former),
+            former: Mutex::default(),
             trim_goal: Mutex::default(),
             section_bytes: AtomicU64::new(0),
             fence: OnceLock::new(),
@@ -117,8 +131,8 @@ impl LogInner {
     pub(crate) fn fenced(&self, by: Option<u64>) -> StorageError {
         let by = by.map_or_else(String::new, |by| format!(" (incarnation {by})"));
         let text = format!(
-            "another daemon{by} has taken over the log in {}: this one acknowledges nothing any more; \
-             stop one of the two, or name another tsd.cluster.log_table",
+            "another node{by} has taken over the log of this one in {}, because its heartbeats had stopped: it \
+             acknowledges nothing any more, and what it had is stored by the other one; restart it",
             self.name()
         );
         if self.fence.set(text.clone()).is_ok() {
@@ -141,8 +155,28 @@ impl LogInner {
         *proven = (*proven).max(begun);
     }
 
+    /// True if a call that began at this time or later has proven that.
+    pub(crate) fn is_proven_since(&self, asked: Instant) -> bool {
+        *lock(&self.proven) >= asked
+    }
+
     fn is_proven(&self) -> bool {
         lock(&self.proven).elapsed() < PROOF_AGE
+    }
+
+    /// Stores the logs of others; `None` until the store is open, and after its end.
+    pub(crate) fn recoverer(&self) -> Option<Arc<dyn LogRecoverer>> {
+        self.recoverer.get().and_then(Weak::upgrade)
+    }
+
+    /// Fails if this process is fenced, or cannot prove that it was not a moment ago. It blocks.
+    pub(crate) fn confirm_recent(self: &Arc<Self>) -> Result<(), StorageError> {
+        self.check_fence()?;
+        if self.is_proven() {
+            return Ok(());
+        }
+        let inner = Arc::clone(self);
+        self.wait(async move { inner.confirm().await })
     }
 }
 
@@ -233,12 +267,12 @@ impl CommitLog for ClusterLog {
     }
 
     fn confirm(&self) -> Result<(), StorageError> {
-        self.inner.check_fence()?;
-        if self.inner.is_proven() {
-            return Ok(());
-        }
-        let inner = Arc::clone(&self.inner);
-        self.inner.wait(async move { inner.confirm().await })
+        self.inner.confirm_recent()
+    }
+
+    fn attach(&self, recoverer: Weak<dyn LogRecoverer>) {
+        // A log has one store.
+        let _ = self.inner.recoverer.set(recoverer);
     }
 
     fn problem(&self) -> Option<String> {
@@ -248,7 +282,12 @@ impl CommitLog for ClusterLog {
     fn gauges(&self) -> Vec<(&'static str, f64)> {
         let (segments, bytes) = self.inner.owner().kept();
         let is_fenced = self.inner.fence.get().is_some();
+        let MemberCounts { serving, dead } = self.inner.members.counts();
+        let lag_ms = self.inner.members.last_commit_ms().saturating_sub(system_clock_ms());
         vec![
+            ("tsd_cluster_log_clock_lag_seconds", lag_ms.max(0) as f64 / 1_000.0),
+            ("tsd_cluster_log_members", serving as f64),
+            ("tsd_cluster_log_members_dead", dead as f64),
             ("tsd_cluster_log_fenced", f64::from(u8::from(is_fenced))),
             ("tsd_cluster_log_former_logs", self.inner.former().len() as f64),
             ("tsd_cluster_log_incarnation", self.inner.owner().incarnation() as f64),

@@ -10,7 +10,7 @@ use tsd_cluster::{
     ChangeOutcome, LogOwner, ManifestChange, OpeningOutcome, RecoveryError, SegmentId,
     SegmentOpening, TableRequest,
 };
-use tsd_storage::StorageError;
+use tsd_storage::{StorageError, system_clock_ms};
 use tsd_storage_wal::LogPosition;
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Bound of a trim, a proof, or the opening of a standby segment; each is tried again.
-const WORK_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const WORK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bound of the lookup of a region, to choose a stripe.
 const LOCATE_TIMEOUT: Duration = Duration::from_millis(200);
 /// Pause before a standby segment that could not be opened is tried again.
@@ -111,9 +111,12 @@ impl LogInner {
             flushed.map(|(incarnation, of)| (*incarnation, Arc::clone(of))).collect()
         };
         for (incarnation, recovery) in retired {
-            self.retire(&recovery, deadline).await?;
+            if self.retire(&recovery, deadline).await? {
+                tracing::info!(incarnation, "the rows of an earlier owner of the log are stored");
+            } else {
+                tracing::info!(incarnation, "another node has taken over the recovery of a log");
+            }
             self.former().remove(&incarnation);
-            tracing::info!(incarnation, "the rows of an earlier owner of the log are stored");
         }
         let removable = self.owner().removable();
         for segment in removable {
@@ -147,27 +150,69 @@ impl LogInner {
         Ok(is_empty)
     }
 
-    async fn retire(
+    /// Ends the recovery of a log whose rows are stored. Returns false if another node recovers it too.
+    pub(crate) async fn retire(
         &self,
         recovery: &SharedRecovery,
         deadline: Instant,
-    ) -> Result<(), StorageError> {
+    ) -> Result<bool, StorageError> {
         let mut recovery = recovery.lock().await;
         recovery.flushed();
         while let Some(request) = recovery.request() {
             let reply = self.table.ask(&request, deadline).await?;
-            recovery.reply(reply).map_err(|error| self.recovery_error(&error))?;
+            match recovery.reply(reply) {
+                Ok(()) => {}
+                Err(RecoveryError::Taken { .. }) => return Ok(false),
+                Err(error) => return Err(self.recovery_error(&error)),
+            }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Shows others that this node is alive, and proves that it was not fenced.
+    pub(crate) async fn heartbeat(&self, now_ms: i64) -> Result<(), StorageError> {
+        let deadline = Instant::now() + WORK_TIMEOUT;
+        let mut work = self.maintenance(deadline).await?;
+        let is_joining = self.recoverer().is_some() && !self.owner().has_joined();
+        let beat = |owner: &LogOwner| {
+            if is_joining { owner.joining(now_ms) } else { owner.heartbeat(now_ms) }
+        };
+        self.change(&mut work, deadline, beat).await
+    }
+
+    /// Ends the start of this node, before its first record.
+    pub(crate) async fn join(&self, deadline: Instant) -> Result<(), StorageError> {
+        let mut work = self.maintenance(deadline).await?;
+        self.finish_begun(&mut work, deadline).await?;
+        if self.owner().has_joined() {
+            return Ok(());
+        }
+        let now_ms = system_clock_ms();
+        self.change(&mut work, deadline, |owner| owner.joining(now_ms)).await
+    }
+
+    /// Records the last commit time of a log that this node has recovered, before that log goes.
+    pub(crate) async fn outlast(
+        &self,
+        last_commit_ms: i64,
+        deadline: Instant,
+    ) -> Result<(), StorageError> {
+        let mut work = self.maintenance(deadline).await?;
+        self.change(&mut work, deadline, |owner| owner.outlast(last_commit_ms)).await
+    }
+
+    /// Gives up a start: what this node has listed may be removed by anybody.
+    pub(crate) async fn give_up(&self) -> Result<(), StorageError> {
+        let deadline = Instant::now() + WORK_TIMEOUT;
+        let mut work = self.maintenance(deadline).await?;
+        self.change(&mut work, deadline, LogOwner::retirement).await
     }
 
     pub(crate) fn recovery_error(&self, error: &RecoveryError) -> StorageError {
+        let text = format!("{}: {}", self.name(), tsd_storage::error_chain(error));
         match error {
-            RecoveryError::Taken { .. } => self.fenced(None),
-            other => {
-                let text = format!("{}: {}", self.name(), tsd_storage::error_chain(other));
-                StorageError::Damaged(text.into())
-            }
+            RecoveryError::Taken { .. } => StorageError::Unavailable(text.into()),
+            _ => StorageError::Damaged(text.into()),
         }
     }
 

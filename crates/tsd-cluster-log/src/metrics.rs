@@ -5,7 +5,7 @@ use metrics::{
     histogram,
 };
 
-const COUNTERS: [(&str, &str); 10] = [
+const COUNTERS: [(&str, &str); 13] = [
     ("tsd_cluster_log_appends_total", "Records that the log table has stored."),
     ("tsd_cluster_log_appended_bytes_total", "Bytes of the records that were stored, compressed."),
     (
@@ -27,10 +27,34 @@ const COUNTERS: [(&str, &str); 10] = [
         "Segments removed, after all of their rows were stored.",
     ),
     ("tsd_cluster_log_trim_failures_total", "Trims that failed; each is tried again."),
-    ("tsd_cluster_log_recovered_records_total", "Records of earlier owners that were replayed."),
+    ("tsd_cluster_log_recovered_records_total", "Records of other owners that were replayed."),
+    (
+        "tsd_cluster_log_heartbeat_failures_total",
+        "Heartbeats, or looks at those of others, that failed; others suspect this node after some.",
+    ),
+    ("tsd_cluster_log_recoveries_total", "Logs of other nodes whose rows this one has stored."),
+    (
+        "tsd_cluster_log_recovery_failures_total",
+        "Recoveries of logs of other nodes that failed; each is tried again.",
+    ),
 ];
-const GAUGES: [(&str, Unit, &str); 5] = [
-    ("tsd_cluster_log_fenced", Unit::Count, "1 once another daemon has taken the log over."),
+const GAUGES: [(&str, Unit, &str); 8] = [
+    (
+        "tsd_cluster_log_clock_lag_seconds",
+        Unit::Seconds,
+        "How far the clock is behind the last commit time of all nodes; commit times wait for it.",
+    ),
+    ("tsd_cluster_log_members", Unit::Count, "Nodes that are alive, with this one."),
+    (
+        "tsd_cluster_log_members_dead",
+        Unit::Count,
+        "Nodes that are not alive, and whose rows are not all stored yet.",
+    ),
+    (
+        "tsd_cluster_log_fenced",
+        Unit::Count,
+        "1 once another node has taken the log of this one over.",
+    ),
     (
         "tsd_cluster_log_former_logs",
         Unit::Count,
@@ -41,6 +65,7 @@ const GAUGES: [(&str, Unit, &str); 5] = [
     ("tsd_cluster_log_segments", Unit::Count, "Segments that are kept, with those that stand by."),
 ];
 const APPEND_SECONDS: &str = "tsd_cluster_log_append_seconds";
+const RECOVERY_SECONDS: &str = "tsd_cluster_log_recovery_seconds";
 
 /// Registered handles.
 #[derive(Debug)]
@@ -55,7 +80,11 @@ pub(crate) struct Metrics {
     pub(crate) segments_removed: Counter,
     pub(crate) trim_failures: Counter,
     pub(crate) recovered_records: Counter,
+    pub(crate) heartbeat_failures: Counter,
+    pub(crate) recoveries: Counter,
+    pub(crate) recovery_failures: Counter,
     pub(crate) append_seconds: Histogram,
+    pub(crate) recovery_seconds: Histogram,
 }
 
 impl Metrics {
@@ -72,7 +101,11 @@ impl Metrics {
             segments_removed: counter!("tsd_cluster_log_segments_removed_total"),
             trim_failures: counter!("tsd_cluster_log_trim_failures_total"),
             recovered_records: counter!("tsd_cluster_log_recovered_records_total"),
+            heartbeat_failures: counter!("tsd_cluster_log_heartbeat_failures_total"),
+            recoveries: counter!("tsd_cluster_log_recoveries_total"),
+            recovery_failures: counter!("tsd_cluster_log_recovery_failures_total"),
             append_seconds: histogram!(APPEND_SECONDS),
+            recovery_seconds: histogram!(RECOVERY_SECONDS),
         }
     }
 }
@@ -86,4 +119,9 @@ pub fn describe_metrics() {
         describe_gauge!(name, unit, text);
     }
     describe_histogram!(APPEND_SECONDS, Unit::Seconds, "Time to store a record in the log table.");
+    describe_histogram!(
+        RECOVERY_SECONDS,
+        Unit::Seconds,
+        "Time to fence another node and to store the rows of its log."
+    );
 }

@@ -1,25 +1,31 @@
-//! Takes the log over: an incarnation, a manifest, the fences of all earlier owners, a first segment.
+//! Makes this process a member: an incarnation, a manifest, the fence of the former process of the same name, a
+//! first segment.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use hbase_rs::Client;
-use tokio::{runtime::Handle, time::Instant};
-use tsd_cluster::{
-    ChangeOutcome, LogOwner, Manifest, ManifestChange, ManifestPhase, Recovery, TableReply,
-    TableRequest,
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep},
 };
-use tsd_storage::StorageError;
+use tsd_cluster::{
+    ChangeOutcome, LogOwner, Manifest, ManifestChange, ManifestPhase, Recovery, RecoveryError,
+};
+use tsd_storage::{StorageError, system_clock_ms};
 use tsd_storage_wal::{FormerLog, FormerLogs, LogPosition};
 
 use crate::{
-    calls::{CallFailure, LogTable},
     config::ClusterLogConfig,
     error::OpenLogError,
     former::FormerGroups,
+    heartbeat::beat,
     incarnation,
     log::{ClusterLog, LogInner, SharedRecovery},
     log_table,
     maintenance::{drive_change, keep_standby},
+    members::namesake_watch,
+    recover::RecoverError,
+    shared,
 };
 
 /// A log that this process owns.
@@ -27,45 +33,53 @@ use crate::{
 pub struct OpenedLog {
     /// The log.
     pub log: Arc<ClusterLog>,
-    /// What the earlier owners have left. They are fenced.
+    /// What former processes of the same name have left. They are fenced.
     pub former: FormerLogs,
 }
 
-/// Takes the log over. All earlier owners are fenced when it returns; what they have left is read by the
-/// iterators of [`FormerLogs`].
+/// Joins the cluster of a log table. Former processes of the same name are fenced when it returns; what they have
+/// left is read by the iterators of [`FormerLogs`]. Those of other names are recovered later, if they are dead.
 ///
 /// # Errors
 ///
-/// If the table is not as it must be, if HBase does not answer in time, or if a newer process takes the
-/// log over meanwhile.
+/// If the table is not as it must be, if HBase does not answer in time, if settings differ from the cluster's, or
+/// if a node of the same name is alive.
 pub async fn open(client: &Client, config: ClusterLogConfig) -> Result<OpenedLog, OpenLogError> {
     let runtime = Handle::try_current()?;
     let deadline = Instant::now() + config.start_timeout;
     let table = log_table::open(client, &config).await?;
+    shared::check(&table, &config.shared, deadline).await?;
     let incarnation = incarnation::take(&table, deadline).await?;
-    let mut manifest = Manifest::first(incarnation, &config.node, 1);
+    let address = config.address.as_deref().unwrap_or_default();
+    let mut manifest = Manifest::first(incarnation, &config.node, 1).at_address(address);
+    manifest.phase = ManifestPhase::Joining;
+    manifest.heartbeat_ms = system_clock_ms();
     // It outlasts the manifests that it is of.
-    manifest.last_commit_ms = last_commit_ms(&table, deadline).await?;
+    let found = table.manifests(deadline).await?;
+    let last_commit_ms = found.iter().map(|(_, manifest)| manifest.last_commit_ms).max();
+    manifest.last_commit_ms = last_commit_ms.unwrap_or(i64::MIN);
     let mut change = ManifestChange::new(incarnation, None, manifest.clone());
     if drive_change(&table, &mut change, deadline).await? == ChangeOutcome::Refused {
         let text = format!("incarnation {incarnation} has a manifest already");
         return Err(StorageError::Damaged(text.into()).into());
     }
-    let before = Some(manifest.last_commit_ms).filter(|last| *last != i64::MIN);
-    let (recoveries, last_commit_ms) = fence_all(&table, incarnation, deadline).await?;
-    let last_commit_ms = last_commit_ms.max(before);
     let owner = LogOwner::new(incarnation, manifest);
-    let inner = Arc::new(LogInner::new(table, config, runtime, owner, recoveries.clone()));
-    inner.open_segment(deadline).await?;
-    inner.runtime.spawn(keep_standby(Arc::downgrade(&inner)));
+    let log = ClusterLog::new(Arc::new(LogInner::new(table, config, runtime, owner)));
+    let inner = &log.inner;
+    inner.runtime.spawn(beat(Arc::downgrade(inner)));
+    let former = match inner.take_over(deadline).await {
+        Ok(former) => former,
+        Err(error) => {
+            if let Err(error) = inner.give_up().await {
+                tracing::debug!(%error, "the others find out that this node did not start");
+            }
+            return Err(error);
+        }
+    };
+    inner.runtime.spawn(keep_standby(Arc::downgrade(inner)));
     inner.wake.notify_one();
-    let logs = recoveries.into_iter().map(|(incarnation, recovery)| FormerLog {
-        position: LogPosition { incarnation, sequence: u64::MAX },
-        groups: Box::new(FormerGroups::new(Arc::clone(&inner), recovery)),
-    });
-    let former = FormerLogs { logs: logs.collect(), last_commit_ms };
-    tracing::info!(log = inner.name(), incarnation, former = former.logs.len(), "owns the log");
-    Ok(OpenedLog { log: Arc::new(ClusterLog::new(inner)), former })
+    tracing::info!(log = inner.name(), incarnation, former = former.logs.len(), "owns a log");
+    Ok(OpenedLog { log: Arc::new(log), former })
 }
 
 /// True if the log table exists, and somebody who acknowledged points by it has not ended the log: it may have
@@ -77,72 +91,86 @@ pub async fn open(client: &Client, config: ClusterLogConfig) -> Result<OpenedLog
 pub async fn is_in_use(client: &Client, config: &ClusterLogConfig) -> Result<bool, OpenLogError> {
     let deadline = Instant::now() + config.start_timeout;
     let Some(table) = log_table::find(client, config).await? else { return Ok(false) };
-    for incarnation in incarnations(&table, deadline).await? {
-        let request = TableRequest::ReadManifest { incarnation };
-        if let TableReply::Manifest(Some(manifest)) = table.ask(&request, deadline).await?
-            && manifest.phase != ManifestPhase::Retired
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let manifests = table.manifests(deadline).await?;
+    Ok(manifests.iter().any(|(_, manifest)| manifest.phase != ManifestPhase::Retired))
 }
 
-/// Earlier logs that are not retired, all fenced, and the last commit time of what was trimmed of them.
-type FencedLogs = (BTreeMap<u64, SharedRecovery>, Option<i64>);
-
-/// The last commit time in all manifests.
-async fn last_commit_ms(table: &LogTable, deadline: Instant) -> Result<i64, OpenLogError> {
-    let mut last = i64::MIN;
-    for incarnation in incarnations(table, deadline).await? {
-        let request = TableRequest::ReadManifest { incarnation };
-        if let TableReply::Manifest(Some(manifest)) = table.ask(&request, deadline).await? {
-            last = last.max(manifest.last_commit_ms);
-        }
-    }
-    Ok(last)
-}
-
-/// Fences all earlier owners.
-async fn fence_all(
-    table: &LogTable,
-    by: u64,
-    deadline: Instant,
-) -> Result<FencedLogs, OpenLogError> {
-    let mut recoveries = BTreeMap::new();
-    let mut last_commit_ms = None;
-    let earlier = incarnations(table, deadline).await?.into_iter().filter(|other| *other < by);
-    for incarnation in earlier {
-        let mut recovery = Recovery::new(incarnation, by);
-        let is_retired = |of: &Recovery| {
-            of.manifest().is_some_and(|manifest| manifest.phase == ManifestPhase::Retired)
-        };
-        while let Some(request) = recovery.request()
-            && (!recovery.is_fenced() || is_retired(&recovery))
-        {
-            let reply: TableReply = table.ask(&request, deadline).await?;
-            recovery.reply(reply)?;
-        }
-        if let Some(manifest) = recovery.manifest() {
-            last_commit_ms = last_commit_ms.max(Some(manifest.last_commit_ms));
-            tracing::info!(incarnation, node = manifest.node, "fenced an earlier owner of the log");
-        }
-        if !recovery.is_done() {
-            recoveries.insert(incarnation, Arc::new(tokio::sync::Mutex::new(recovery)));
-        }
-    }
-    Ok((recoveries, last_commit_ms.filter(|last| *last != i64::MIN)))
-}
-
-async fn incarnations(table: &LogTable, deadline: Instant) -> Result<Vec<u64>, StorageError> {
-    loop {
-        match table.incarnations().await {
-            Ok(found) => return Ok(found),
-            Err(CallFailure::Fail(error)) => return Err(error),
-            Err(CallFailure::Repeat(text)) if Instant::now() >= deadline => {
-                return Err(table.unavailable(&text));
+impl LogInner {
+    /// Fences the former processes of this name, removes the logs that have ended, and opens a segment.
+    async fn take_over(self: &Arc<Self>, deadline: Instant) -> Result<FormerLogs, OpenLogError> {
+        let found = self.former_manifests(deadline).await?;
+        let last_commit_ms = found.iter().map(|(_, manifest)| manifest.last_commit_ms).max();
+        let mut recoveries: BTreeMap<u64, SharedRecovery> = BTreeMap::new();
+        let name = self.owner().manifest().node.clone();
+        let is_former = |of: u64| found.iter().any(|(id, old)| *id == of && old.node == name);
+        for (incarnation, manifest) in &found {
+            let writer = manifest.revision.writer;
+            let recovery = Recovery::new(*incarnation, self.owner().incarnation());
+            let recovery = match manifest.phase {
+                ManifestPhase::Open | ManifestPhase::Joining if manifest.node == name => recovery,
+                ManifestPhase::Recovering if is_former(writer) => recovery.taking_over(writer),
+                ManifestPhase::Retired => recovery,
+                _ => continue,
+            };
+            match self.fence(recovery, deadline).await {
+                Ok(Some(recovery)) => {
+                    let node = &manifest.node;
+                    tracing::info!(incarnation, node, "fenced a former owner of a log");
+                    recoveries.insert(*incarnation, recovery);
+                }
+                Ok(None) => {}
+                // Another node has noticed its death before; the rows are stored by that one.
+                Err(RecoverError::Recovery(RecoveryError::Taken { .. })) => {}
+                Err(RecoverError::Recovery(error)) => return Err(error.into()),
+                Err(RecoverError::Storage(error)) => return Err(error.into()),
             }
-            Err(CallFailure::Repeat(_)) => {}
+        }
+        self.former().extend(recoveries.clone());
+        self.open_segment(deadline).await?;
+        let log = |(incarnation, recovery)| FormerLog {
+            position: LogPosition { incarnation, sequence: u64::MAX },
+            groups: Box::new(FormerGroups::new(Arc::clone(self), recovery)),
+        };
+        let last_commit_ms = last_commit_ms.filter(|last| *last != i64::MIN);
+        Ok(FormerLogs { logs: recoveries.into_iter().map(log).collect(), last_commit_ms })
+    }
+
+    /// All earlier manifests. Fails if a node of this name, which has started before, is alive: its manifest
+    /// changes, or its last heartbeat is from just now.
+    async fn former_manifests(
+        &self,
+        deadline: Instant,
+    ) -> Result<Vec<(u64, Manifest)>, OpenLogError> {
+        let (this, name) = {
+            let owner = self.owner();
+            (owner.incarnation(), owner.manifest().node.clone())
+        };
+        let watched_until = Instant::now() + namesake_watch(self.config.heartbeat);
+        let stale_ms = self.config.suspect_after.as_millis() as i64;
+        let mut revisions = BTreeMap::new();
+        loop {
+            let mut found = self.table.manifests(deadline).await?;
+            found.retain(|(incarnation, _)| *incarnation < this);
+            let is_open =
+                |of: &Manifest| matches!(of.phase, ManifestPhase::Open | ManifestPhase::Joining);
+            let mut may_be_alive = false;
+            for (incarnation, manifest) in &found {
+                if manifest.node != name || !is_open(manifest) {
+                    continue;
+                }
+                let revision = manifest.revision.number;
+                if *revisions.entry(*incarnation).or_insert(revision) != revision {
+                    let address = manifest.address.clone();
+                    let incarnation = *incarnation;
+                    return Err(OpenLogError::NameInUse { name, incarnation, address });
+                }
+                let age_ms = system_clock_ms().saturating_sub(manifest.heartbeat_ms);
+                may_be_alive |= age_ms < stale_ms;
+            }
+            if !may_be_alive || Instant::now() >= watched_until {
+                return Ok(found);
+            }
+            sleep(self.config.heartbeat / 4).await;
         }
     }
 }

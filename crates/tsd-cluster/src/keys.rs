@@ -4,6 +4,7 @@
 //! segment      cluster 16 | stripe u8, below 0x80 | incarnation u64 | stream u8 | number u64
 //! incarnations cluster 16 | 0xf0
 //! manifest     cluster 16 | 0xf1 | incarnation u64                                        (big-endian)
+//! settings     cluster 16 | 0xf2
 //! ```
 //!
 //! Stripes divide the segments over regions: each begins a region of its own.
@@ -16,6 +17,7 @@ use bytes::Bytes;
 const MAX_STRIPES: u8 = 0x80;
 const INCARNATIONS: u8 = 0xf0;
 const MANIFESTS: u8 = 0xf1;
+const SETTINGS: u8 = 0xf2;
 
 /// Random number of a cluster: which rows of a table are its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,6 +84,8 @@ pub enum StateRow {
     Incarnations,
     /// The manifest of an incarnation.
     Manifest(u64),
+    /// The settings that all members have.
+    Settings,
 }
 
 /// The keys of a cluster's rows.
@@ -130,6 +134,7 @@ impl LogKeys {
         match row {
             StateRow::Incarnations => self.key(INCARNATIONS, &[]),
             StateRow::Manifest(incarnation) => self.key(MANIFESTS, &incarnation.to_be_bytes()),
+            StateRow::Settings => self.key(SETTINGS, &[]),
         }
     }
 
@@ -179,6 +184,7 @@ mod tests {
         check(&keys().segment(id), "030000000000000007020000000000000102");
         check(&keys().state(StateRow::Incarnations), "f0");
         check(&keys().state(StateRow::Manifest(9)), "f10000000000000009");
+        check(&keys().state(StateRow::Settings), "f2");
         let splits: Vec<String> = keys().splits().iter().map(|key| hex(key)).collect();
         let expected = ["01", "02", "03", "f0"].map(|stripe| format!("{cluster}{stripe}"));
         assert_eq!(splits, expected);

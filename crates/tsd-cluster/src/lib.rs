@@ -15,12 +15,17 @@
 //! 2. A record that is acknowledged and not flushed is in a listed segment, at or above the watermark.
 //! 3. A record is below the watermark only if its rows are stored, and is never replayed afterwards.
 //!
+//! Several owners use a table at once, each with a manifest of its own. They see by each other's heartbeats who
+//! is alive ([`MemberWatch`]); that a live one is taken for dead costs time, and no point.
+//!
 //! `docs/cluster.md` has the rows and cells.
 
 mod group;
 mod keys;
 mod manifest;
 mod manifest_change;
+mod member_watch;
+mod membership;
 #[cfg(test)]
 mod model;
 mod owner;
@@ -28,6 +33,7 @@ mod record;
 mod record_merge;
 mod recovery;
 mod segment_opening;
+mod shared_settings;
 mod table_request;
 
 pub use self::{
@@ -35,10 +41,13 @@ pub use self::{
     keys::{ClusterId, LogKeys, OpenSegment, SegmentId, StateRow},
     manifest::{Manifest, ManifestPhase, Revision, SegmentRef, StreamManifest},
     manifest_change::{ChangeOutcome, ManifestChange},
+    member_watch::{MemberWatch, WatchTimes},
+    membership::{Member, MemberState, Membership, MembershipFuture, ProofError, Settlement},
     owner::{LogOwner, SEGMENT_BYTES},
     record::{LogRecord, MAX_PAYLOAD, RecordError},
     record_merge::{HoleError, RecordMerge},
     recovery::{Recovery, RecoveryError},
     segment_opening::{OpeningOutcome, SegmentOpening},
+    shared_settings::SharedSettings,
     table_request::{SegmentToken, TableReply, TableRequest},
 };

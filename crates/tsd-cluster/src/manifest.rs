@@ -1,20 +1,22 @@
 //! The manifest of an owner: its segments, and below which watermark records are not needed.
 //!
 //! ```text
-//! manifest = version u8 = 1 | phase u8 | name length u16 | name of the node | last commit time i64, ms
-//!          | streams u8 | stream... | CRC32C
+//! manifest = version u8 = 2 | phase u8 | name length u16 | name of the node | last commit time i64, ms
+//!          | address length u16 | address | heartbeat i64, ms | log bytes u64 | streams u8 | stream... | CRC32C
 //! stream   = watermark u64 | segments u32 | segment...
 //! segment  = number u64 | stripe u8                                                    (big-endian)
 //! ```
 //!
-//! The revision is a cell of its own: it is what compare-and-sets compare.
+//! The revision is a cell of its own: it is what compare-and-sets compare. Version 1, of logs with one owner at a
+//! time, lacks what is between the last commit time and the streams.
 
 use bytes::Bytes;
 
 use crate::keys::SegmentId;
 
-const VERSION: u8 = 1;
-/// Bound of the name of a node.
+const VERSION: u8 = 2;
+const VERSION_WITHOUT_HEARTBEAT: u8 = 1;
+/// Bound of the name of a node, and of its address.
 const MAX_NAME: usize = 255;
 
 /// Which change of a manifest it is. No two changes have the same.
@@ -52,6 +54,8 @@ pub enum ManifestPhase {
     Recovering,
     /// All rows are stored; the segments are removed.
     Retired,
+    /// Its owner starts, and has appended nothing yet.
+    Joining,
 }
 
 /// A listed segment.
@@ -79,10 +83,16 @@ pub struct Manifest {
     pub revision: Revision,
     /// What happens with it.
     pub phase: ManifestPhase,
-    /// Name of the node, for operators.
+    /// Name of the node. No two live ones have the same.
     pub node: String,
     /// The highest commit time of a record below the watermarks, epoch milliseconds.
     pub last_commit_ms: i64,
+    /// Where the node answers to its peers; empty if it does not.
+    pub address: String,
+    /// The node's clock at its last heartbeat, epoch milliseconds; a hint, on which no safety rests.
+    pub heartbeat_ms: i64,
+    /// Bytes of its segments at its last heartbeat.
+    pub log_bytes: u64,
     /// Its streams.
     pub streams: Vec<StreamManifest>,
 }
@@ -91,15 +101,23 @@ impl Manifest {
     /// The first manifest of an incarnation.
     #[must_use]
     pub fn first(incarnation: u64, node: &str, streams: usize) -> Self {
-        let mut node = node.to_owned();
-        node.truncate(node.floor_char_boundary(MAX_NAME));
         Self {
             revision: Revision { number: 1, writer: incarnation },
             phase: ManifestPhase::Open,
-            node,
+            node: shortened(node),
             last_commit_ms: i64::MIN,
+            address: String::new(),
+            heartbeat_ms: i64::MIN,
+            log_bytes: 0,
             streams: vec![StreamManifest { watermark: 1, segments: Vec::new() }; streams],
         }
+    }
+
+    /// Names the address at which the node answers to its peers.
+    #[must_use]
+    pub fn at_address(mut self, address: &str) -> Self {
+        self.address = shortened(address);
+        self
     }
 
     /// The next change of it by `writer`.
@@ -127,9 +145,11 @@ impl Manifest {
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = vec![VERSION, self.phase as u8];
-        out.extend_from_slice(&(self.node.len() as u16).to_be_bytes());
-        out.extend_from_slice(self.node.as_bytes());
+        push_text(&mut out, &self.node);
         out.extend_from_slice(&self.last_commit_ms.to_be_bytes());
+        push_text(&mut out, &self.address);
+        out.extend_from_slice(&self.heartbeat_ms.to_be_bytes());
+        out.extend_from_slice(&self.log_bytes.to_be_bytes());
         out.push(self.streams.len() as u8);
         for stream in &self.streams {
             out.extend_from_slice(&stream.watermark.to_be_bytes());
@@ -152,18 +172,26 @@ impl Manifest {
             return None;
         }
         let mut rest = sealed;
-        if rest.split_off_first()? != &VERSION {
-            return None;
-        }
+        let has_heartbeat = match *rest.split_off_first()? {
+            VERSION => true,
+            VERSION_WITHOUT_HEARTBEAT => false,
+            _ => return None,
+        };
         let phase = match rest.split_off_first()? {
             0 => ManifestPhase::Open,
             1 => ManifestPhase::Recovering,
             2 => ManifestPhase::Retired,
+            3 => ManifestPhase::Joining,
             _ => return None,
         };
-        let length = usize::from(u16::from_be_bytes(field(&mut rest)?));
-        let node = std::str::from_utf8(rest.split_off(..length)?).ok()?.to_owned();
+        let node = text(&mut rest)?;
         let last_commit_ms = i64::from_be_bytes(field(&mut rest)?);
+        let (mut address, mut heartbeat_ms, mut log_bytes) = (String::new(), i64::MIN, 0);
+        if has_heartbeat {
+            address = text(&mut rest)?;
+            heartbeat_ms = i64::from_be_bytes(field(&mut rest)?);
+            log_bytes = u64::from_be_bytes(field(&mut rest)?);
+        }
         let mut streams = Vec::new();
         for _ in 0..*rest.split_off_first()? {
             let watermark = u64::from_be_bytes(field(&mut rest)?);
@@ -174,8 +202,31 @@ impl Manifest {
             }
             streams.push(StreamManifest { watermark, segments });
         }
-        rest.is_empty().then_some(Self { revision, phase, node, last_commit_ms, streams })
+        rest.is_empty().then_some(Self {
+            revision,
+            phase,
+            node,
+            last_commit_ms,
+            address,
+            heartbeat_ms,
+            log_bytes,
+            streams,
+        })
     }
+}
+
+fn shortened(text: &str) -> String {
+    text.get(..text.floor_char_boundary(MAX_NAME)).unwrap_or_default().to_owned()
+}
+
+fn push_text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(&(text.len() as u16).to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn text(rest: &mut &[u8]) -> Option<String> {
+    let length = usize::from(u16::from_be_bytes(field(rest)?));
+    Some(std::str::from_utf8(rest.split_off(..length)?).ok()?.to_owned())
 }
 
 fn field<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -201,6 +252,9 @@ mod tests {
             phase: ManifestPhase::Recovering,
             node: "a".to_owned(),
             last_commit_ms: 1_356_998_400_000,
+            address: "b:1".to_owned(),
+            heartbeat_ms: 258,
+            log_bytes: 16,
             streams: vec![StreamManifest { watermark: 77, segments }],
         }
     }
@@ -208,8 +262,11 @@ mod tests {
     #[test]
     fn cells_are_as_documented() {
         let cell = hex(&manifest().encode());
-        let expected = "0101000161\
+        let expected = "0201000161\
                         0000013bf3685800\
+                        0003623a31\
+                        0000000000000102\
+                        0000000000000010\
                         01\
                         000000000000004d00000002\
                         000000000000000301\
@@ -229,6 +286,21 @@ mod tests {
             *cell.get_mut(at).unwrap() ^= 1;
             assert_eq!(Manifest::decode(manifest.revision, &cell), None, "byte {at}");
         }
+    }
+
+    #[test]
+    fn a_manifest_without_heartbeat_is_read() {
+        let mut cell = vec![1, 0, 0, 1, b'a'];
+        cell.extend_from_slice(&7_i64.to_be_bytes());
+        cell.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 0]);
+        let checksum = crc32c::crc32c(&cell);
+        cell.extend_from_slice(&checksum.to_be_bytes());
+        let found = Manifest::decode(Revision::default(), &cell).unwrap();
+        assert_eq!(
+            (found.node.as_str(), found.last_commit_ms, found.address.as_str()),
+            ("a", 7, "")
+        );
+        assert_eq!(found.streams, [StreamManifest { watermark: 77, segments: Vec::new() }]);
     }
 
     proptest! {

@@ -1,5 +1,8 @@
 //! Every order of events of a small log: its owner, which may go on as a zombie, a recoverer, which may die and
-//! begin again, and the table, which may lose answers and execute requests late.
+//! begin again, a third node that reads, and the table, which may lose answers and execute requests late.
+//!
+//! The recoverer is a live node with a log of its own, of which one correction is modelled; its own log needs no
+//! model, since nothing of it depends on the recovery but the commit times.
 //!
 //! The owner writes the ops of one cell (put, delete, put): a replay of what was superseded shows in the cell.
 //! Planted faults show that the search would find what it looks for.
@@ -21,8 +24,15 @@ const SMALL: Limits = Limits {
     doubts: 0,
     lates: 1,
     recoverers: 1,
+    reads: 0,
+    is_corrected: false,
     is_long_segment: true,
 };
+/// A read by another node, and a correction by the recoverer, which has a log of its own.
+const READ: Limits = Limits { appends: 2, lates: 0, reads: 1, is_corrected: true, ..SMALL };
+/// Reads with a lost answer, and a recoverer that begins again.
+const READ_LOST: Limits =
+    Limits { appends: 1, doubts: 1, recoverers: 2, is_corrected: false, ..READ };
 /// A hedge, and a request that is executed late.
 const LATE: Limits = Limits { appends: 2, segments: 2, hedges: 1, ..SMALL };
 /// A segment for each record, a lost answer, and a recoverer that begins again.
@@ -73,6 +83,30 @@ fn nothing_is_lost_or_resurrected_by_lost_answers() {
 #[test]
 fn nothing_is_lost_or_resurrected_by_hedges_and_trims() {
     holds(LONG);
+}
+
+#[test]
+fn reads_of_other_nodes_see_what_is_acknowledged() {
+    holds(READ);
+    holds(READ_LOST);
+}
+
+#[test]
+fn held_rows_without_a_proof_are_found() {
+    let faults = Faults { skips_proof: true, ..Faults::default() };
+    is_found(READ, faults, "a node that is fenced has answered");
+}
+
+#[test]
+fn reads_before_the_end_of_a_recovery_are_found() {
+    let faults = Faults { settles_early: true, ..Faults::default() };
+    is_found(READ, faults, "acknowledged and not read");
+}
+
+#[test]
+fn corrections_below_the_commit_times_that_were_recovered_are_found() {
+    let faults = Faults { ignores_floor: true, ..Faults::default() };
+    is_found(READ, faults, "not the correction");
 }
 
 #[test]

@@ -92,6 +92,28 @@ impl LogOwner {
         self.change(self.manifest.next(self.incarnation))
     }
 
+    /// As [`Self::confirmation`], which also shows others that this owner is alive.
+    #[must_use]
+    pub fn heartbeat(&self, now_ms: i64) -> ManifestChange {
+        let mut new = self.manifest.next(self.incarnation);
+        (new.heartbeat_ms, new.log_bytes) = (now_ms, self.kept().1);
+        self.change(new)
+    }
+
+    /// Ends the start of this owner: it appends from now on.
+    #[must_use]
+    pub fn joining(&self, now_ms: i64) -> ManifestChange {
+        let mut new = self.manifest.next(self.incarnation);
+        (new.phase, new.heartbeat_ms) = (ManifestPhase::Open, now_ms);
+        self.change(new)
+    }
+
+    /// True once [`Self::joining`] is made.
+    #[must_use]
+    pub fn has_joined(&self) -> bool {
+        self.manifest.phase == ManifestPhase::Open
+    }
+
     /// Opens another segment of a stream.
     #[must_use]
     pub fn open_segment(&mut self, stream: u8, stripe: u8) -> Option<SegmentOpening> {
@@ -221,6 +243,14 @@ impl LogOwner {
         if let Some(listed) = new.streams.get_mut(usize::from(stream)) {
             listed.watermark = listed.watermark.max(watermark);
         }
+        self.change(new)
+    }
+
+    /// The rows of another log are stored, whose last commit time was `last_commit_ms`: it must outlast that log.
+    #[must_use]
+    pub fn outlast(&self, last_commit_ms: i64) -> ManifestChange {
+        let mut new = self.manifest.next(self.incarnation);
+        new.last_commit_ms = new.last_commit_ms.max(last_commit_ms);
         self.change(new)
     }
 

@@ -3,8 +3,8 @@
 //! The manifest is taken by compare-and-set, so that one recoverer works at a time, and the owner can list no
 //! further segment. Then every listed segment is fenced, and only then its records are read. They are flushed
 //! by the caller, apart from whatever is accepted later. Then the manifest is retired, and the segments are
-//! removed. Each step may be repeated from the beginning, also by another recoverer: the newer incarnation
-//! wins.
+//! removed. Each step may be repeated from the beginning, also by another recoverer if the one before is gone
+//! too ([`Recovery::taking_over`]).
 
 use std::collections::VecDeque;
 
@@ -22,6 +22,8 @@ use crate::{
 pub struct Recovery {
     incarnation: u64,
     by: u64,
+    /// A recoverer that is gone.
+    former: Option<u64>,
     manifest: Option<Manifest>,
     step: RecoveryStep,
     /// One for each stream.
@@ -72,17 +74,25 @@ impl RecoveryStep {
 }
 
 impl Recovery {
-    /// Recovers the log of `incarnation` by the newer incarnation `by`.
+    /// Recovers the log of `incarnation` by the incarnation `by`.
     #[must_use]
     pub const fn new(incarnation: u64, by: u64) -> Self {
         Self {
             incarnation,
             by,
+            former: None,
             manifest: None,
             step: RecoveryStep::Read,
             merges: Vec::new(),
             ready: Vec::new(),
         }
+    }
+
+    /// Goes on if the recoverer `former`, which is gone, has begun.
+    #[must_use]
+    pub const fn taking_over(mut self, former: u64) -> Self {
+        self.former = Some(former);
+        self
     }
 
     /// Whose log it is.
@@ -197,8 +207,9 @@ impl Recovery {
     fn found(&mut self, found: Option<Manifest>) -> Result<RecoveryStep, RecoveryError> {
         let Some(found) = found else { return Ok(RecoveryStep::Done) };
         let retired = found.phase == ManifestPhase::Retired;
-        // The newer incarnation wins.
-        if !retired && found.revision.writer > self.by {
+        let writer = found.revision.writer;
+        let is_mine = writer == self.by || self.former == Some(writer);
+        if found.phase == ManifestPhase::Recovering && !is_mine {
             return Err(self.taken());
         }
         if retired {

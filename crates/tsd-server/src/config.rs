@@ -8,13 +8,14 @@ use std::{
     net::{IpAddr, Ipv6Addr},
     num::NonZeroUsize,
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tsd_protocol::BuildInfo;
 
-use crate::{AdminPeers, AuthenticationConfig, Cors, LogControl};
+use crate::{AdminPeers, AuthenticationConfig, ClusterNodes, Cors, LogControl};
 
 /// Which commands and routes a daemon serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,6 +160,8 @@ pub struct ServerConfig {
     pub static_root: Option<PathBuf>,
     /// The log of the process, for `/logs`. Without it the last events are not known.
     pub log: Option<LogControl>,
+    /// The nodes of the cluster of this daemon, for `/api/cluster`; `None`: it is in none.
+    pub cluster: Option<Arc<dyn ClusterNodes>>,
     /// Time zone of queries that name none (`tsd.core.timezone`).
     pub time_zone: String,
     /// Host name in statistics.
@@ -204,6 +207,7 @@ impl Default for ServerConfig {
             cors: Cors::default(),
             static_root: None,
             log: None,
+            cluster: None,
             time_zone: "UTC".to_owned(),
             host_name: "(unknown)".to_owned(),
             stats_canonical: false,

@@ -6,6 +6,7 @@
 
 mod admin_peers;
 mod auth;
+mod cluster_nodes;
 mod config;
 mod connection;
 mod connection_memory;
@@ -34,6 +35,7 @@ pub use auth::{
     OpenPaths, OpenPathsError, Permission, Permissions, Secret, UnknownPermission,
     UserFileAuthenticator, Users, UsersError, hash_password, hash_token, new_token,
 };
+pub use cluster_nodes::{ClusterFuture, ClusterNode, ClusterNodes, FlushedNode, NodeDetails};
 pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
 pub use http::{quarantine_json, snapshot_json, verification_json};

@@ -61,7 +61,8 @@ impl ActiveMemtable {
 
     /// Advances the commit time to the clock's, unless the clock is behind.
     pub(crate) fn read_clock(&mut self) {
-        self.now_ms = self.now_ms.max((self.state.config.clock)());
+        let floor_ms = self.state.commit_floor_ms.load(Ordering::Acquire);
+        self.now_ms = self.now_ms.max((self.state.config.clock)()).max(floor_ms);
     }
 
     pub(crate) const fn advance_commit_time(&mut self, by_ms: i64) {

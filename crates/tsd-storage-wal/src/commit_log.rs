@@ -4,7 +4,7 @@
 //! in the backend. A log that is not in files may have sections of earlier owners too ([`FormerLog`]). What only a log in files has (verification, quarantine, continuity, survivor files)
 //! stays with the files ([`LocalFiles`](crate::local_files::LocalFiles)).
 
-use std::fmt;
+use std::{fmt, sync::Weak};
 
 use bytes::Bytes;
 use tsd_storage::StorageError;
@@ -45,6 +45,35 @@ impl fmt::Debug for FormerLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FormerLog").field("position", &self.position).finish_non_exhaustive()
     }
+}
+
+/// What is known of a log after its rows are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredLog {
+    /// Records replayed.
+    pub records: u64,
+    /// Cells put and columns deleted by them.
+    pub cells: u64,
+    /// The last commit time in the log; `i64::MIN` without any.
+    pub last_commit_ms: i64,
+}
+
+/// Stores the rows of logs whose owners are gone, beside those of the own log. Its calls block.
+pub trait LogRecoverer: fmt::Debug + Send + Sync {
+    /// Writes the rows of a log to the backend, apart from those of the own log. `confirm` is called before each
+    /// part, and ends it by an error. It may be repeated from the beginning.
+    ///
+    /// # Errors
+    ///
+    /// If the log cannot be read, or the backend does not take all rows.
+    fn store(
+        &self,
+        groups: GroupIterator,
+        confirm: &dyn Fn() -> Result<(), StorageError>,
+    ) -> Result<StoredLog, StorageError>;
+
+    /// Commits from now on have later times than this one.
+    fn raise_commit_time(&self, last_commit_ms: i64);
 }
 
 /// Size of the section that is being written.
@@ -113,6 +142,9 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
     fn problem(&self) -> Option<String> {
         None
     }
+
+    /// The store is open: by `recoverer` the log stores what other owners have left.
+    fn attach(&self, _recoverer: Weak<dyn LogRecoverer>) {}
 
     /// Metrics of the log without labels, as (name, value).
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -63,7 +63,10 @@ mod unknown_version;
 mod validate;
 mod verifier;
 
-pub use commit_log::{CommitLog, FormerLog, FormerLogs, GroupIterator, LogPosition, SectionSize};
+pub use commit_log::{
+    CommitLog, FormerLog, FormerLogs, GroupIterator, LogPosition, LogRecoverer, SectionSize,
+    StoredLog,
+};
 pub use config::{BackendSharing, LoggedTables, WalConfig};
 pub use error::OpenError;
 pub use log::RecordGroup;

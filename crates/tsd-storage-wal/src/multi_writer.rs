@@ -27,6 +27,7 @@ mod dead_letter;
 mod failing_tables;
 mod flush_range;
 mod paced_flush;
+mod recovered_logs;
 mod relocation;
 
 use std::{
@@ -43,6 +44,7 @@ use self::admission::MultiWriterCommits;
 pub(crate) use self::{
     conditional::{execute, rewrite_row},
     paced_flush::PacedFlusher,
+    recovered_logs::RecoveredLogs,
 };
 use crate::{backend_policy::CommitPolicy, memtable::TableId, state::WalState};
 

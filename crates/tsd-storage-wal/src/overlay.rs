@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 use tsd_model::{BaseTime, Cell, Family, PackablePoint, PackedRun, Row, RunEncoder, Value};
-use tsd_storage::StorageError;
+use tsd_storage::{HeldColumn, HeldRow, StorageError};
 
 use crate::memtable::{CellPrecedence, ColumnState, RowOp, RowOpIter, RowState};
 
@@ -91,6 +91,19 @@ impl RowOps {
             start = *end;
             Some((ops, *base_ms))
         })
+    }
+
+    /// What the operations make of a row, for readers in other processes.
+    pub(crate) fn held_row(&self, key: Bytes) -> HeldRow {
+        let state = RowState::held(self.parts());
+        let column = |column: &ColumnState<'_>| HeldColumn {
+            family: column.family,
+            qualifier: self.data.slice_ref(column.qualifier),
+            value: column.value.map(|value| self.data.slice_ref(value)),
+            timestamp_ms: column.timestamp_ms,
+        };
+        let columns = state.columns.iter().map(column).collect();
+        HeldRow { key, delete_row_ms: state.delete_row, columns }
     }
 
     fn cell(&self, column: &ColumnState<'_>) -> Option<Cell> {

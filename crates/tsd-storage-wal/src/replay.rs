@@ -35,7 +35,7 @@ use crate::{
     unknown_version::{unknown_file, unknown_mark_version},
 };
 
-pub(crate) use self::former::replay_former;
+pub(crate) use self::former::{replay_former, replay_in_parts};
 
 /// Result of a replay.
 #[derive(Debug, Default)]

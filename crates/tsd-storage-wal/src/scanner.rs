@@ -127,7 +127,7 @@ fn batch_rows(scan: &Scan) -> usize {
 }
 
 /// Rows of all memtables of a view, in key order.
-struct MemtableScan {
+pub(crate) struct MemtableScan {
     id: TableId,
     /// Oldest memtable first.
     cursors: Vec<MemtableCursor>,
@@ -142,7 +142,12 @@ struct MemtableCursor {
 }
 
 impl MemtableScan {
-    fn new(view: &MemtableView, id: TableId, scan: &Scan, precedence: CellPrecedence) -> Self {
+    pub(crate) fn new(
+        view: &MemtableView,
+        id: TableId,
+        scan: &Scan,
+        precedence: CellPrecedence,
+    ) -> Self {
         let cursor = |memtable: &Arc<Memtable>| MemtableCursor {
             memtable: Arc::clone(memtable),
             rows: Vec::new().into_iter().peekable(),
@@ -152,14 +157,14 @@ impl MemtableScan {
     }
 
     /// Key of the next row.
-    fn peek(&mut self, scan: &Scan) -> Option<Bytes> {
+    pub(crate) fn peek(&mut self, scan: &Scan) -> Option<Bytes> {
         let id = self.id;
         let keys = self.cursors.iter_mut().filter_map(|cursor| cursor.peek(id, scan));
         keys.min().cloned()
     }
 
     /// Operations of the row whose key [`Self::peek`] returned.
-    fn take(&mut self, key: &Bytes) -> RowOps {
+    pub(crate) fn take(&mut self, key: &Bytes) -> RowOps {
         let ops = self.cursors.iter_mut().filter_map(|cursor| {
             let (_, ops) = cursor.rows.next_if(|(found, _)| found == key)?;
             Some((ops, cursor.memtable.base_ms()))

@@ -52,6 +52,8 @@ pub(crate) struct WalState {
     pub(crate) commit_sequence: AtomicU64,
     /// Commit time of the last group.
     pub(crate) last_commit_ms: AtomicI64,
+    /// Lower bound of the commit times from now on.
+    pub(crate) commit_floor_ms: AtomicI64,
     /// Tables whose rows cannot be flushed now.
     pub(crate) flush_failures: watch::Sender<FlushFailures>,
     /// Limits the messages about failed flushes.
@@ -85,6 +87,7 @@ impl WalState {
             survivor_bytes: AtomicU64::new(0),
             commit_sequence: AtomicU64::new(0),
             last_commit_ms: AtomicI64::new(i64::MIN),
+            commit_floor_ms: AtomicI64::new(i64::MIN),
             flush_failures: watch::Sender::default(),
             flush_log: ErrorLogLimit::new(FLUSH_LOG_INTERVAL),
             commit_error: Mutex::default(),

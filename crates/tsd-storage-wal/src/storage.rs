@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use tsd_model::Row;
 use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem, PinnedFiles,
-    Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner,
-    SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
+    BoxFuture, CellBatch, Column, Delete, FlushRows, FlushTarget, Get, HealthProblem,
+    HeldRowReader, PinnedFiles, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead,
+    SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
 };
 
 use self::threads::{in_thread, spawn_worker};
@@ -23,17 +23,19 @@ use crate::{
     FormerLogs, OpenError, ReplayReport, WalConfig,
     active_memtable::ActiveMemtable,
     change::Change,
-    commit_log::CommitLog,
+    commit_log::{CommitLog, LogRecoverer},
     commit_queue::CommitQueue,
     commit_time,
     committer::Committer,
     executor::Executor,
     files::{self, LogDir},
+    held_rows::MemtableReader,
     local_files::LocalFiles,
     log::{FileLog, SetMark},
     memtable::{CellPrecedence, Memtable, NewRows, TableId},
     memtable_list::MemtableList,
     metrics::Metrics,
+    multi_writer::RecoveredLogs,
     pin,
     replay::{ReplayedLog, log_report, replay, replay_former},
     request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
@@ -57,6 +59,9 @@ pub struct WalStorage<B> {
     backend: Arc<B>,
     policy: SharingPolicy,
     queue: CommitQueue,
+    /// The log has a weak reference to it.
+    #[expect(dead_code, reason = "it lives as long as the store")]
+    recoverer: Arc<dyn LogRecoverer>,
     /// Resolved when the threads end.
     threads: tokio::sync::Mutex<Vec<oneshot::Receiver<()>>>,
 }
@@ -165,7 +170,10 @@ impl<B: FlushTarget> WalStorage<B> {
         })?;
         let queue = CommitQueue::new(Arc::clone(&state), sender);
         let threads = tokio::sync::Mutex::new(vec![committer, flusher]);
-        Ok((Self { state, backend, policy, queue, threads }, report))
+        let recoverer: Arc<dyn LogRecoverer> =
+            Arc::new(RecoveredLogs::new(Arc::clone(&state), Arc::clone(&backend), policy.clone()));
+        state.log.attach(Arc::downgrade(&recoverer));
+        Ok((Self { state, backend, policy, queue, recoverer, threads }, report))
     }
 
     /// Stops without a flush. Unflushed rows stay in the log and are replayed when it is opened
@@ -199,6 +207,12 @@ impl<B: FlushTarget> WalStorage<B> {
         self.stop().await;
         self.backend.close().await?;
         Ok(flushed.err().map(|error| (self.state.memtables.view().row_count(), error)))
+    }
+
+    /// Reads the rows that are held, for other processes.
+    #[must_use]
+    pub fn held_row_reader(&self) -> Arc<dyn HeldRowReader> {
+        Arc::new(MemtableReader::new(Arc::clone(&self.state)))
     }
 
     /// Returns access to a table, or `None` if the table is not logged.

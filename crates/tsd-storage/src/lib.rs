@@ -21,6 +21,7 @@ mod filter;
 mod flush_target;
 mod hash;
 mod health;
+mod held_row;
 mod hooked;
 mod log_limit;
 mod memory;
@@ -59,6 +60,7 @@ pub use flush_target::{
 };
 pub use hash::widen_hash;
 pub use health::{HealthImpact, HealthProblem, StorePart};
+pub use held_row::{HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange};
 pub use hooked::{HookedStorage, OperationHook};
 pub use log_limit::{ErrorLogLimit, LogLimit};
 pub use memory::MemoryStorage;

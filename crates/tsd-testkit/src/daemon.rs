@@ -54,7 +54,8 @@ impl DaemonBuilder {
             binary: binary.into(),
             data: data.to_owned(),
             arguments: Vec::new(),
-            environment: Vec::new(),
+            // Several daemons of a cluster run on one host.
+            environment: vec![("TSD_CLUSTER_BIND".to_owned(), "127.0.0.1:0".to_owned())],
             loopback: true,
             port: "0".to_owned(),
         }

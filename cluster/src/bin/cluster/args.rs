@@ -12,7 +12,8 @@ use hbase_rs::TableName;
 #[command(after_help = "\
 Examples:
   cluster up --region-servers 2        start HBase in the background
-  cluster up --tsds 2                  start HBase and two TSDs
+  cluster up --tsds 3                  start HBase and a cluster of three TSDs
+  cluster kill tsd2                    SIGKILL of one of them
   cluster kill rs1                     SIGKILL
   cluster restart rs1
   cluster move tsdb '' rs0             move the first region of a table
@@ -53,7 +54,8 @@ pub(crate) struct UpArgs {
     /// Start OpenTSDB too, with its tables
     #[arg(long)]
     pub(crate) opentsdb: bool,
-    /// Number of TSDs; `cargo build` builds their command
+    /// Number of TSDs; `cargo build` builds their command. Several are nodes of one cluster
+    /// (tsd.storage.ack = cluster), unless --tsd-setting says otherwise
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub(crate) tsds: u16,
     /// ZooKeeper session timeout after which a server counts as dead
@@ -93,7 +95,7 @@ impl UpArgs {
         config.tsds = self.tsds.into();
         config.session_timeout = Duration::from_secs(self.session_timeout.into());
         config.properties = self.property;
-        config.tsd_settings = self.tsd_setting;
+        config.tsd_settings = tsd_settings(self.tsds, self.tsd_setting);
         config.opentsdb_settings = self.opentsdb_setting;
         config.bench = self.bench;
         config.region_server_heap_mb = self.heap;
@@ -101,6 +103,15 @@ impl UpArgs {
         config.proxied = self.proxied;
         config
     }
+}
+
+/// Settings of the TSDs: several are nodes of one cluster, unless a setting says otherwise.
+fn tsd_settings(tsds: u16, mut given: Vec<(String, String)>) -> Vec<(String, String)> {
+    const ACK: &str = "tsd.storage.ack";
+    if tsds > 1 && !given.iter().any(|(name, _)| name == ACK) {
+        given.push((ACK.to_owned(), "cluster".to_owned()));
+    }
+    given
 }
 
 /// Faults of processes, and operations on regions.
@@ -252,6 +263,20 @@ mod tests {
         assert_eq!(config.properties, [("a".to_owned(), "b=c".to_owned())]);
         assert_eq!(config.session_timeout, Duration::from_secs(5));
         assert!(config.proxied && !config.bench);
+        assert_eq!(config.tsd_settings, []);
+    }
+
+    #[test]
+    fn several_tsds_are_a_cluster_by_default() {
+        let settings = |line: &str| {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            let Command::Up(up) = cli.command else { panic!("{:?}", cli.command) };
+            up.config(PathBuf::new()).tsd_settings
+        };
+        let ack = |value: &str| [("tsd.storage.ack".to_owned(), value.to_owned())];
+        assert_eq!(settings("cluster up --tsds 3"), ack("cluster"));
+        let given = "cluster up --tsds 3 --tsd-setting tsd.storage.ack=log";
+        assert_eq!(settings(given), ack("log"));
     }
 
     #[test]

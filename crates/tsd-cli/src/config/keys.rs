@@ -135,15 +135,26 @@ pub static KEYS: &[Key] = &[
     without_effect("hbase.zookeeper.quorum", None),
     without_effect("hbase.zookeeper.session.timeout", None),
     without_effect("hbase.zookeeper.znode.parent", None),
-    // Who may stop the daemon, drop its caches, change UIDs, delete data and cancel queries:
-    // addresses, networks (10.0.0.0/8) or `*`.
-    // With `ack = cluster`: when HBase has a record of the log, in the memory of the machines of its own log
+    // With `ack = cluster`: where other nodes connect to, `host` or `host:port`. By default the address of
+    // `tsd.cluster.bind`, or the name of the host if that is all addresses.
+    text("tsd.cluster.advertise", Some("")),
+    // Where a node listens for the others; port 0 takes a free one.
+    text("tsd.cluster.bind", Some("0.0.0.0:4243")),
+    // When HBase has a record of the log, in the memory of the machines of its own log
     // (`sync`, HBase's default) or on their disks.
     one_of("tsd.cluster.log_durability", "sync", &["sync", "fsync"]),
     // The table of the log; it is created if it is missing.
     text("tsd.cluster.log_table", Some("tsdb-log")),
     // Name of this daemon in the log table; by default that of the host.
     text("tsd.cluster.name", Some("")),
+    // How long a read waits for a node that does not answer, or for the recovery of its log, seconds.
+    seconds("tsd.cluster.read_timeout", "30", 0.1, 3600.0),
+    // `held`: reads see what all nodes have acknowledged; `stored`: what this node has, and HBase.
+    one_of("tsd.cluster.reads", "held", &["held", "stored"]),
+    // How long the heartbeats of a node are missed until another one recovers its log, seconds.
+    seconds("tsd.cluster.suspect_after", "5", 1.0, 3600.0),
+    // Who may stop the daemon, drop its caches, change UIDs, delete data and cancel queries:
+    // addresses, networks (10.0.0.0/8) or `*`.
     text("tsd.core.admin.peers", Some("127.0.0.0/8,::1")),
     bool("tsd.core.authentication.enable", "false"),
     // Whether an HTTP request without credentials has the user of the one before it on its connection, as in

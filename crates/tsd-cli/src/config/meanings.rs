@@ -44,11 +44,28 @@ static MEANINGS: &[(&str, &str)] = &[
     ("hbase.zookeeper.session.timeout", "Timeout of the ZooKeeper session, milliseconds"),
     ("hbase.zookeeper.znode.parent", "Root znode of HBase"),
     (
+        "tsd.cluster.advertise",
+        "Where other nodes connect to with `ack = cluster`, host or host:port; by default found out",
+    ),
+    ("tsd.cluster.bind", "Where a node listens for the others with `ack = cluster`, address:port"),
+    (
         "tsd.cluster.log_durability",
         "When the log of `ack = cluster` has a point: sync (in HBase's log) or fsync (on its disks)",
     ),
-    ("tsd.cluster.log_table", "Table of the log of `ack = cluster`; one daemon for each table"),
+    ("tsd.cluster.log_table", "Table of the logs of all nodes of a cluster"),
     ("tsd.cluster.name", "Name of the daemon in that table; by default that of the host"),
+    (
+        "tsd.cluster.read_timeout",
+        "How long a read waits for a node that does not answer, or its recovery, seconds",
+    ),
+    (
+        "tsd.cluster.reads",
+        "Whether reads see what all nodes hold (held), or only what HBase and this one have (stored)",
+    ),
+    (
+        "tsd.cluster.suspect_after",
+        "How long heartbeats of a node are missed until another one recovers its log, seconds",
+    ),
     ("tsd.core.admin.peers", "Addresses and networks of administrators, or *"),
     ("tsd.core.authentication.enable", "Clients must say who they are"),
     (

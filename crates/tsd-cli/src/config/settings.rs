@@ -1,6 +1,7 @@
 //! The typed configuration: every key is mapped to a setting here, once, and nowhere else.
 
 mod authentication;
+mod cluster;
 mod engine;
 mod extra_data;
 mod hbase;
@@ -23,9 +24,10 @@ use tsd_model::TableSchema;
 use tsd_server::ServerConfig;
 use tsd_storage::ByteBudget;
 
-pub(crate) use self::{authentication::USERS_FILE, write_filter::RULES_FILE};
+pub(crate) use self::{authentication::USERS_FILE, server::host_name, write_filter::RULES_FILE};
 pub use self::{
     authentication::{AuthenticationMethod, AuthenticationSettings},
+    cluster::ClusterNetSettings,
     hbase::{Ack, HBaseSettings},
     point_plugins::{PluginSettings, PointPluginSettings},
     retention::RetentionSettings,

@@ -10,7 +10,8 @@ use std::{
 use anyhow::Context;
 use hbase_rs::{Client, DiscoveryError};
 use tracing::{info, warn};
-use tsd_cluster_log::ClusterLog;
+use tsd_cluster::Membership;
+use tsd_cluster_log::{ClusterLog, ClusterLogConfig};
 use tsd_storage::{DiskSpace, MeteredStorage, Recovery, Storage, StorageError, Table};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage, SeriesIndexConfig};
 use tsd_storage_wal::{
@@ -18,7 +19,9 @@ use tsd_storage_wal::{
 };
 
 use super::{
-    OpenStore, Purpose, Replayed, all_tables, explain_damage, log_mark, log_owner, warn_of,
+    OpenStore, Purpose, Replayed, all_tables,
+    cluster::{self, ClusterNodeHandle, PeerListener},
+    explain_damage, log_mark, log_owner, warn_of,
 };
 use crate::config::{Ack, HBaseSettings, Settings};
 
@@ -118,7 +121,13 @@ fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenSto
         directory: None,
         replayed: Replayed::default(),
         log: None,
-        hbase: Some(OnHBase { client, log: None, cluster_log: None, must_drain: false }),
+        hbase: Some(OnHBase {
+            client,
+            log: None,
+            cluster_log: None,
+            cluster_node: None,
+            must_drain: false,
+        }),
         retention: None,
     }
 }
@@ -132,6 +141,8 @@ pub(crate) struct OnHBase {
     pub(crate) log: Option<(Arc<HBaseLog>, Option<PathBuf>)>,
     /// The log in a table of HBase.
     pub(crate) cluster_log: Option<Arc<ClusterLog>>,
+    /// This daemon among the nodes that use that table.
+    pub(crate) cluster_node: Option<Arc<ClusterNodeHandle>>,
     /// True if rows that stay in the log at the end are an error.
     pub(crate) must_drain: bool,
 }
@@ -363,7 +374,13 @@ async fn cluster_logged(
     warn_of_appends(settings, "cluster");
     let hbase = &settings.storage.hbase;
     // Connections of its own: a record must not wait behind a flush.
-    let (log_client, log_config) = (hbase.client(), hbase.cluster_log.clone());
+    let log_client = hbase.client();
+    let listener = PeerListener::bind(&hbase.cluster_net).await?;
+    let log_config = ClusterLogConfig {
+        address: Some(listener.advertised.clone()),
+        shared: cluster::shared_settings(settings),
+        ..hbase.cluster_log.clone()
+    };
     let opened = Box::pin(tsd_cluster_log::open(&log_client, log_config)).await?;
     let config = cluster_wal_config(settings);
     let commit_log: Arc<dyn CommitLog> = Arc::<ClusterLog>::clone(&opened.log);
@@ -371,7 +388,14 @@ async fn cluster_logged(
     let (log, report) = opening.await.context("cannot replay the log in HBase")?;
     let replayed = Replayed { cells: report.cells, bytes: report.bytes };
     let mut open = behind_log(settings, client, log, replayed, None, false);
-    if let Some(hbase) = &mut open.hbase {
+    if let Some(hbase) = &mut open.hbase
+        && let Some((log, _)) = &hbase.log
+    {
+        let membership: Arc<dyn Membership> = Arc::<ClusterLog>::clone(&opened.log);
+        let log = Arc::clone(log);
+        let (storage, node) = cluster::join(settings, listener, membership, log, held(settings))?;
+        open.storage = storage;
+        hbase.cluster_node = Some(node);
         hbase.cluster_log = Some(opened.log);
     }
     Ok(open)
@@ -426,6 +450,7 @@ fn behind_log(
             client,
             log: Some((log, directory.map(Path::to_owned))),
             cluster_log: None,
+            cluster_node: None,
             must_drain,
         }),
         retention: None,

@@ -5,6 +5,7 @@
 mod doubt;
 mod interrupted;
 mod node;
+mod nodes;
 mod ownership;
 mod trim;
 

@@ -66,8 +66,11 @@ impl World {
         Client::new(config, self.cluster.discovery())
     }
 
+    /// No heartbeats after the first, and a former process of the same name counts as dead at once.
     pub(crate) fn config() -> ClusterLogConfig {
         ClusterLogConfig {
+            heartbeat: Duration::from_hours(1),
+            suspect_after: Duration::ZERO,
             start_timeout: Duration::from_secs(20),
             append_timeout: Duration::from_secs(10),
             hedge_after: None,

@@ -25,6 +25,10 @@ pub(super) struct Limits {
     /// Requests that are executed after their answer counted as lost.
     pub(super) lates: u8,
     pub(super) recoverers: u64,
+    /// Reads by other nodes.
+    pub(super) reads: u8,
+    /// The recoverer, which has a log of its own, accepts a correction.
+    pub(super) is_corrected: bool,
     /// False: a segment takes one record.
     pub(super) is_long_segment: bool,
 }
@@ -41,6 +45,12 @@ pub(super) struct Faults {
     pub(super) ignores_watermark: bool,
     pub(super) trims_early: bool,
     pub(super) keeps_duplicates: bool,
+    /// The owner answers for its held rows without a proof.
+    pub(super) skips_proof: bool,
+    /// A reader does not wait for the end of a recovery.
+    pub(super) settles_early: bool,
+    /// The recoverer's commits do not begin after those that it has recovered.
+    pub(super) ignores_floor: bool,
 }
 
 /// What an append does to the cell.
@@ -97,12 +107,45 @@ pub(super) struct World {
     owner: Owner,
     recoverer: Option<Recoverer>,
     next_recoverer: u64,
+    read: Option<Read>,
+    correction: Option<Correction>,
     acknowledged: BTreeSet<u64>,
     /// What the first recoverer that has read all found, with what was flushed before.
     recovered: Option<BTreeSet<u64>>,
     is_recovered: bool,
     problem: Option<String>,
 }
+
+/// A read by a node that is neither owner nor recoverer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Read {
+    /// What was acknowledged when it began: it must see that.
+    must_see: BTreeSet<u64>,
+    /// True if the owner's log was read by a recoverer before.
+    was_recovered: bool,
+    asked: Asked,
+}
+
+/// Whom a read has asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Asked {
+    /// It looks for the owner in the manifest.
+    Nobody,
+    /// The owner: its held rows, and the proof that it makes.
+    Owner(BTreeSet<u64>, Option<ManifestChange>),
+    /// It waits until the owner's rows are stored.
+    Settlement,
+}
+
+/// A point that the recoverer accepts, in its own log: another value of the same cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Correction {
+    time: u64,
+    is_flushed: bool,
+}
+
+/// The value of the correction.
+const CORRECTED: u64 = 100;
 
 type Steps = Vec<(String, World)>;
 
@@ -127,6 +170,8 @@ impl World {
             owner,
             recoverer: None,
             next_recoverer: OWNER + 1,
+            read: None,
+            correction: None,
             acknowledged: BTreeSet::new(),
             recovered: None,
             is_recovered: false,
@@ -145,6 +190,8 @@ impl World {
         self.append_steps(&mut steps);
         self.work_steps(&mut steps);
         self.recoverer_steps(&mut steps);
+        self.read_steps(&mut steps);
+        self.correction_steps(&mut steps);
         for (at, request) in self.late.iter().enumerate() {
             let mut next = self.clone();
             next.late.remove(at);
@@ -179,10 +226,14 @@ impl World {
         if !self.is_recovered {
             return None;
         }
+        let found = self.points.cell.map(|(value, _)| value);
+        if let Some(correction) = &self.correction {
+            let is_lost = correction.is_flushed && found != Some(CORRECTED);
+            return is_lost.then(|| format!("the cell has {found:?}, not the correction"));
+        }
         let last = self.acknowledged.last().copied().unwrap_or_default();
         let issued = self.owner.log.next_sequence(0);
         let expected: Vec<Option<u64>> = (last..=issued).map(value_after).collect();
-        let found = self.points.cell.map(|(value, _)| value);
         (!expected.contains(&found)).then(|| format!("the cell has {found:?}, not {expected:?}"))
     }
 
@@ -329,7 +380,10 @@ impl World {
 
     fn work_steps(&self, steps: &mut Steps) {
         let owner = &self.owner;
-        if owner.is_fenced {
+        // One change of the manifest at a time.
+        let is_proving =
+            self.read.as_ref().is_some_and(|read| matches!(read.asked, Asked::Owner(_, Some(_))));
+        if owner.is_fenced || is_proving {
             return;
         }
         let Some(work) = &owner.work else { return self.begin_work(steps) };
@@ -433,7 +487,7 @@ impl World {
             let by = self.next_recoverer;
             next.next_recoverer += 1;
             next.recoverer = Some(Recoverer {
-                recovery: Recovery::new(OWNER, by),
+                recovery: Recovery::new(OWNER, by).taking_over(by - 1),
                 replayed: Vec::new(),
                 is_prepared: false,
             });
@@ -492,6 +546,118 @@ impl World {
             self.recovered = Some(replayed.chain(flushed).collect());
         }
         self.is_recovered |= recovery.is_done();
+    }
+
+    /// Another node reads: it finds the manifest, asks the owner or waits for its recovery, then reads the table of
+    /// points.
+    fn read_steps(&self, steps: &mut Steps) {
+        let Some(read) = &self.read else {
+            if self.limits.reads > 0 && !self.acknowledged.is_empty() {
+                let mut next = self.clone();
+                next.limits.reads -= 1;
+                let must_see = self.acknowledged.clone();
+                let was_recovered = self.recovered.is_some();
+                next.read = Some(Read { must_see, was_recovered, asked: Asked::Nobody });
+                steps.push(("a read begins".to_owned(), next));
+            }
+            return;
+        };
+        match &read.asked {
+            Asked::Nobody => {
+                let mut next = self.clone();
+                let is_open = self.is_open();
+                if !is_open || self.owner.is_fenced || self.owner.work.is_some() {
+                    next.ask(Asked::Settlement);
+                    steps.push(("reader waits for the owner's rows".to_owned(), next));
+                }
+                let mut next = self.clone();
+                if !self.owner.is_fenced && self.owner.work.is_none() {
+                    let proof = self.owner.log.confirmation();
+                    let proof = Some(proof).filter(|_| !self.faults.skips_proof);
+                    next.ask(Asked::Owner(self.owner.memtable.clone(), proof));
+                    steps.push(("reader asks the owner, which takes a snapshot".to_owned(), next));
+                }
+            }
+            Asked::Owner(held, None) => {
+                let mut next = self.clone();
+                next.finish_read(held);
+                steps.push(("reader reads the points".to_owned(), next));
+            }
+            Asked::Owner(held, Some(proof)) => {
+                let request = proof.request();
+                for (how, mut next, reply) in self.sent(&request) {
+                    let mut proof = proof.clone();
+                    match proof.reply(&reply) {
+                        None => next.ask(Asked::Owner(held.clone(), Some(proof))),
+                        Some(ChangeOutcome::Made) => {
+                            next.owner.log.changed(proof.manifest().clone());
+                            next.ask(Asked::Owner(held.clone(), None));
+                        }
+                        Some(ChangeOutcome::Refused) => {
+                            next.owner.is_fenced = true;
+                            next.ask(Asked::Settlement);
+                        }
+                    }
+                    steps.push((format!("owner proves: {}{how}", name(&request)), next));
+                }
+            }
+            Asked::Settlement => {
+                let phase = self.table.manifest.as_ref().map(|manifest| manifest.phase);
+                let is_settled = match phase {
+                    None | Some(ManifestPhase::Retired) => true,
+                    Some(ManifestPhase::Recovering) => self.faults.settles_early,
+                    Some(ManifestPhase::Open | ManifestPhase::Joining) => false,
+                };
+                if is_settled {
+                    let mut next = self.clone();
+                    next.finish_read(&BTreeSet::new());
+                    steps.push(("reader reads the points after the recovery".to_owned(), next));
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, asked: Asked) {
+        if let Some(read) = &mut self.read {
+            read.asked = asked;
+        }
+    }
+
+    fn finish_read(&mut self, held: &BTreeSet<u64>) {
+        let Some(read) = self.read.take() else { return };
+        let seen =
+            |sequence: &u64| held.contains(sequence) || self.points.flushed.contains(sequence);
+        if let Some(missing) = read.must_see.iter().find(|sequence| !seen(sequence)) {
+            self.problem = Some(format!("record {missing} is acknowledged and not read"));
+        }
+        if read.was_recovered && matches!(read.asked, Asked::Owner(..)) {
+            self.problem = Some("a node that is fenced has answered for its rows".to_owned());
+        }
+    }
+
+    /// The recoverer goes on with its own log: a correction whose clock is behind that of the dead owner.
+    fn correction_steps(&self, steps: &mut Steps) {
+        if !self.limits.is_corrected {
+            return;
+        }
+        match &self.correction {
+            None if self.recovered.is_some() => {
+                let last = self.recovered.as_ref().and_then(|all| all.last().copied());
+                let floor = last.filter(|_| !self.faults.ignores_floor).unwrap_or_default();
+                let mut next = self.clone();
+                next.correction = Some(Correction { time: floor + 1, is_flushed: false });
+                steps.push(("the recoverer accepts a correction".to_owned(), next));
+            }
+            Some(Correction { time, is_flushed: false }) => {
+                let mut next = self.clone();
+                next.correction = Some(Correction { time: *time, is_flushed: true });
+                if next.points.cell.is_none_or(|(_, stored)| stored <= *time) {
+                    next.points.cell = Some((CORRECTED, *time));
+                }
+                steps.push(("the recoverer flushes the correction".to_owned(), next));
+            }
+            _ => {}
+        }
     }
 
     /// Applies records in this order, then writes the cell once.

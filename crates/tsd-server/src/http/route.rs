@@ -69,6 +69,8 @@ pub(crate) enum Route {
     Verify,
     /// `/api/snapshot`, which OpenTSDB does not have.
     Snapshot,
+    /// `/api/cluster`, which OpenTSDB does not have.
+    Cluster,
     /// `/api/serializers`.
     Serializers,
     /// `/logs`.
@@ -83,7 +85,7 @@ pub(crate) enum Route {
 
 impl Route {
     /// Every route with its label, in the order of the discriminants.
-    pub(crate) const ALL: [(Self, &'static str); 33] = [
+    pub(crate) const ALL: [(Self, &'static str); 34] = [
         (Self::Put, "api/put"),
         (Self::Rollup, "api/rollup"),
         (Self::Histogram, "api/histogram"),
@@ -112,6 +114,7 @@ impl Route {
         (Self::Quarantine, "api/quarantine"),
         (Self::Verify, "api/verify"),
         (Self::Snapshot, "api/snapshot"),
+        (Self::Cluster, "api/cluster"),
         (Self::Serializers, "api/serializers"),
         (Self::Logs, "logs"),
         (Self::StaticFile, "s"),
@@ -145,6 +148,7 @@ impl Route {
             | Self::Quarantine
             | Self::Verify
             | Self::Snapshot
+            | Self::Cluster
             | Self::Serializers => config.api_enabled,
             Self::Home | Self::LegacySuggest | Self::StaticFile | Self::Favicon | Self::Graph => {
                 config.ui_enabled && reads

@@ -3,6 +3,7 @@
 mod admin;
 mod annotation;
 mod cardinality;
+mod cluster;
 mod graph;
 mod home;
 mod logs;
@@ -56,6 +57,7 @@ pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, H
         Route::Quarantine => quarantine::quarantine(&request).await,
         Route::Verify => verify::verify(&request).await,
         Route::Snapshot => snapshot::snapshot(&request).await,
+        Route::Cluster => cluster::cluster(&request).await,
         Route::Serializers => serializers::serializers(&request),
         Route::Logs => logs::logs(&request),
         Route::StaticFile | Route::Favicon => static_files::static_file(&request).await,

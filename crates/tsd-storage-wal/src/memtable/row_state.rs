@@ -61,6 +61,22 @@ impl<'a> RowState<'a> {
 
     /// As [`Self::from_ops`], with the times of the commits.
     pub(crate) fn as_committed(all_ops: impl IntoIterator<Item = (&'a [u8], i64)>) -> Self {
+        let mut state = Self::with_all_deletes(all_ops);
+        if state.delete_row.is_some() {
+            state.columns.retain(|column| column.value.is_some());
+        }
+        state
+    }
+
+    /// As [`Self::from_ops`], with the deletes of columns after that of the row: what is put in between may be
+    /// stored by a flush, where only its own delete hides it.
+    pub(crate) fn held(all_ops: impl IntoIterator<Item = (&'a [u8], i64)>) -> Self {
+        let mut state = Self::with_all_deletes(all_ops);
+        state.separate_times();
+        state
+    }
+
+    fn with_all_deletes(all_ops: impl IntoIterator<Item = (&'a [u8], i64)>) -> Self {
         let mut state = Self::default();
         let mut order = 0;
         for (ops, base_ms) in all_ops {
@@ -114,9 +130,6 @@ impl<'a> RowState<'a> {
                 }
                 same
             });
-        }
-        if self.delete_row.is_some() {
-            self.columns.retain(|column| column.value.is_some());
         }
     }
 

@@ -413,7 +413,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
     }
 }
 
-fn rows_of(memtable: &Arc<Memtable>, range: &FlushRange) -> MemtableRows {
+pub(super) fn rows_of(memtable: &Arc<Memtable>, range: &FlushRange) -> MemtableRows {
     let (start, stop) = (range.start.clone(), range.stop.clone());
     let precedence = CellPrecedence::CommitTime;
     MemtableRows::new(Arc::clone(memtable), range.table, start, stop, precedence)

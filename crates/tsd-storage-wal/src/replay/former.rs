@@ -9,7 +9,7 @@ use tsd_storage::{FlushTarget, StorageError};
 
 use super::{Replay, ReplayedLog, flush_job};
 use crate::{
-    FormerLog, FormerLogs, OpenError,
+    FormerLog, FormerLogs, GroupIterator, OpenError, ReplayReport,
     executor::Executor,
     flush_queue::FlushJob,
     log::{SegmentItem, SegmentReader},
@@ -44,6 +44,27 @@ pub(crate) fn replay_former<B: FlushTarget>(
         report,
         ..ReplayedLog::default()
     })
+}
+
+/// Replays a log, and passes on each memtable that is full, then the rest. Returns what was read, and the last
+/// commit time. The memtables of `state` are not changed.
+pub(crate) fn replay_in_parts<B: FlushTarget>(
+    target: ReplayTarget<'_, B>,
+    policy: &SharingPolicy,
+    groups: GroupIterator,
+    store: &mut dyn FnMut(Arc<Memtable>) -> Result<(), StorageError>,
+) -> Result<(ReplayReport, i64), OpenError> {
+    let mut replay = Replay::new(target, policy, 0);
+    for group in groups {
+        replay.group(&group.map_err(OpenError::Backend)?)?;
+        for full in replay.target.memtables.drain(..) {
+            store(full).map_err(OpenError::Backend)?;
+        }
+    }
+    if let Some(rest) = replay.memtable.take() {
+        store(Arc::new(rest)).map_err(OpenError::Backend)?;
+    }
+    Ok((replay.report, replay.last_commit_ms))
 }
 
 impl<B: FlushTarget> Replay<'_, B> {

@@ -7,7 +7,10 @@ use tsd_cluster_log::{ClusterLogConfig, LogDurability};
 use tsd_storage::Table;
 use tsd_storage_hbase::{HBaseConfig, SeriesIndexMode};
 
-use super::text;
+use super::{
+    cluster::{ClusterNetSettings, cluster_net},
+    text,
+};
 use crate::config::{Config, ConfigError};
 
 const SERIES_INDEX_KEY: &str = "tsd.storage.hbase.series_index";
@@ -51,6 +54,8 @@ pub struct HBaseSettings {
     pub max_log_bytes: u64,
     /// The log of [`Ack::Cluster`].
     pub cluster_log: ClusterLogConfig,
+    /// This daemon and the other nodes, with [`Ack::Cluster`].
+    pub cluster_net: ClusterNetSettings,
     /// What the series index is used for; `None`: there is none.
     pub series_index: Option<SeriesIndexMode>,
     /// The table in which series are registered.
@@ -110,6 +115,7 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
         hold: config.seconds("tsd.storage.hold_seconds"),
         max_log_bytes: config.int("tsd.storage.log.max_size"),
         cluster_log: cluster_log(config)?,
+        cluster_net: cluster_net(config)?,
         series_index: series_index(config),
         series_table: series_table(config)?,
         series_scan_rate: config.int("tsd.storage.hbase.series_index.scan_rate"),
@@ -179,6 +185,7 @@ fn cluster_log(config: &Config) -> Result<ClusterLogConfig, ConfigError> {
     let start_timeout = Duration::from_secs(config.int("tsd.storage.hbase.start_timeout"));
     Ok(ClusterLogConfig {
         durability,
+        suspect_after: config.seconds("tsd.cluster.suspect_after"),
         start_timeout: start_timeout.max(Duration::from_secs(1)),
         ..ClusterLogConfig::new(table, node.unwrap_or_else(super::server::host_name))
     })

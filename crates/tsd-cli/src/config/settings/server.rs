@@ -40,6 +40,7 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
             .filter(|path| !path.is_empty())
             .map(PathBuf::from),
         log: None,
+        cluster: None,
         time_zone: zone_name(config)?,
         host_name: host_name(),
         stats_canonical: config.bool("tsd.stats.canonical"),
@@ -89,6 +90,6 @@ fn cors(config: &Config) -> Result<Cors, ConfigError> {
     })
 }
 
-pub(super) fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -1,0 +1,165 @@
+//! `tsdb cluster`: the nodes of a cluster, and the flush of all of them, through any of its daemons.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+
+use crate::{
+    args::{ClusterArgs, ClusterCommand, ClusterPlace},
+    daemon_client::DaemonClient,
+    print_lines, runtime,
+};
+
+/// Titles of the columns of `tsdb cluster status`.
+const TITLES: [&str; 10] = [
+    "NODE",
+    "STATE",
+    "ADDRESS",
+    "INCARNATION",
+    "HEARTBEAT",
+    "LOG",
+    "HELD ROWS",
+    "HELD",
+    "CLOCK",
+    "VERSION",
+];
+
+/// Runs the command.
+pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
+    runtime()?.block_on(async {
+        match &args.command {
+            ClusterCommand::Status(place) => status(place).await,
+            ClusterCommand::Flush(place) => flush(place).await,
+        }
+    })
+}
+
+async fn status(place: &ClusterPlace) -> anyhow::Result<()> {
+    let mut daemon = DaemonClient::new(&place.url)?;
+    let response = daemon.get("/api/cluster").await?;
+    ensure!(response.status == 200, "{}: {}", daemon.authority(), response.error_text());
+    let status: Value =
+        serde_json::from_slice(&response.body).context("the response is no JSON")?;
+    let text = if place.json { format!("{status:#}\n") } else { describe(&status)? };
+    print_lines(&text);
+    Ok(())
+}
+
+async fn flush(place: &ClusterPlace) -> anyhow::Result<()> {
+    let mut daemon = DaemonClient::new(&place.url)?;
+    let response = daemon.post("/api/cluster/flush", "").await?;
+    let flushed = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+    let Some(nodes) = flushed.get("nodes").and_then(Value::as_array) else {
+        bail!("{}: {}", daemon.authority(), response.error_text());
+    };
+    if place.json {
+        print_lines(&format!("{flushed:#}\n"));
+    } else {
+        let line = |node: &Value| match node.get("error").and_then(Value::as_str) {
+            None => format!("{}: flushed\n", text(node, "name")),
+            Some(error) => format!("{}: {error}\n", text(node, "name")),
+        };
+        print_lines(&nodes.iter().map(line).collect::<String>());
+    }
+    ensure!(response.status == 200, "not all nodes have flushed their rows");
+    Ok(())
+}
+
+fn text<'v>(node: &'v Value, field: &str) -> &'v str {
+    node.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The nodes for people: a table, then their problems and why a node is silent.
+fn describe(status: &Value) -> anyhow::Result<String> {
+    let nodes = status.get("nodes").and_then(Value::as_array);
+    let nodes = nodes.context("the response is no list of nodes")?;
+    let mut rows = vec![TITLES.map(str::to_owned)];
+    rows.extend(nodes.iter().map(cells));
+    let width = |at: usize| {
+        rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..TITLES.len()).map(|at| width(at).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            write!(line, "{cell:<width$}  ")?;
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    for node in nodes {
+        let problems = node.get("problems").and_then(Value::as_array).into_iter().flatten();
+        let reasons = problems.chain(node.get("error")).filter_map(Value::as_str);
+        for reason in reasons {
+            writeln!(out, "{}: {reason}", text(node, "name"))?;
+        }
+    }
+    Ok(out)
+}
+
+/// What a line of the table has; `-` if the node has not said it.
+fn cells(node: &Value) -> [String; 10] {
+    let number = |field: &str| node.get(field).and_then(Value::as_i64);
+    let shown = |number: Option<i64>, unit: &str| {
+        number.map_or_else(|| "-".to_owned(), |number| format!("{number}{unit}"))
+    };
+    let bytes = |field: &str| shown(number(field).map(|bytes| bytes / 1_024), " KiB");
+    let is_this = node.get("this").and_then(Value::as_bool).unwrap_or_default();
+    let mark = if is_this { "*" } else { "" };
+    let word = |field: &str| {
+        let word = text(node, field);
+        if word.is_empty() { "-".to_owned() } else { word.to_owned() }
+    };
+    [
+        format!("{}{mark}", text(node, "name")),
+        word("state"),
+        word("address"),
+        shown(number("incarnation"), ""),
+        shown(number("heartbeatAgeMs"), " ms"),
+        bytes("logBytes"),
+        shown(number("heldRows"), ""),
+        bytes("heldBytes"),
+        number("clockAheadMs").map_or_else(|| "-".to_owned(), |ms| format!("{ms:+} ms")),
+        word("version"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nodes_are_lines_and_silent_ones_are_explained() {
+        let status = json!({ "nodes": [
+            {
+                "name": "tsd0", "address": "10.0.0.1:4243", "state": "serving", "incarnation": 3,
+                "this": true, "heartbeatAgeMs": 412, "logBytes": 4_096, "heldRows": 12,
+                "heldBytes": 2_048, "version": "0.1.0", "clockAheadMs": 0, "problems": ["late"],
+                "error": null,
+            },
+            {
+                "name": "tsd1", "address": "", "state": "suspected", "incarnation": 5,
+                "this": false, "heartbeatAgeMs": 6_100, "logBytes": 0, "heldRows": null,
+                "heldBytes": null, "version": null, "clockAheadMs": null, "problems": null,
+                "error": "no answer in time",
+            },
+        ], "silent": ["tsd1"] });
+        let text = describe(&status).unwrap();
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let [titles, first, second, problem, silent] = &lines[..] else { panic!("{text}") };
+        assert_eq!(titles.first(), Some(&"NODE"));
+        assert_eq!(
+            first.join(" "),
+            "tsd0* serving 10.0.0.1:4243 3 412 ms 4 KiB 12 2 KiB +0 ms 0.1.0"
+        );
+        assert_eq!(second.join(" "), "tsd1 suspected - 5 6100 ms 0 KiB - - - -");
+        assert_eq!(problem.join(" "), "tsd0: late");
+        assert_eq!(silent.join(" "), "tsd1: no answer in time");
+    }
+}

@@ -1,0 +1,67 @@
+//! Settings of a daemon as a node of a cluster.
+
+use std::time::Duration;
+
+use super::text;
+use crate::config::{Config, ConfigError};
+
+/// How a node and its peers reach each other, and what reads ask them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterNetSettings {
+    /// Where the node listens for its peers, `host:port`.
+    pub bind: String,
+    /// Where they connect to, `host` or `host:port`; `None`: found out.
+    pub advertise: Option<String>,
+    /// Reads see what all nodes hold, not only what is stored.
+    pub reads_held: bool,
+    /// How long a read waits for a node that does not answer.
+    pub read_timeout: Duration,
+}
+
+pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigError> {
+    const BIND: &str = "tsd.cluster.bind";
+    const ADVERTISE: &str = "tsd.cluster.advertise";
+    let bind = text(config, BIND);
+    if bind.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+        return Err(config.bad_value(BIND, "expected address:port".to_owned()));
+    }
+    let advertise = Some(text(config, ADVERTISE)).filter(|address| !address.is_empty());
+    if advertise.as_ref().is_some_and(|address| address.contains(['/', ' ', ','])) {
+        return Err(config.bad_value(ADVERTISE, "expected host or host:port".to_owned()));
+    }
+    Ok(ClusterNetSettings {
+        bind,
+        advertise,
+        reads_held: config.text("tsd.cluster.reads") != Some("stored"),
+        read_timeout: config.seconds("tsd.cluster.read_timeout"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn addresses_of_nodes_are_checked() {
+        let of = |key: &str, value: &str| {
+            let mut config = Config::new();
+            config.set_flag("test", key, value);
+            cluster_net(&config)
+        };
+        let default = cluster_net(&Config::new()).unwrap();
+        assert_eq!((&default.bind[..], default.advertise), ("0.0.0.0:4243", None));
+        assert!(default.reads_held && default.read_timeout == Duration::from_secs(30));
+        assert!(!of("tsd.cluster.reads", "stored").unwrap().reads_held);
+        let advertised = of("tsd.cluster.advertise", "tsd1:9").unwrap().advertise;
+        assert_eq!(advertised.as_deref(), Some("tsd1:9"));
+        for (key, bad) in [
+            ("tsd.cluster.bind", "10.0.0.1"),
+            ("tsd.cluster.bind", "10.0.0.1:x"),
+            ("tsd.cluster.advertise", "http://tsd1"),
+        ] {
+            assert!(of(key, bad).unwrap_err().to_string().contains("expected"), "{bad}");
+        }
+    }
+}

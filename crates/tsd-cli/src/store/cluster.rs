@@ -1,0 +1,243 @@
+//! This daemon as a member of a cluster: its listener for other nodes, reads of what all nodes hold, and
+//! `/api/cluster`.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tracing::info;
+use tsd_cluster::{Member, MemberState, Membership, SharedSettings};
+use tsd_cluster_net::{
+    ClusterReads, NetConfig, NodeAnswer, NodeControl, NodeIdentity, NodeReport, PeerServer,
+    PeerService, Peers, ReadConfig, ReadMemory, TimedReport,
+};
+use tsd_engine::{MemoryPart, ProcessMemory};
+use tsd_server::{ClusterFuture, ClusterNode, ClusterNodes, FlushedNode, NodeDetails};
+use tsd_storage::{BoxFuture, MeteredStorage, Storage, Table};
+
+use super::hbase::HBaseLog;
+use crate::{
+    config::{ClusterNetSettings, Settings, host_name},
+    version,
+};
+
+/// How long the nodes may take to say what they are.
+const STATUS_LIMIT: Duration = Duration::from_secs(1);
+/// How long a flush of all nodes may take.
+const FLUSH_LIMIT: Duration = Duration::from_mins(5);
+
+/// The listener for other nodes, which nobody answers yet, and the address that they are told.
+#[derive(Debug)]
+pub(super) struct PeerListener {
+    listener: TcpListener,
+    pub(super) advertised: String,
+}
+
+impl PeerListener {
+    /// Binds the port, so that its address can be published before points are taken.
+    pub(super) async fn bind(settings: &ClusterNetSettings) -> anyhow::Result<Self> {
+        let bind = &settings.bind;
+        let listener = TcpListener::bind(bind).await.with_context(|| {
+            format!("cannot listen on {bind} for other nodes of the cluster (tsd.cluster.bind)")
+        })?;
+        let advertised = advertised(settings.advertise.as_deref(), listener.local_addr()?);
+        Ok(Self { listener, advertised })
+    }
+}
+
+/// The address that other nodes connect to: as it is set, with the port of the listener if it has none; else
+/// that of the listener, or the name of the host if it is on all addresses.
+fn advertised(set: Option<&str>, listens: SocketAddr) -> String {
+    let port = listens.port();
+    match set {
+        Some(address) if has_port(address) => address.to_owned(),
+        Some(host) => format!("{host}:{port}"),
+        None if listens.ip().is_unspecified() => format!("{}:{port}", host_name()),
+        None => listens.to_string(),
+    }
+}
+
+/// True for `host:port` and `[v6]:port`.
+fn has_port(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(host, port)| {
+        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
+    })
+}
+
+/// What all nodes must have alike, because it decides what rows and names mean.
+pub(super) fn shared_settings(settings: &Settings) -> SharedSettings {
+    let (tables, schema) = (&settings.engine.tables, &settings.storage.schema);
+    SharedSettings::new([
+        ("tsd.storage.hbase.data_table", tables.data.as_str().to_owned()),
+        ("tsd.storage.hbase.uid_table", tables.uid.as_str().to_owned()),
+        ("tsd.storage.uid.width.metric", schema.metric_width().to_string()),
+        ("tsd.storage.uid.width.tagk", schema.tagk_width().to_string()),
+        ("tsd.storage.uid.width.tagv", schema.tagv_width().to_string()),
+        ("tsd.storage.salt.width", schema.salt_width().to_string()),
+        ("tsd.storage.salt.buckets", schema.salt_buckets().to_string()),
+    ])
+}
+
+/// This daemon among the nodes of its cluster. It answers them until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ClusterNodeHandle {
+    peers: Arc<Peers>,
+    control: Arc<LogControl>,
+    _server: PeerServer,
+}
+
+/// The log of this node, for its peers.
+#[derive(Debug)]
+struct LogControl {
+    log: Arc<HBaseLog>,
+}
+
+impl NodeControl for LogControl {
+    fn report(&self) -> NodeReport {
+        let gauges = self.log.gauges();
+        let gauge = |name: &str| {
+            let found = gauges.iter().find(|(known, _)| *known == name);
+            found.map_or(0, |(_, value)| *value as u64)
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        NodeReport {
+            version: version::build_facts().version,
+            log_bytes: gauge("tsd_wal_log_bytes"),
+            rows: gauge("tsd_wal_memtable_rows"),
+            memtable_bytes: gauge("tsd_wal_memtable_bytes"),
+            time_ms: now.map_or(0, |now| now.as_millis() as i64),
+            problems: self.log.health().iter().map(|problem| problem.reason.to_string()).collect(),
+        }
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async { self.log.flush().await.map_err(|error| error.to_string()) })
+    }
+}
+
+/// Rows of other nodes take the memory of queries.
+#[derive(Debug)]
+struct QueryMemory(ProcessMemory);
+
+impl ReadMemory for QueryMemory {
+    fn try_reserve(&self, bytes: usize) -> Option<Box<dyn Send + Sync>> {
+        let permit = self.0.try_reserve(MemoryPart::Queries, bytes)?;
+        Some(Box::new(permit))
+    }
+}
+
+/// Answers other nodes, and returns the store whose reads see what they hold.
+pub(super) fn join(
+    settings: &Settings,
+    listener: PeerListener,
+    membership: Arc<dyn Membership>,
+    log: Arc<HBaseLog>,
+    tables: Vec<Table>,
+) -> anyhow::Result<(Arc<dyn Storage>, Arc<ClusterNodeHandle>)> {
+    let hbase = &settings.storage.hbase;
+    let identity = NodeIdentity {
+        cluster: membership.cluster(),
+        name: hbase.cluster_log.node.clone(),
+        incarnation: membership.this(),
+    };
+    let rows = log.held_row_reader();
+    let control = Arc::new(LogControl { log: Arc::clone(&log) });
+    let service = PeerService {
+        rows: Arc::clone(&rows),
+        membership: Arc::clone(&membership),
+        node: Arc::<LogControl>::clone(&control),
+    };
+    let PeerListener { listener, advertised } = listener;
+    let (net, peers) = (NetConfig::default(), identity.clone());
+    let server = PeerServer::start(listener, identity, net.clone(), service)?;
+    info!(address = %server.local_addr(), advertised, "answers the other nodes of the cluster");
+    let peers = Arc::new(Peers::new(peers, net, membership));
+    let metered = Arc::new(MeteredStorage::new("log", log));
+    let storage: Arc<dyn Storage> = if hbase.cluster_net.reads_held {
+        let config = ReadConfig {
+            tables,
+            patience: hbase.cluster_net.read_timeout,
+            memory: Arc::new(QueryMemory(settings.engine.memory.clone())),
+        };
+        Arc::new(ClusterReads::new(metered, rows, Arc::clone(&peers), config))
+    } else {
+        metered
+    };
+    Ok((storage, Arc::new(ClusterNodeHandle { peers, control, _server: server })))
+}
+
+impl ClusterNodes for ClusterNodeHandle {
+    fn status(&self) -> ClusterFuture<'_, Vec<ClusterNode>> {
+        Box::pin(async {
+            let answers = self.peers.reports(&*self.control, STATUS_LIMIT).await;
+            answers.into_iter().map(node_of).collect()
+        })
+    }
+
+    fn flush(&self) -> ClusterFuture<'_, Vec<FlushedNode>> {
+        Box::pin(async {
+            let answers = self.peers.flush(&*self.control, FLUSH_LIMIT).await;
+            let flushed = |answer: NodeAnswer<()>| FlushedNode {
+                name: answer.member.name,
+                error: answer.answer.err().map(|error| error.to_string()),
+            };
+            answers.into_iter().map(flushed).collect()
+        })
+    }
+}
+
+fn node_of(answer: NodeAnswer<TimedReport>) -> ClusterNode {
+    let Member { name, incarnation, address, state, heartbeat_age, log_bytes } = answer.member;
+    let details = |(report, clock_ahead_ms): TimedReport| NodeDetails {
+        version: report.version,
+        held_bytes: report.memtable_bytes,
+        held_rows: report.rows,
+        clock_ahead_ms,
+        problems: report.problems,
+    };
+    // Its own figure is newer than that of the log table.
+    let log_bytes = answer.answer.as_ref().map_or(log_bytes, |(report, _)| report.log_bytes);
+    ClusterNode {
+        name,
+        address: address.unwrap_or_default(),
+        state: match state {
+            MemberState::Joining => "joining",
+            MemberState::Serving => "serving",
+            MemberState::Suspected => "suspected",
+            MemberState::Recovering { .. } => "recovering",
+            MemberState::Left => "left",
+        },
+        incarnation,
+        is_this: answer.is_this,
+        heartbeat_age_ms: u64::try_from(heartbeat_age.as_millis()).unwrap_or(u64::MAX),
+        log_bytes,
+        report: answer.answer.map(details).map_err(|error| error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn the_advertised_address_is_one_that_others_reach() {
+        let own = host_name();
+        for (set, listens, expected) in [
+            (None, "10.0.0.1:4243", "10.0.0.1:4243".to_owned()),
+            (None, "[::1]:4243", "[::1]:4243".to_owned()),
+            (None, "0.0.0.0:7", format!("{own}:7")),
+            (None, "[::]:7", format!("{own}:7")),
+            (Some("tsd1"), "0.0.0.0:7", "tsd1:7".to_owned()),
+            (Some("tsd1:9"), "0.0.0.0:7", "tsd1:9".to_owned()),
+            (Some("[fe80::1]:9"), "0.0.0.0:7", "[fe80::1]:9".to_owned()),
+        ] {
+            assert_eq!(advertised(set, listens.parse().unwrap()), expected);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Recovers the log of a member that is dead: its rows are stored beside the writes of this node.
+//!
+//! A node recovers one log at a time. If several nodes begin, one takes the manifest and the others give up.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep},
+};
+use tsd_cluster::{ManifestPhase, Recovery, RecoveryError};
+use tsd_storage::StorageError;
+use tsd_storage_wal::{GroupIterator, LogRecoverer};
+
+use crate::{
+    former::FormerGroups,
+    log::{LogInner, SharedRecovery},
+};
+
+/// Pause after a recovery that failed.
+const FAILED_PAUSE: Duration = Duration::from_secs(5);
+
+/// A recovery did not end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecoverError {
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl LogInner {
+    /// Begins the recovery of a dead member, if there is one and no recovery goes on.
+    pub(crate) fn begin_recovery(self: &Arc<Self>) {
+        let Some(recoverer) = self.recoverer() else { return };
+        let Ok(turn) = Arc::clone(&self.recovering).try_lock_owned() else { return };
+        let found = {
+            let former = self.former();
+            self.members.watch().recoverable(|other| former.contains_key(&other))
+        };
+        let Some((incarnation, before)) = found else { return };
+        let log = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let _turn = turn;
+            match log.recover(incarnation, before, recoverer).await {
+                Ok(()) => {}
+                // Another node was first.
+                Err(RecoverError::Recovery(RecoveryError::Taken { .. })) => {
+                    tracing::debug!(incarnation, "another node recovers a log");
+                }
+                // It is closed, or recovered itself: another node goes on.
+                Err(_) if log.is_over() => {}
+                Err(error) => {
+                    log.metrics.recovery_failures.increment(1);
+                    let text = tsd_storage::error_chain(&error);
+                    tracing::error!(
+                        incarnation,
+                        error = text,
+                        retry_in = ?FAILED_PAUSE,
+                        "the log of a dead node cannot be recovered; reads wait for it"
+                    );
+                    sleep(FAILED_PAUSE).await;
+                }
+            }
+        });
+    }
+
+    async fn recover(
+        self: &Arc<Self>,
+        incarnation: u64,
+        before: Option<u64>,
+        recoverer: Arc<dyn LogRecoverer>,
+    ) -> Result<(), RecoverError> {
+        let begun = Instant::now();
+        let deadline = begun + self.config.start_timeout;
+        let recovery = Recovery::new(incarnation, self.owner().incarnation());
+        let recovery = before.into_iter().fold(recovery, Recovery::taking_over);
+        let Some(recovery) = self.fence(recovery, deadline).await? else { return Ok(()) };
+        let (node, trimmed_ms) = {
+            let recovery = recovery.lock().await;
+            let manifest = recovery.manifest();
+            manifest.map_or_else(Default::default, |of| (of.node.clone(), of.last_commit_ms))
+        };
+        tracing::warn!(incarnation, node, "the heartbeats of a node have stopped; fenced it");
+        let groups: GroupIterator =
+            Box::new(FormerGroups::new(Arc::clone(self), Arc::clone(&recovery)));
+        let (log, storer) = (Arc::clone(self), Arc::clone(&recoverer));
+        let storing = spawn_blocking(move || storer.store(groups, &|| log.confirm_recent()));
+        let stored = storing.await.unwrap_or(Err(StorageError::Closed))?;
+        // The commit time first: it must outlast the log that it is of.
+        let last_commit_ms = stored.last_commit_ms.max(trimmed_ms);
+        recoverer.raise_commit_time(last_commit_ms);
+        let deadline = Instant::now() + self.config.start_timeout;
+        self.outlast(last_commit_ms, deadline).await?;
+        if !self.retire(&recovery, deadline).await? {
+            return Err(RecoveryError::Taken { incarnation }.into());
+        }
+        self.metrics.recoveries.increment(1);
+        self.metrics.recovery_seconds.record(begun.elapsed());
+        let (records, cells, took) = (stored.records, stored.cells, begun.elapsed());
+        tracing::warn!(incarnation, node, records, cells, ?took, "stored the rows of a dead node");
+        // Who waits for that sees it now.
+        Ok(self.look().await?)
+    }
+
+    /// Fences a log. Returns `None` if nothing is left of it.
+    pub(crate) async fn fence(
+        &self,
+        mut recovery: Recovery,
+        deadline: Instant,
+    ) -> Result<Option<SharedRecovery>, RecoverError> {
+        let is_retired = |of: &Recovery| {
+            of.manifest().is_some_and(|manifest| manifest.phase == ManifestPhase::Retired)
+        };
+        while let Some(request) = recovery.request()
+            && (!recovery.is_fenced() || is_retired(&recovery))
+        {
+            let reply = self.table.ask(&request, deadline).await?;
+            recovery.reply(reply)?;
+        }
+        let is_left = !recovery.is_done();
+        Ok(is_left.then(|| Arc::new(tokio::sync::Mutex::new(recovery))))
+    }
+}

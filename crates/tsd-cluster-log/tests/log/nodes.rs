@@ -1,0 +1,215 @@
+//! Several nodes over one log table.
+
+use std::time::Duration;
+
+use tsd_cluster::{MemberState, Membership, ProofError, Settlement, SharedSettings};
+use tsd_cluster_log::{ClusterLogConfig, OpenLogError};
+use tsd_storage::{Storage, StorageError, system_clock_ms};
+
+use crate::node::{LogNode, NodeError, World, delete, gauge, put, value, wait_until};
+
+/// A node that beats, and recovers others that are dead.
+fn alive(name: &str) -> ClusterLogConfig {
+    ClusterLogConfig {
+        node: name.to_owned(),
+        heartbeat: Duration::from_millis(50),
+        suspect_after: Duration::from_secs(3),
+        ..World::config()
+    }
+}
+
+/// A node that shows one heartbeat, as if it were paused after that.
+fn paused(name: &str) -> ClusterLogConfig {
+    let heartbeat = Duration::from_hours(1);
+    ClusterLogConfig { heartbeat, suspect_after: Duration::from_mins(10), ..alive(name) }
+}
+
+async fn open(world: &World, config: ClusterLogConfig) -> LogNode {
+    world.open_with(config, system_clock_ms).await.unwrap()
+}
+
+fn names(node: &LogNode) -> Vec<(String, MemberState)> {
+    node.log.members().into_iter().map(|member| (member.name, member.state)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_write_side_by_side_and_recover_only_themselves() {
+    let world = World::start().await;
+    let a = open(&world, paused("a")).await;
+    let b = open(&world, paused("b")).await;
+    for row in 0..20_u8 {
+        put(&a.store, &[b'a', row], b"1").await.unwrap();
+        put(&b.store, &[b'b', row], b"1").await.unwrap();
+    }
+    drop(a);
+    let a = open(&world, ClusterLogConfig { suspect_after: Duration::ZERO, ..paused("a") }).await;
+    assert_eq!(a.report.records, 20);
+    put(&a.store, b"more", b"1").await.unwrap();
+    put(&b.store, b"more of b", b"1").await.unwrap();
+    for row in 0..20_u8 {
+        assert_eq!(value(&a.store, &[b'a', row]).await.as_deref(), Some(&b"1"[..]));
+        assert_eq!(value(&a.store, &[b'b', row]).await, None, "held by the other one");
+    }
+    b.store.flush().await.unwrap();
+    assert_eq!(value(&a.store, &[b'b', 7]).await.as_deref(), Some(&b"1"[..]));
+    assert!(a.log.prove().await.is_ok() && b.log.prove().await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_node_stores_what_a_dead_one_has_left() {
+    let world = World::start().await;
+    let a = open(&world, alive("a")).await;
+    // Its clock is far behind.
+    let b = world.open_with(alive("b"), || 1_000_000).await.unwrap();
+    put(&a.store, b"deleted", b"1").await.unwrap();
+    a.store.flush().await.unwrap();
+    put(&a.store, b"held", b"1").await.unwrap();
+    put(&a.store, b"held", b"2").await.unwrap();
+    delete(&a.store, b"deleted").await.unwrap();
+    put(&b.store, b"of b", b"1").await.unwrap();
+    let dead = a.log.this();
+    drop(a);
+    b.log.suspect(dead);
+    assert_eq!(b.log.settled(dead).await, Settlement::Stored);
+    assert_eq!(value(&*world.backend, b"held").await.as_deref(), Some(&b"2"[..]));
+    assert_eq!(value(&*world.backend, b"deleted").await, None);
+    assert_eq!(value(&*world.backend, b"of b").await, None, "it is held");
+    assert_eq!(names(&b), [("b".to_owned(), MemberState::Serving)]);
+    // A correction is later than what was recovered, whatever the clock says.
+    put(&b.store, b"held", b"3").await.unwrap();
+    b.store.flush().await.unwrap();
+    assert_eq!(value(&*world.backend, b"held").await.as_deref(), Some(&b"3"[..]));
+    // The time outlasts the log that it is of, and the node that has recovered it.
+    drop(b);
+    let next = ClusterLogConfig { suspect_after: Duration::ZERO, ..alive("b") };
+    let next = world.open_with(next, || 1_000_000).await.unwrap();
+    put(&next.store, b"held", b"4").await.unwrap();
+    next.store.flush().await.unwrap();
+    assert_eq!(value(&*world.backend, b"held").await.as_deref(), Some(&b"4"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_wakes_up_after_its_recovery_finds_out() {
+    let world = World::start().await;
+    let a = open(&world, paused("a")).await;
+    put(&a.store, b"row", b"1").await.unwrap();
+    let b = open(&world, alive("b")).await;
+    assert_eq!(b.log.settled(a.log.this()).await, Settlement::Stored);
+    let proof = a.log.prove().await;
+    assert!(matches!(proof, Err(ProofError::Fenced(_))), "{proof:?}");
+    assert!(matches!(a.log.current().await, Err(ProofError::Fenced(_))));
+    let error = put(&a.store, b"row", b"2").await.unwrap_err();
+    assert!(matches!(error, StorageError::Unavailable(_)), "a sender may try another node");
+    assert!(error.to_string().contains("has taken over the log"), "{error}");
+    assert!(a.store.flush().await.is_err());
+    assert_eq!(gauge(&a, "tsd_cluster_log_fenced"), 1);
+    put(&b.store, b"row", b"3").await.unwrap();
+    b.store.flush().await.unwrap();
+    assert_eq!(value(&*world.backend, b"row").await.as_deref(), Some(&b"3"[..]));
+    assert!(b.log.prove().await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_in_use_is_refused() {
+    let world = World::start().await;
+    let slow = |name| ClusterLogConfig {
+        heartbeat: Duration::from_secs(1),
+        suspect_after: Duration::from_mins(1),
+        ..alive(name)
+    };
+    let a =
+        open(&world, ClusterLogConfig { address: Some("host:1".to_owned()), ..slow("a") }).await;
+    put(&a.store, b"row", b"1").await.unwrap();
+    let second = world.open_with(slow("a"), system_clock_ms).await;
+    let Err(NodeError::Log(OpenLogError::NameInUse { name, address, incarnation })) = second else {
+        panic!("it was opened, or failed for another reason")
+    };
+    assert_eq!((name.as_str(), address.as_str(), incarnation), ("a", "host:1", a.log.this()));
+    put(&a.store, b"row", b"2").await.unwrap();
+    assert!(a.log.prove().await.is_ok());
+    let members = a.log.current().await.unwrap();
+    let serving = members.iter().filter(|member| member.state == MemberState::Serving);
+    assert_eq!(serving.count(), 1);
+    assert!(members.iter().all(|member| member.state != MemberState::Joining), "{members:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_listed_before_it_acknowledges_its_first_point() {
+    let world = World::start().await;
+    let a = open(&world, paused("a")).await;
+    let b = open(&world, paused("b")).await;
+    let of_b = |members: Vec<tsd_cluster::Member>| {
+        members.into_iter().find(|member| member.name == "b").map(|member| member.state)
+    };
+    assert_eq!(of_b(a.log.current().await.unwrap()), Some(MemberState::Joining));
+    put(&b.store, b"row", b"1").await.unwrap();
+    assert_eq!(of_b(a.log.current().await.unwrap()), Some(MemberState::Serving));
+    b.store.close().await.unwrap();
+    assert!(b.log.end().await.unwrap());
+    assert_eq!(of_b(a.log.current().await.unwrap()), Some(MemberState::Left));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_other_settings_is_refused() {
+    let world = World::start().await;
+    let with = |name, buckets| ClusterLogConfig {
+        shared: SharedSettings::new([("tsd.storage.salt.buckets", buckets)]),
+        ..paused(name)
+    };
+    let a = open(&world, with("a", "20")).await;
+    let other = world.open_with(with("b", "8"), system_clock_ms).await;
+    let Err(NodeError::Log(OpenLogError::Settings(differences))) = other else {
+        panic!("it was opened, or failed for another reason")
+    };
+    assert_eq!(differences, ["tsd.storage.salt.buckets is 8, and 20 in the cluster"]);
+    assert_eq!(names(&a).len(), 1);
+    let b = open(&world, with("b", "20")).await;
+    put(&b.store, b"row", b"1").await.unwrap();
+}
+
+/// One proof serves all who wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn proofs_and_looks_are_shared() {
+    let world = World::start().await;
+    let a = open(&world, paused("a")).await;
+    put(&a.store, b"row", b"1").await.unwrap();
+    let before = world.cluster.calls("Mutate");
+    let proofs = (0..100).map(|_| a.log.prove());
+    assert!(futures_util::future::join_all(proofs).await.iter().all(Result::is_ok));
+    let made = world.cluster.calls("Mutate") - before;
+    assert!((1..=2).contains(&made), "{made}");
+    let before = world.cluster.calls("Scan");
+    let looks = (0..100).map(|_| a.log.current());
+    assert!(futures_util::future::join_all(looks).await.iter().all(Result::is_ok));
+    let made = world.cluster.calls("Scan") - before;
+    assert!((1..=8).contains(&made), "{made}");
+    // A proof is not from before the call.
+    let before = world.cluster.calls("Mutate");
+    a.log.prove().await.unwrap();
+    assert_eq!(world.cluster.calls("Mutate"), before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recovery_is_finished_by_another_node_if_the_recoverer_dies_too() {
+    let world = World::start().await;
+    let a = open(&world, paused("a")).await;
+    for row in 0..10_u8 {
+        put(&a.store, &[row], &[row]).await.unwrap();
+    }
+    drop(a);
+    // It dies as soon as it has begun, or right after the end.
+    let b = open(&world, alive("b")).await;
+    put(&b.store, b"of b", b"1").await.unwrap();
+    wait_until(|| {
+        let is_begun = |state| matches!(state, MemberState::Recovering { .. });
+        names(&b).iter().any(|(_, state)| is_begun(*state)) || names(&b).len() == 1
+    })
+    .await;
+    drop(b);
+    let c = open(&world, alive("c")).await;
+    wait_until(|| names(&c).len() == 1).await;
+    for row in 0..10_u8 {
+        assert_eq!(value(&*world.backend, &[row]).await.as_deref(), Some(&[row][..]));
+    }
+    assert_eq!(value(&*world.backend, b"of b").await.as_deref(), Some(&b"1"[..]));
+}

@@ -1,0 +1,237 @@
+//! Requests to one peer, over one connection that is opened when it is needed.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout_at},
+};
+use tsd_storage::HeldRow;
+
+use crate::{
+    config::{NetConfig, NodeIdentity},
+    connection::{AnswerReceiver, Connection},
+    error::PeerError,
+    metrics::{NetMetrics, RequestKind},
+    service::{HeldQuery, NodeReport},
+    wire::{HeldMessage, Nothing, RequestBody, ResponseBody, RowMessage},
+};
+
+/// One run of a peer. It takes requests also while it cannot be reached; they fail.
+#[derive(Debug)]
+pub struct PeerClient {
+    address: String,
+    incarnation: u64,
+    identity: Arc<NodeIdentity>,
+    config: NetConfig,
+    link: Mutex<PeerLink>,
+    permits: Arc<Semaphore>,
+}
+
+#[derive(Debug, Default)]
+struct PeerLink {
+    connection: Option<Arc<Connection>>,
+    /// Failed attempts to connect since the last success.
+    failures: u32,
+    /// The last failure, and until when it is the answer.
+    failed: Option<(PeerError, Instant)>,
+}
+
+/// Answers to a request, until the deadline.
+struct PendingRequest {
+    connection: Arc<Connection>,
+    id: u64,
+    answers: AnswerReceiver,
+    deadline: Instant,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl PendingRequest {
+    async fn next(&mut self) -> Result<ResponseBody, PeerError> {
+        match timeout_at(self.deadline, self.answers.recv()).await {
+            Ok(Some(Ok(ResponseBody::Failed(reason)))) => Err(PeerError::Failed(reason.into())),
+            Ok(Some(answer)) => answer,
+            Ok(None) => Err(PeerError::Lost),
+            Err(_) => Err(PeerError::Timeout),
+        }
+    }
+}
+
+impl Drop for PendingRequest {
+    fn drop(&mut self) {
+        self.connection.forget(self.id);
+    }
+}
+
+impl PeerClient {
+    /// A client of the run `incarnation` of the node at `address`.
+    #[must_use]
+    pub fn new(
+        address: &str,
+        incarnation: u64,
+        identity: Arc<NodeIdentity>,
+        config: NetConfig,
+    ) -> Self {
+        let permits = Arc::new(Semaphore::new(config.max_requests));
+        let (address, link) = (address.to_owned(), Mutex::default());
+        Self { address, incarnation, identity, config, link, permits }
+    }
+
+    /// Where the peer is said to be.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Takes the rows that the peer holds, and returns after it has proven that it was not fenced then.
+    ///
+    /// # Errors
+    ///
+    /// The peer did not answer all of it in time, or `take` has refused rows.
+    pub async fn held(
+        &self,
+        query: &HeldQuery,
+        deadline: Instant,
+        take: &mut (dyn FnMut(Vec<HeldRow>) -> Result<(), PeerError> + Send),
+    ) -> Result<(), PeerError> {
+        let body = RequestBody::Held(HeldMessage::of(query));
+        self.metered(RequestKind::Held, async {
+            let mut request = self.request(body, deadline).await?;
+            loop {
+                match request.next().await? {
+                    ResponseBody::Rows(rows) => {
+                        let rows = rows.rows.into_iter();
+                        let rows: Result<Vec<HeldRow>, PeerError> =
+                            rows.map(RowMessage::into_row).collect();
+                        take(rows?)?;
+                    }
+                    ResponseBody::Proven(_) => return Ok(()),
+                    _ => return Err(out_of_place()),
+                }
+            }
+        })
+        .await
+    }
+
+    /// Asks whether the peer is there.
+    ///
+    /// # Errors
+    ///
+    /// No answer before the deadline.
+    pub async fn probe(&self, deadline: Instant) -> Result<(), PeerError> {
+        let body = RequestBody::Probe(Nothing {});
+        self.metered(RequestKind::Probe, self.done(body, deadline)).await
+    }
+
+    /// Flushes all rows of the peer.
+    ///
+    /// # Errors
+    ///
+    /// They are not flushed, or there is no answer before the deadline.
+    pub async fn flush(&self, deadline: Instant) -> Result<(), PeerError> {
+        let body = RequestBody::Flush(Nothing {});
+        self.metered(RequestKind::Flush, self.done(body, deadline)).await
+    }
+
+    /// What the peer says of itself.
+    ///
+    /// # Errors
+    ///
+    /// No answer before the deadline.
+    pub async fn report(&self, deadline: Instant) -> Result<NodeReport, PeerError> {
+        self.metered(RequestKind::Report, async {
+            let body = RequestBody::Report(Nothing {});
+            match self.request(body, deadline).await?.next().await? {
+                ResponseBody::Report(report) => Ok(report.into_report()),
+                _ => Err(out_of_place()),
+            }
+        })
+        .await
+    }
+
+    async fn done(&self, body: RequestBody, deadline: Instant) -> Result<(), PeerError> {
+        match self.request(body, deadline).await?.next().await? {
+            ResponseBody::Done(_) => Ok(()),
+            _ => Err(out_of_place()),
+        }
+    }
+
+    async fn metered<T>(
+        &self,
+        kind: RequestKind,
+        call: impl Future<Output = Result<T, PeerError>>,
+    ) -> Result<T, PeerError> {
+        let started = Instant::now();
+        let result = call.await;
+        NetMetrics::of_process().ended(kind, started.elapsed(), result.as_ref().err());
+        result
+    }
+
+    async fn request(
+        &self,
+        body: RequestBody,
+        deadline: Instant,
+    ) -> Result<PendingRequest, PeerError> {
+        let sending = async {
+            let permit = self.permit().await?;
+            let connection = self.connection().await?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
+            let (id, answers) = connection.register()?;
+            let request = PendingRequest { connection, id, answers, deadline, _permit: permit };
+            request.connection.send(id, body, timeout_ms).await?;
+            Ok(request)
+        };
+        timeout_at(deadline, sending).await.unwrap_or(Err(PeerError::Timeout))
+    }
+
+    async fn permit(&self) -> Result<OwnedSemaphorePermit, PeerError> {
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            return Ok(permit);
+        }
+        NetMetrics::of_process().waits.increment(1);
+        Arc::clone(&self.permits).acquire_owned().await.map_err(|_| PeerError::Lost)
+    }
+
+    /// The connection, opened if there is none. After a failure the next attempts wait for a pause: until
+    /// then requests fail at once.
+    async fn connection(&self) -> Result<Arc<Connection>, PeerError> {
+        let mut link = self.link.lock().await;
+        if let Some(connection) = link.connection.as_ref().filter(|open| !open.has_ended()) {
+            return Ok(Arc::clone(connection));
+        }
+        link.connection = None;
+        if let Some((error, until)) = &link.failed
+            && Instant::now() < *until
+        {
+            return Err(error.clone());
+        }
+        match Connection::open(&self.address, self.incarnation, &self.identity, &self.config).await
+        {
+            Ok(connection) => {
+                let connection = Arc::new(connection);
+                (link.failures, link.failed) = (0, None);
+                link.connection = Some(Arc::clone(&connection));
+                Ok(connection)
+            }
+            Err(error) => {
+                let pause = self.pause(link.failures);
+                link.failures = link.failures.saturating_add(1);
+                link.failed = Some((error.clone(), Instant::now() + pause));
+                if link.failures == 1 {
+                    tracing::warn!(address = self.address, %error, "a node cannot be reached");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn pause(&self, failures: u32) -> Duration {
+        let (first, longest) = self.config.backoff;
+        first.saturating_mul(1 << failures.min(16)).min(longest)
+    }
+}
+
+fn out_of_place() -> PeerError {
+    PeerError::Frame("an answer out of place".into())
+}

@@ -1,0 +1,52 @@
+//! Limits of connections between nodes, and who a node is.
+
+use std::time::Duration;
+
+use tsd_cluster::ClusterId;
+
+/// Who a node is, as its peers check it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeIdentity {
+    /// Random number of the cluster, an attribute of its log table. Who knows it may ask.
+    pub cluster: ClusterId,
+    /// Its name.
+    pub name: String,
+    /// Number of the run of this node: an answer of a later run says nothing of an earlier one.
+    pub incarnation: u64,
+}
+
+/// Limits of connections between nodes.
+#[derive(Clone, Debug)]
+pub struct NetConfig {
+    /// How long a connection and its greeting may take.
+    pub connect_timeout: Duration,
+    /// How long the other side may take to read what was written to it.
+    pub write_timeout: Duration,
+    /// After this time without a request a connection is closed by its server.
+    pub idle_timeout: Duration,
+    /// First and longest pause before the next attempt to connect.
+    pub backoff: (Duration, Duration),
+    /// Largest frame, bytes.
+    pub max_frame_bytes: usize,
+    /// Size from which rows are sent, bytes.
+    pub batch_bytes: usize,
+    /// Requests in progress on a connection; more wait.
+    pub max_requests: usize,
+    /// Connections that a node accepts; more are closed at once.
+    pub max_connections: usize,
+}
+
+impl Default for NetConfig {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(1),
+            write_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_mins(10),
+            backoff: (Duration::from_millis(50), Duration::from_secs(2)),
+            max_frame_bytes: 16 << 20,
+            batch_bytes: 256 << 10,
+            max_requests: 64,
+            max_connections: 256,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A node with rows and a membership of its own, on loopback, for the tests.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{net::TcpListener, sync::watch, time::Instant};
+use tsd_cluster::{
+    ClusterId, Member, MemberState, Membership, MembershipFuture, ProofError, Settlement,
+};
+use tsd_model::Family;
+use tsd_storage::{BoxFuture, HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange, Table};
+
+use crate::{
+    NetConfig, NodeControl, NodeIdentity, NodeReport, PeerClient, PeerServer, PeerService,
+    ReadMemory,
+};
+
+pub(crate) const CLUSTER: ClusterId = ClusterId::new([7; 16]);
+
+/// Rows that a node holds.
+#[derive(Debug, Default)]
+pub(crate) struct FakeRows {
+    rows: Mutex<BTreeMap<Bytes, HeldRow>>,
+    /// Rows of a batch; 0: all of them.
+    pub(crate) batch_rows: AtomicUsize,
+}
+
+impl FakeRows {
+    pub(crate) fn put(
+        &self,
+        key: &[u8],
+        qualifier: &[u8],
+        value: Option<&[u8]>,
+        timestamp_ms: i64,
+    ) {
+        let column = HeldColumn {
+            family: Family::T,
+            qualifier: Bytes::copy_from_slice(qualifier),
+            value: value.map(Bytes::copy_from_slice),
+            timestamp_ms,
+        };
+        self.change(key, |row| {
+            let found = row.columns.binary_search_by(|c| c.qualifier.cmp(&column.qualifier));
+            match found {
+                Ok(at) => row.columns[at] = column,
+                Err(at) => row.columns.insert(at, column),
+            }
+        });
+    }
+
+    pub(crate) fn delete_row(&self, key: &[u8], timestamp_ms: i64) {
+        self.change(key, |row| {
+            row.columns.clear();
+            row.delete_row_ms = Some(timestamp_ms);
+        });
+    }
+
+    fn change(&self, key: &[u8], change: impl FnOnce(&mut HeldRow)) {
+        let key = Bytes::copy_from_slice(key);
+        let new = HeldRow { key: key.clone(), ..HeldRow::default() };
+        change(self.rows.lock().unwrap().entry(key).or_insert(new));
+    }
+
+    pub(crate) fn take(&self) -> Vec<HeldRow> {
+        std::mem::take(&mut *self.rows.lock().unwrap()).into_values().collect()
+    }
+
+    pub(crate) fn has_deletes(&self) -> bool {
+        let rows = self.rows.lock().unwrap();
+        rows.values().any(|row| {
+            row.delete_row_ms.is_some() || row.columns.iter().any(|column| column.value.is_none())
+        })
+    }
+}
+
+impl HeldRowReader for FakeRows {
+    fn held_rows(&self, _: &Table, ranges: Vec<KeyRange>) -> HeldRowBatches {
+        let is_in = |range: &KeyRange, key: &Bytes| {
+            *key >= range.start && (range.stop.is_empty() || *key < range.stop)
+        };
+        let rows = self.rows.lock().unwrap();
+        let found = ranges.iter().flat_map(|range| {
+            rows.values().filter(|row| is_in(range, &row.key)).cloned().collect::<Vec<_>>()
+        });
+        let found: Vec<HeldRow> = found.collect();
+        let size = match self.batch_rows.load(Ordering::Relaxed) {
+            0 => found.len().max(1),
+            size => size,
+        };
+        let batches: Vec<Vec<HeldRow>> = found.chunks(size).map(<[HeldRow]>::to_vec).collect();
+        Box::new(batches.into_iter())
+    }
+}
+
+/// A list of members, and how proofs end.
+#[derive(Debug)]
+pub(crate) struct FakeMembership {
+    pub(crate) this: u64,
+    pub(crate) members: Mutex<Vec<Member>>,
+    /// What a look at the log table finds; `None`: the same.
+    pub(crate) newer: Mutex<Option<Vec<Member>>>,
+    pub(crate) proof: watch::Sender<Option<Result<(), ProofError>>>,
+    pub(crate) settlement: watch::Sender<Option<Settlement>>,
+    pub(crate) suspected: Mutex<Vec<u64>>,
+}
+
+impl FakeMembership {
+    pub(crate) fn new(this: u64) -> Arc<Self> {
+        Arc::new(Self {
+            this,
+            members: Mutex::default(),
+            newer: Mutex::default(),
+            proof: watch::Sender::new(Some(Ok(()))),
+            settlement: watch::Sender::new(None),
+            suspected: Mutex::default(),
+        })
+    }
+}
+
+async fn given<T: Clone>(source: &watch::Sender<Option<T>>) -> T {
+    let mut values = source.subscribe();
+    let value = values.wait_for(Option::is_some).await.unwrap();
+    value.clone().unwrap()
+}
+
+impl Membership for FakeMembership {
+    fn cluster(&self) -> ClusterId {
+        CLUSTER
+    }
+
+    fn this(&self) -> u64 {
+        self.this
+    }
+
+    fn members(&self) -> Vec<Member> {
+        self.members.lock().unwrap().clone()
+    }
+
+    fn current(&self) -> MembershipFuture<'_, Result<Vec<Member>, ProofError>> {
+        let newer = self.newer.lock().unwrap().clone();
+        let members = newer.unwrap_or_else(|| self.members());
+        Box::pin(async { Ok(members) })
+    }
+
+    fn prove(&self) -> MembershipFuture<'_, Result<(), ProofError>> {
+        Box::pin(given(&self.proof))
+    }
+
+    fn suspect(&self, incarnation: u64) {
+        self.suspected.lock().unwrap().push(incarnation);
+    }
+
+    fn settled(&self, _: u64) -> MembershipFuture<'_, Settlement> {
+        Box::pin(given(&self.settlement))
+    }
+}
+
+/// A node that flushes nothing and says little.
+#[derive(Debug)]
+pub(crate) struct FakeControl;
+
+impl NodeControl for FakeControl {
+    fn report(&self) -> NodeReport {
+        NodeReport { version: "1".to_owned(), rows: 3, ..NodeReport::default() }
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async { Err("the disk of HBase is full".to_owned()) })
+    }
+}
+
+/// Memory for a number of bytes.
+#[derive(Debug)]
+pub(crate) struct FakeMemory(pub(crate) usize);
+
+impl ReadMemory for FakeMemory {
+    fn try_reserve(&self, bytes: usize) -> Option<Box<dyn Send + Sync>> {
+        if bytes <= self.0 { Some(Box::new(())) } else { None }
+    }
+}
+
+/// A node that answers its peers.
+pub(crate) struct FakeNode {
+    pub(crate) rows: Arc<FakeRows>,
+    pub(crate) membership: Arc<FakeMembership>,
+    pub(crate) server: Option<PeerServer>,
+    address: SocketAddr,
+}
+
+pub(crate) fn identity(incarnation: u64) -> NodeIdentity {
+    NodeIdentity { cluster: CLUSTER, name: format!("node{incarnation}"), incarnation }
+}
+
+impl FakeNode {
+    pub(crate) async fn start(incarnation: u64, config: NetConfig) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (rows, membership) = (Arc::<FakeRows>::default(), FakeMembership::new(incarnation));
+        let service = PeerService {
+            rows: Arc::<FakeRows>::clone(&rows),
+            membership: Arc::<FakeMembership>::clone(&membership),
+            node: Arc::new(FakeControl),
+        };
+        let server = PeerServer::start(listener, identity(incarnation), config, service).unwrap();
+        let address = server.local_addr();
+        Self { rows, membership, server: Some(server), address }
+    }
+
+    pub(crate) fn member(&self) -> Member {
+        member(self.membership.this, &self.address.to_string())
+    }
+
+    pub(crate) fn client(&self, config: NetConfig) -> PeerClient {
+        let address = self.address.to_string();
+        PeerClient::new(&address, self.membership.this, Arc::new(identity(99)), config)
+    }
+}
+
+pub(crate) fn member(incarnation: u64, address: &str) -> Member {
+    Member {
+        name: format!("node{incarnation}"),
+        incarnation,
+        address: Some(address.to_owned()),
+        state: MemberState::Serving,
+        heartbeat_age: Duration::ZERO,
+        log_bytes: 0,
+    }
+}
+
+/// A deadline that no test reaches.
+pub(crate) fn far() -> Instant {
+    Instant::now() + Duration::from_mins(1)
+}

@@ -1,0 +1,35 @@
+//! What the TSDs of a cluster ask each other, and reads of what all of them hold.
+//!
+//! A node of `tsd.storage.ack = cluster` holds acknowledged rows until their flush. A read on another node
+//! asks every node for them first ([`ClusterReads`]), then reads the store, and merges both by the times of
+//! the commits. The connections carry frames of protocol buffers on a port of their own.
+//!
+//! Who is a member, and who is fenced, is decided in the log table and not here.
+
+mod client;
+mod config;
+mod connection;
+mod error;
+#[cfg(test)]
+mod fakes;
+mod metrics;
+mod peers;
+mod reads;
+mod row_merge;
+mod server;
+mod service;
+mod wire;
+
+pub use self::{
+    client::PeerClient,
+    config::{NetConfig, NodeIdentity},
+    error::PeerError,
+    metrics::describe_metrics,
+    peers::{NodeAnswer, Peers, TimedReport},
+    reads::{ClusterReads, ReadConfig, ReadMemory},
+    server::PeerServer,
+    service::{HeldQuery, NodeControl, NodeReport, PeerService},
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The clients of all other members, and requests to all of them.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+use tsd_cluster::{Member, MemberState, Membership};
+
+use crate::{
+    client::PeerClient,
+    config::{NetConfig, NodeIdentity},
+    error::PeerError,
+    service::{NodeControl, NodeReport},
+};
+
+/// The other members, each with a client once it was asked. No more clients than members.
+#[derive(Debug)]
+pub struct Peers {
+    identity: Arc<NodeIdentity>,
+    config: NetConfig,
+    membership: Arc<dyn Membership>,
+    clients: Mutex<HashMap<u64, Arc<PeerClient>>>,
+}
+
+/// What a member has answered to a request to all of them.
+#[derive(Clone, Debug)]
+pub struct NodeAnswer<T> {
+    /// The member.
+    pub member: Member,
+    /// True for this node.
+    pub is_this: bool,
+    /// Its answer.
+    pub answer: Result<T, PeerError>,
+}
+
+/// What a node says of itself, with how far its clock is ahead of that of this node, milliseconds.
+pub type TimedReport = (NodeReport, i64);
+
+impl Peers {
+    /// The peers that `membership` lists.
+    #[must_use]
+    pub fn new(identity: NodeIdentity, config: NetConfig, membership: Arc<dyn Membership>) -> Self {
+        let clients = Mutex::default();
+        Self { identity: Arc::new(identity), config, membership, clients }
+    }
+
+    /// The members of the cluster.
+    #[must_use]
+    pub fn membership(&self) -> &Arc<dyn Membership> {
+        &self.membership
+    }
+
+    /// The client of a member. If its address was not published, requests fail.
+    #[must_use]
+    pub fn client(&self, member: &Member) -> Arc<PeerClient> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = member.address.as_deref().unwrap_or_default();
+        let known = clients.get(&member.incarnation);
+        if let Some(client) = known.filter(|client| client.address() == address) {
+            return Arc::clone(client);
+        }
+        let listed = self.membership.members();
+        clients.retain(|incarnation, _| listed.iter().any(|m| m.incarnation == *incarnation));
+        let identity = Arc::clone(&self.identity);
+        let client =
+            Arc::new(PeerClient::new(address, member.incarnation, identity, self.config.clone()));
+        clients.insert(member.incarnation, Arc::clone(&client));
+        client
+    }
+
+    /// Asks all members for what they say of themselves.
+    pub async fn reports(
+        &self,
+        node: &dyn NodeControl,
+        limit: Duration,
+    ) -> Vec<NodeAnswer<TimedReport>> {
+        let deadline = Instant::now() + limit;
+        let ask = |member: Member| async move {
+            if member.incarnation == self.membership.this() {
+                let answer = Ok((node.report(), 0));
+                return NodeAnswer { member, is_this: true, answer };
+            }
+            let sent_ms = now_ms();
+            let report = self.client(&member).report(deadline).await;
+            let middle_ms = i64::midpoint(sent_ms, now_ms());
+            let answer = report.map(|report| {
+                let ahead_ms = report.time_ms - middle_ms;
+                (report, ahead_ms)
+            });
+            NodeAnswer { member, is_this: false, answer }
+        };
+        join_all(self.listed().into_iter().map(ask)).await
+    }
+
+    /// Flushes all rows of all members.
+    pub async fn flush(&self, node: &dyn NodeControl, limit: Duration) -> Vec<NodeAnswer<()>> {
+        let deadline = Instant::now() + limit;
+        let ask = |member: Member| async move {
+            let is_this = member.incarnation == self.membership.this();
+            let answer = if is_this {
+                let flushed = tokio::time::timeout_at(deadline, node.flush()).await;
+                flushed
+                    .unwrap_or_else(|_| Err("not flushed in time".to_owned()))
+                    .map_err(|error| PeerError::Failed(error.into()))
+            } else {
+                self.flush_peer(&member, deadline).await
+            };
+            NodeAnswer { member, is_this, answer }
+        };
+        join_all(self.listed().into_iter().map(ask)).await
+    }
+
+    /// Flushes a peer, or waits until its rows were recovered.
+    async fn flush_peer(&self, member: &Member, deadline: Instant) -> Result<(), PeerError> {
+        let error = match self.client(member).flush(deadline).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        self.membership.suspect(member.incarnation);
+        let settled = self.membership.settled(member.incarnation);
+        match tokio::time::timeout_at(deadline, settled).await {
+            Ok(tsd_cluster::Settlement::Stored) => Ok(()),
+            _ => Err(error),
+        }
+    }
+
+    /// Members that may have rows, by name.
+    fn listed(&self) -> Vec<Member> {
+        let mut members = self.membership.members();
+        members.retain(|member| member.state != MemberState::Left);
+        members.sort_by(|a, b| (&a.name, a.incarnation).cmp(&(&b.name, b.incarnation)));
+        members
+    }
+}
+
+fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,326 @@
+//! Takes held rows of all members for one read.
+//!
+//! Every member has to answer, or to have its rows stored by a recovery. All members are asked that were known
+//! when the read began, and beside that the list is read again: those that are only in the new one are asked
+//! after it. So a member that is not asked has acknowledged nothing before the read began.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use tokio::time::{Instant, sleep, timeout_at};
+use tsd_cluster::{Member, MemberState, ProofError, Settlement};
+use tsd_storage::{HeldRow, HeldRowReader, StorageError, Table};
+
+use super::{ReadConfig, ReadMemory};
+use crate::{
+    error::PeerError,
+    metrics::NetMetrics,
+    peers::Peers,
+    row_merge::{merge, merge_rows},
+    service::HeldQuery,
+};
+
+/// After this time without all of an answer, a member is reported as silent.
+const SILENCE: Duration = Duration::from_secs(1);
+/// Pause before a member is asked again whose heartbeats go on.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Bytes by which memory is reserved.
+const RESERVE_BYTES: usize = 256 << 10;
+
+/// Takes held rows.
+#[derive(Debug)]
+pub(super) struct HeldFetch {
+    rows: Arc<dyn HeldRowReader>,
+    peers: Arc<Peers>,
+    config: ReadConfig,
+    fence: Mutex<Option<Arc<str>>>,
+}
+
+/// Held rows of all members, merged, in key order. Of this node there are only those that another one has too.
+pub(super) struct TakenRows {
+    rows: Vec<HeldRow>,
+    /// Index of the next row.
+    at: usize,
+    _memory: Vec<ReservedMemory>,
+}
+
+/// Rows of one member, with their memory.
+struct MemberRows {
+    rows: Vec<HeldRow>,
+    memory: ReservedMemory,
+}
+
+struct ReservedMemory {
+    source: Arc<dyn ReadMemory>,
+    permits: Vec<Box<dyn Send + Sync>>,
+    reserved: usize,
+    used: usize,
+}
+
+impl HeldFetch {
+    pub(super) const fn new(
+        rows: Arc<dyn HeldRowReader>,
+        peers: Arc<Peers>,
+        config: ReadConfig,
+    ) -> Self {
+        Self { rows, peers, config, fence: Mutex::new(None) }
+    }
+
+    pub(super) fn tables(&self) -> &[Table] {
+        &self.config.tables
+    }
+
+    /// The rows of all members, as new as the call.
+    pub(super) async fn fetch(&self, query: &HeldQuery) -> Result<TakenRows, StorageError> {
+        let started = Instant::now();
+        let deadline = started + self.config.patience;
+        let membership = self.peers.membership();
+        let this = membership.this();
+        let mut known = membership.members();
+        known.retain(|member| needs_asking(member, this));
+        // Of this moment, also if they are flushed meanwhile; they are read if another member has some.
+        let own = self.rows.held_rows(&query.table, query.ranges.clone());
+        let ask_known = self.ask_all(&known, query, deadline);
+        let listing = async {
+            let members = self.proven(membership.current(), deadline).await?;
+            let known: HashSet<u64> = known.iter().map(|member| member.incarnation).collect();
+            let is_new = |member: &Member| {
+                needs_asking(member, this) && !known.contains(&member.incarnation)
+            };
+            let new: Vec<Member> = members.into_iter().filter(is_new).collect();
+            self.ask_all(&new, query, deadline).await
+        };
+        let proving = self.proven(membership.prove(), deadline);
+        let (known_rows, new_rows, ()) = tokio::try_join!(ask_known, listing, proving)?;
+        NetMetrics::of_process().held_seconds.record(started.elapsed());
+        let mut taken = TakenRows::merge(known_rows.into_iter().chain(new_rows));
+        if !taken.is_empty() {
+            for rows in own {
+                taken.add_own(rows);
+                // Copies of memtables are made between other tasks.
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Waits for a call to the log table. While it says that this node is fenced, so does [`Self::fence`].
+    async fn proven<T>(
+        &self,
+        call: impl Future<Output = Result<T, ProofError>>,
+        deadline: Instant,
+    ) -> Result<T, StorageError> {
+        let late = || ProofError::Unavailable("no answer in time".to_owned());
+        let result = timeout_at(deadline, call).await.unwrap_or_else(|_| Err(late()));
+        let fence = match &result {
+            Err(ProofError::Fenced(why)) => Some(why.as_str().into()),
+            _ => None,
+        };
+        *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = fence;
+        result.map_err(|error| unproven(&error))
+    }
+
+    /// Why this node reads nothing, as of the last read.
+    pub(super) fn fence(&self) -> Option<Arc<str>> {
+        self.fence.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn ask_all(
+        &self,
+        members: &[Member],
+        query: &HeldQuery,
+        deadline: Instant,
+    ) -> Result<Vec<MemberRows>, StorageError> {
+        let asking = members.iter().map(|member| self.ask(member, query, deadline));
+        Ok(try_join_all(asking).await?.into_iter().flatten().collect())
+    }
+
+    /// The rows of a member; `None` if a recovery has stored them.
+    async fn ask(
+        &self,
+        member: &Member,
+        query: &HeldQuery,
+        deadline: Instant,
+    ) -> Result<Option<MemberRows>, StorageError> {
+        let mut last: Option<PeerError> = None;
+        let answer = async {
+            tokio::select! {
+                rows = self.ask_again(member, query, deadline, &mut last) => rows.map(Some),
+                () = self.stored(member) => Ok(None),
+            }
+        };
+        if let Ok(answer) = timeout_at(deadline, answer).await {
+            return answer;
+        }
+        NetMetrics::of_process().failed_reads.increment(1);
+        Err(silent(member, last.as_ref()))
+    }
+
+    /// Asks until there is an answer. Rows of an answer that was broken off do not count.
+    async fn ask_again(
+        &self,
+        member: &Member,
+        query: &HeldQuery,
+        deadline: Instant,
+        last: &mut Option<PeerError>,
+    ) -> Result<MemberRows, StorageError> {
+        loop {
+            if matches!(member.state, MemberState::Recovering { .. }) {
+                // It is fenced, and cannot prove anything.
+                std::future::pending::<()>().await;
+            }
+            let mut rows = MemberRows::new(Arc::clone(&self.config.memory));
+            let mut has_memory = true;
+            let mut take = |more: Vec<HeldRow>| {
+                let taken = rows.add(more, query);
+                has_memory = taken.is_ok();
+                taken.map_err(|NoMemory| PeerError::Failed("no memory".into()))
+            };
+            let asked = self.peers.client(member).held(query, deadline, &mut take).await;
+            match asked {
+                Ok(()) => return Ok(rows),
+                Err(_) if !has_memory => return Err(no_memory()),
+                Err(error) => *last = Some(error),
+            }
+            self.suspect(member);
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Waits until a recovery has stored the rows of a member that is silent.
+    async fn stored(&self, member: &Member) {
+        if matches!(member.state, MemberState::Serving) {
+            sleep(SILENCE).await;
+            self.suspect(member);
+        }
+        let membership = self.peers.membership();
+        while membership.settled(member.incarnation).await != Settlement::Stored {
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    fn suspect(&self, member: &Member) {
+        NetMetrics::of_process().suspicions.increment(1);
+        self.peers.membership().suspect(member.incarnation);
+    }
+}
+
+/// True if a member may hold rows that only it can answer for. One that joins has acknowledged nothing yet.
+fn needs_asking(member: &Member, this: u64) -> bool {
+    member.incarnation != this && !matches!(member.state, MemberState::Joining | MemberState::Left)
+}
+
+fn silent(member: &Member, last: Option<&PeerError>) -> StorageError {
+    let why = last.map_or_else(String::new, |error| format!(" ({error})"));
+    let name = &member.name;
+    let text = format!(
+        "node {name} does not answer, and its acknowledged points are not in HBase yet{why}"
+    );
+    StorageError::Unavailable(text.into())
+}
+
+fn unproven(error: &ProofError) -> StorageError {
+    let text = format!("this node cannot prove that it is a member of the cluster: {error}");
+    StorageError::Unavailable(text.into())
+}
+
+fn no_memory() -> StorageError {
+    NetMetrics::of_process().refused_rows.increment(1);
+    StorageError::Throttled("there is no memory for the rows that other nodes hold")
+}
+
+struct NoMemory;
+
+impl MemberRows {
+    fn new(source: Arc<dyn ReadMemory>) -> Self {
+        let memory = ReservedMemory { source, permits: Vec::new(), reserved: 0, used: 0 };
+        Self { rows: Vec::new(), memory }
+    }
+
+    /// Adds rows in key order. Parts of one row follow each other.
+    fn add(&mut self, rows: Vec<HeldRow>, query: &HeldQuery) -> Result<(), NoMemory> {
+        for row in rows.into_iter().filter(|row| query.matches(&row.key)) {
+            self.memory.add(memory_bytes(&row))?;
+            match self.rows.last_mut() {
+                Some(last) if last.key == row.key => last.columns.extend(row.columns),
+                _ => self.rows.push(row),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Approximate size of a row in memory, bytes.
+fn memory_bytes(row: &HeldRow) -> usize {
+    size_of::<HeldRow>() + row.byte_len() + row.columns.len() * size_of::<tsd_storage::HeldColumn>()
+}
+
+impl ReservedMemory {
+    fn add(&mut self, bytes: usize) -> Result<(), NoMemory> {
+        self.used += bytes;
+        if self.used > self.reserved {
+            let more = (self.used - self.reserved).max(RESERVE_BYTES);
+            self.permits.push(self.source.try_reserve(more).ok_or(NoMemory)?);
+            self.reserved += more;
+            NetMetrics::of_process().read_bytes.increment(more as f64);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ReservedMemory {
+    fn drop(&mut self) {
+        NetMetrics::of_process().read_bytes.decrement(self.reserved as f64);
+    }
+}
+
+impl TakenRows {
+    fn merge(members: impl Iterator<Item = MemberRows>) -> Self {
+        let (mut rows, mut memory) = (Vec::new(), Vec::new());
+        for member in members {
+            rows.extend(member.rows);
+            memory.push(member.memory);
+        }
+        merge_rows(&mut rows);
+        Self { rows, at: 0, _memory: memory }
+    }
+
+    /// Adds rows of this node to those of others: the store below has the rest.
+    fn add_own(&mut self, own: Vec<HeldRow>) {
+        for row in own {
+            if let Ok(at) = self.index_of(&row.key)
+                && let Some(other) = self.rows.get_mut(at)
+            {
+                merge(other, row);
+            }
+        }
+    }
+
+    fn index_of(&self, key: &[u8]) -> Result<usize, usize> {
+        self.rows.binary_search_by(|row| (*row.key).cmp(key))
+    }
+
+    pub(super) fn find(&self, key: &[u8]) -> Option<&HeldRow> {
+        self.index_of(key).ok().and_then(|at| self.rows.get(at))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Key of the next row.
+    pub(super) fn peek(&self) -> Option<&Bytes> {
+        self.rows.get(self.at).map(|row| &row.key)
+    }
+
+    pub(super) fn next_row(&mut self) -> Option<HeldRow> {
+        let row = std::mem::take(self.rows.get_mut(self.at)?);
+        self.at += 1;
+        Some(row)
+    }
+}

@@ -1,0 +1,117 @@
+//! Scans that merge held rows of all nodes with those of the store.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use tsd_model::Row;
+use tsd_storage::{KeyRange, RowScanner, Scan, StorageError, StorageFuture, Table};
+
+use super::fetch::{HeldFetch, TakenRows};
+use crate::{row_merge::overlay, service::HeldQuery};
+
+/// Rows per batch if the scan does not specify it.
+const BATCH_ROWS: usize = 256;
+/// Bound of rows per batch.
+const MAX_BATCH_ROWS: usize = 4096;
+
+/// Opens the scan of the store.
+type OpenScan = Box<dyn Fn(Scan) -> Box<dyn RowScanner> + Send>;
+
+/// Takes the held rows, then opens the scan of the store, and merges both, which are in key order.
+pub(super) struct ClusterScanner {
+    fetch: Arc<HeldFetch>,
+    table: Table,
+    scan: Scan,
+    open: OpenScan,
+    merge: Option<RowMerge>,
+    /// Rows up to the limit of the scan.
+    remaining: usize,
+    error: Option<StorageError>,
+}
+
+/// Both sides of an open scan.
+struct RowMerge {
+    held: TakenRows,
+    inner: Box<dyn RowScanner>,
+    /// Rows read from the store and not returned yet.
+    stored: VecDeque<Row>,
+    has_ended: bool,
+}
+
+impl ClusterScanner {
+    pub(super) fn new(fetch: Arc<HeldFetch>, table: Table, scan: Scan, open: OpenScan) -> Self {
+        let remaining = scan.limit.unwrap_or(usize::MAX);
+        Self { fetch, table, scan, open, merge: None, remaining, error: None }
+    }
+
+    async fn opened(&mut self) -> Result<&mut RowMerge, StorageError> {
+        if self.merge.is_none() {
+            let Scan { start, stop, filter, .. } = self.scan.clone();
+            let ranges = vec![KeyRange { start, stop }];
+            let query = HeldQuery { table: self.table.clone(), ranges, filter };
+            let held = self.fetch.fetch(&query).await?;
+            // Held rows add and hide rows, so the store cannot apply the limit.
+            let limit = if held.is_empty() { self.scan.limit } else { None };
+            let inner = (self.open)(Scan { limit, ..self.scan.clone() });
+            let merge = RowMerge { held, inner, stored: VecDeque::new(), has_ended: false };
+            self.merge = Some(merge);
+        }
+        self.merge.as_mut().ok_or(StorageError::Closed)
+    }
+
+    async fn next_batch(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
+        let rows = self.scan.batch_rows.unwrap_or(BATCH_ROWS).clamp(1, MAX_BATCH_ROWS);
+        let max_rows = rows.min(self.remaining);
+        let scan = self.scan.clone();
+        let rows = self.opened().await?.next_rows(max_rows, &scan).await?;
+        self.remaining -= rows.len();
+        Ok((!rows.is_empty()).then_some(rows))
+    }
+}
+
+impl RowMerge {
+    /// The next rows; none after the last.
+    async fn next_rows(&mut self, max_rows: usize, scan: &Scan) -> Result<Vec<Row>, StorageError> {
+        let mut rows = Vec::new();
+        while rows.len() < max_rows {
+            if self.stored.is_empty() && !self.has_ended {
+                if !rows.is_empty() {
+                    break;
+                }
+                match self.inner.next_rows().await? {
+                    Some(batch) => self.stored = batch.into(),
+                    None => self.has_ended = true,
+                }
+                continue;
+            }
+            let held_key = self.held.peek();
+            let is_stored_next = match (self.stored.front(), held_key) {
+                (None, None) => break,
+                (Some(stored), Some(key)) => stored.key < *key,
+                (stored, None) => stored.is_some(),
+                (None, Some(_)) => false,
+            };
+            if is_stored_next {
+                rows.extend(self.stored.pop_front());
+                continue;
+            }
+            let Some(held) = self.held.next_row() else { break };
+            let is_same = self.stored.front().is_some_and(|stored| stored.key == held.key);
+            let stored = if is_same { self.stored.pop_front() } else { None };
+            rows.extend(overlay(&held, stored, |f, q, ts| scan.selects(f, q, ts))?);
+        }
+        Ok(rows)
+    }
+}
+
+impl RowScanner for ClusterScanner {
+    fn next_rows(&mut self) -> StorageFuture<'_, Option<Vec<Row>>> {
+        Box::pin(async move {
+            if let Some(error) = &self.error {
+                return Err(error.clone());
+            }
+            let batch = self.next_batch().await;
+            self.error = batch.as_ref().err().cloned();
+            batch
+        })
+    }
+}

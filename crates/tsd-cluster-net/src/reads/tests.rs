@@ -1,0 +1,307 @@
+//! Reads through a node against one map of all that was acknowledged, whoever holds it.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use proptest::{collection::vec, prelude::*};
+use tsd_cluster::{Member, Membership, ProofError};
+use tsd_model::Family;
+use tsd_storage::{CellRef, HeldRow, MemoryStorage};
+
+use super::*;
+use crate::{
+    NetConfig,
+    fakes::{FakeMembership, FakeMemory, FakeNode, FakeRows, identity, member},
+};
+
+fn table() -> Table {
+    Table::new("tsdb")
+}
+
+/// A node that reads, two that hold rows, and a store. The store is that below the reads: with what the node that
+/// reads holds, since its own log is below them too.
+struct ReadFixture {
+    store: Arc<MemoryStorage>,
+    own: Arc<FakeRows>,
+    membership: Arc<FakeMembership>,
+    peers: Vec<FakeNode>,
+    reads: ClusterReads<MemoryStorage>,
+}
+
+impl ReadFixture {
+    async fn start(patience: Duration, memory: usize) -> Self {
+        let store = Arc::new(MemoryStorage::new([table()]));
+        let own = Arc::<FakeRows>::default();
+        let membership = FakeMembership::new(1);
+        let mut peers = Vec::new();
+        for incarnation in [2, 3] {
+            peers.push(FakeNode::start(incarnation, NetConfig::default()).await);
+        }
+        let members: Vec<Member> = peers.iter().map(FakeNode::member).collect();
+        *membership.members.lock().unwrap() = members;
+        membership.members.lock().unwrap().push(member(1, "127.0.0.1:1"));
+        let dyn_membership: Arc<dyn Membership> = Arc::<FakeMembership>::clone(&membership);
+        let net = Arc::new(Peers::new(identity(1), NetConfig::default(), dyn_membership));
+        let config =
+            ReadConfig { tables: vec![table()], patience, memory: Arc::new(FakeMemory(memory)) };
+        let rows = Arc::<FakeRows>::clone(&own);
+        let reads = ClusterReads::new(Arc::clone(&store), rows, net, config);
+        Self { store, own, membership, peers, reads }
+    }
+
+    async fn new() -> Self {
+        Self::start(Duration::from_mins(1), usize::MAX).await
+    }
+
+    fn rows(&self, node: usize) -> &FakeRows {
+        match node {
+            0 => &self.own,
+            peer => &self.peers[peer - 1].rows,
+        }
+    }
+
+    async fn scan(&self, scan: Scan) -> Result<Vec<Row>, StorageError> {
+        let mut scanner = self.reads.scan(&table(), scan);
+        let mut all = Vec::new();
+        while let Some(rows) = scanner.next_rows().await? {
+            assert!(!rows.is_empty());
+            all.extend(rows);
+        }
+        Ok(all)
+    }
+
+    /// Writes what a node holds to the store, as a flush does.
+    async fn flush(&self, rows: Vec<HeldRow>) {
+        for HeldRow { key, delete_row_ms, columns } in rows {
+            let stored = self.store.get(&table(), Get::row(key.clone())).await.unwrap();
+            let cells = stored.map_or_else(Vec::new, |row| row.into_cells().unwrap());
+            let hidden = |time: i64, at: Option<i64>| at.is_some_and(|at| time <= at);
+            let mut deletes = Vec::new();
+            for cell in &cells {
+                let same = columns.iter().find(|column| column.qualifier == cell.qualifier);
+                let column_ms = same.filter(|c| c.value.is_none()).map(|c| c.timestamp_ms);
+                if hidden(cell.timestamp_ms, delete_row_ms) || hidden(cell.timestamp_ms, column_ms)
+                {
+                    deletes.push((Family::T, cell.qualifier.clone()));
+                }
+            }
+            if !deletes.is_empty() {
+                let delete = Delete::Columns { row: key.clone(), columns: deletes };
+                self.store.delete(&table(), delete).await.unwrap();
+            }
+            for column in columns {
+                let newer = cells.iter().any(|cell| {
+                    cell.qualifier == column.qualifier && cell.timestamp_ms > column.timestamp_ms
+                });
+                if let (Some(value), false) = (&column.value, newer) {
+                    let cell = CellRef {
+                        family: Family::T,
+                        qualifier: &column.qualifier,
+                        value,
+                        timestamp_ms: Some(column.timestamp_ms),
+                    };
+                    let batch = CellBatch::single(&key, cell).unwrap();
+                    self.store.put(&table(), batch).await.unwrap();
+                }
+            }
+        }
+    }
+
+    /// A node acknowledges a change of a row.
+    async fn change(&self, node: usize, change: impl Fn(&FakeRows)) {
+        change(self.rows(node));
+        if node == 0 {
+            let below = FakeRows::default();
+            change(&below);
+            self.flush(below.take()).await;
+        }
+    }
+
+    /// A delete that is stored hides nothing that another node still holds: all are flushed, oldest first.
+    async fn flush_node(&self, node: usize) {
+        if !self.rows(node).has_deletes() && !self.own.has_deletes() {
+            return self.flush(self.rows(node).take()).await;
+        }
+        let mut all: Vec<HeldRow> = (0..3).flat_map(|node| self.rows(node).take()).collect();
+        crate::row_merge::merge_rows(&mut all);
+        self.flush(all).await;
+    }
+}
+
+/// What a node acknowledges.
+#[derive(Clone, Debug)]
+enum ModelStep {
+    Put { node: usize, row: u8, column: u8, value: u8 },
+    DeleteColumn { node: usize, row: u8, column: u8 },
+    DeleteRow { node: usize, row: u8 },
+    Flush { node: usize },
+    Read { from: u8, to: u8, limit: Option<usize> },
+}
+
+fn step() -> impl Strategy<Value = ModelStep> {
+    let (node, row, column) = (|| 0..3_usize, || 0..6_u8, || 0..4_u8);
+    prop_oneof![
+        8 => (node(), row(), column(), any::<u8>())
+            .prop_map(|(node, row, column, value)| ModelStep::Put { node, row, column, value }),
+        2 => (node(), row(), column())
+            .prop_map(|(node, row, column)| ModelStep::DeleteColumn { node, row, column }),
+        1 => (node(), row()).prop_map(|(node, row)| ModelStep::DeleteRow { node, row }),
+        1 => node().prop_map(|node| ModelStep::Flush { node }),
+        3 => (row(), row(), prop::option::of(1..4_usize))
+            .prop_map(|(from, to, limit)| ModelStep::Read { from, to, limit }),
+    ]
+}
+
+type ModelRows = BTreeMap<u8, BTreeMap<u8, u8>>;
+
+fn shown(rows: Vec<Row>) -> Vec<(u8, BTreeMap<u8, u8>)> {
+    let cells = |row: Row| row.into_cells().unwrap().into_iter();
+    let row = |row: Row| {
+        let key = row.key[0];
+        (key, cells(row).map(|cell| (cell.qualifier[0], cell.value[0])).collect())
+    };
+    rows.into_iter().map(row).collect()
+}
+
+async fn check(steps: Vec<ModelStep>) {
+    let fixture = ReadFixture::new().await;
+    for at in 1..3 {
+        fixture.rows(at).batch_rows.store(at, std::sync::atomic::Ordering::Relaxed);
+    }
+    let mut model = ModelRows::new();
+    for (at, step) in steps.into_iter().enumerate() {
+        let now_ms = 1_000 + at as i64;
+        match step {
+            ModelStep::Put { node, row, column, value } => {
+                let put = |rows: &FakeRows| rows.put(&[row], &[column], Some(&[value]), now_ms);
+                fixture.change(node, put).await;
+                model.entry(row).or_default().insert(column, value);
+            }
+            ModelStep::DeleteColumn { node, row, column } => {
+                let delete = |rows: &FakeRows| rows.put(&[row], &[column], None, now_ms);
+                fixture.change(node, delete).await;
+                model.entry(row).or_default().remove(&column);
+            }
+            ModelStep::DeleteRow { node, row } => {
+                fixture.change(node, |rows| rows.delete_row(&[row], now_ms)).await;
+                model.remove(&row);
+            }
+            ModelStep::Flush { node } => fixture.flush_node(node).await,
+            ModelStep::Read { from, to, limit } => {
+                check_read(&fixture, &model, from..to, limit).await;
+            }
+        }
+    }
+    check_read(&fixture, &model, 0..6, None).await;
+}
+
+async fn check_read(
+    fixture: &ReadFixture,
+    model: &ModelRows,
+    keys: std::ops::Range<u8>,
+    limit: Option<usize>,
+) {
+    if keys.is_empty() {
+        return;
+    }
+    let expected: Vec<(u8, BTreeMap<u8, u8>)> = model
+        .range(keys.clone())
+        .filter(|(_, columns)| !columns.is_empty())
+        .map(|(key, columns)| (*key, columns.clone()))
+        .take(limit.unwrap_or(usize::MAX))
+        .collect();
+    let (start, stop) = (vec![keys.start].into(), vec![keys.end].into());
+    let scan = Scan { start, stop, limit, batch_rows: Some(2), ..Scan::default() };
+    assert_eq!(shown(fixture.scan(scan).await.unwrap()), expected);
+    if limit.is_none() {
+        let gets = keys.clone().map(|key| Get::row(vec![key].into())).collect();
+        let rows = fixture.reads.multi_get(&table(), gets).await.unwrap();
+        assert_eq!(shown(rows.into_iter().flatten().collect()), expected);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_acknowledged_change_is_read_whoever_holds_it(steps in vec(step(), 1..60)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(check(steps));
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_joined_since_the_last_look_is_asked() {
+    let fixture = ReadFixture::new().await;
+    fixture.peers[1].rows.put(b"a", b"q", Some(b"1"), 10);
+    let all = fixture.membership.members();
+    *fixture.membership.newer.lock().unwrap() = Some(all);
+    fixture.membership.members.lock().unwrap().retain(|member| member.incarnation != 3);
+    assert_eq!(fixture.scan(Scan::default()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_silent_node_fails_the_read_by_name() {
+    let mut fixture = ReadFixture::start(Duration::from_millis(300), usize::MAX).await;
+    fixture.peers[0].server = None;
+    let error = fixture.scan(Scan::default()).await.unwrap_err().to_string();
+    let expected = "node node2 does not answer, and its acknowledged points are not in HBase yet";
+    assert!(error.contains(expected), "{error}");
+    assert!(fixture.membership.suspected.lock().unwrap().contains(&2));
+    let get = fixture.reads.get(&table(), Get::row(Bytes::from_static(b"a"))).await;
+    assert!(get.unwrap_err().to_string().contains(expected));
+}
+
+#[tokio::test]
+async fn a_node_whose_rows_were_recovered_is_not_waited_for() {
+    let mut fixture = ReadFixture::new().await;
+    fixture.peers[0].server = None;
+    fixture.membership.settlement.send_replace(Some(tsd_cluster::Settlement::Stored));
+    fixture.peers[1].rows.put(b"a", b"q", Some(b"1"), 10);
+    assert_eq!(fixture.scan(Scan::default()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_fenced_node_neither_answers_nor_reads() {
+    let fixture = ReadFixture::start(Duration::from_millis(300), usize::MAX).await;
+    let fenced = || Some(Err(ProofError::Fenced("fenced by 9".to_owned())));
+    fixture.peers[0].membership.proof.send_replace(fenced());
+    let error = fixture.scan(Scan::default()).await.unwrap_err().to_string();
+    assert!(
+        error.contains("node node2 does not answer") && error.contains("fenced by 9"),
+        "{error}"
+    );
+    fixture.peers[0].membership.proof.send_replace(Some(Ok(())));
+    fixture.membership.proof.send_replace(fenced());
+    let error = fixture.scan(Scan::default()).await.unwrap_err().to_string();
+    assert!(error.contains("cannot prove") && error.contains("fenced by 9"), "{error}");
+    let problems = fixture.reads.health();
+    assert_eq!(problems.first().unwrap().impact, HealthImpact::Unavailable);
+    fixture.membership.proof.send_replace(Some(Ok(())));
+    fixture.scan(Scan::default()).await.unwrap();
+    assert_eq!(fixture.reads.health().len(), 0);
+}
+
+#[tokio::test]
+async fn rows_that_find_no_memory_fail_the_read() {
+    let fixture = ReadFixture::start(Duration::from_mins(1), 1 << 20).await;
+    let value = vec![1; 2 << 20];
+    fixture.peers[0].rows.put(b"a", b"q", Some(&value), 10);
+    let error = fixture.scan(Scan::default()).await.unwrap_err();
+    assert!(matches!(error, StorageError::Throttled(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_row_that_a_node_holds_is_not_compacted() {
+    let fixture = ReadFixture::new().await;
+    fixture.peers[1].rows.put(b"a", b"q", Some(b"1"), 10);
+    let rewrite = |row: &'static [u8]| RowRewrite {
+        row: Bytes::from_static(row),
+        put: None,
+        delete: Vec::new(),
+        read: ReadVersion::default(),
+    };
+    let error = fixture.reads.rewrite_row(&table(), rewrite(b"a")).await.unwrap_err();
+    assert!(matches!(error, StorageError::Throttled(_)), "{error}");
+}

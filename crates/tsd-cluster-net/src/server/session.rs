@@ -1,0 +1,324 @@
+//! One connection of a peer: greeting, requests, answers.
+
+use std::{collections::HashMap, io, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tokio::{
+    io::AsyncWriteExt,
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+    time::timeout,
+};
+use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
+use tsd_storage::HeldRow;
+
+use super::ServerContext;
+use crate::{
+    metrics::NetMetrics,
+    service::{HeldQuery, PeerService},
+    wire::{
+        Hello, Nothing, ReportMessage, RequestBody, RequestFrame, ResponseBody, ResponseFrame,
+        RowMessage, RowsMessage, VERSIONS, Welcome, codec, decode, encode,
+    },
+};
+
+/// Frames that wait to be written.
+const WAITING_FRAMES: usize = 8;
+
+/// Why a connection was closed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SessionError {
+    #[error("refused: {0}")]
+    Greeting(String),
+    #[error("bad frame: {0}")]
+    Frame(String),
+    #[error("the node does not read its answers")]
+    SlowReader,
+    #[error("no greeting in time")]
+    NoGreeting,
+}
+
+/// Where a request puts its answers.
+struct AnswerWriter {
+    id: u64,
+    frames: mpsc::Sender<Bytes>,
+}
+
+/// The connection is closing.
+struct Closing;
+
+impl AnswerWriter {
+    async fn send(&self, body: ResponseBody) -> Result<(), Closing> {
+        let frame = encode(&ResponseFrame { id: self.id, body: Some(body) });
+        self.frames.send(frame).await.map_err(|_| Closing)
+    }
+
+    async fn done(&self, result: Result<(), String>) -> Result<(), Closing> {
+        let done = result.map_or_else(ResponseBody::Failed, |()| ResponseBody::Done(Nothing {}));
+        self.send(done).await
+    }
+}
+
+/// Answers requests until the peer closes the connection, or breaks a rule.
+pub(super) async fn serve(
+    stream: TcpStream,
+    context: &Arc<ServerContext>,
+) -> Result<(), SessionError> {
+    let _ = stream.set_nodelay(true);
+    let (read, mut write) = stream.into_split();
+    let frames = FramedRead::new(read, codec(context.config.max_frame_bytes));
+    let mut requests = Requests { frames };
+    let greeted = greet(&mut requests, &mut write, context);
+    let greeted = timeout(context.config.connect_timeout, greeted).await;
+    if !greeted.unwrap_or(Err(SessionError::NoGreeting))? {
+        return Ok(());
+    }
+    let (frames, waiting) = mpsc::channel(WAITING_FRAMES);
+    tokio::select! {
+        ended = answer_all(&mut requests, frames, context) => ended,
+        ended = write_answers(write, waiting, context.config.write_timeout) => ended,
+    }
+}
+
+/// Requests as they come.
+struct Requests {
+    frames: FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
+}
+
+impl Requests {
+    /// The next request; `None` at the end of the stream.
+    async fn next(&mut self) -> Result<Option<RequestFrame>, SessionError> {
+        let bad = |text: String| {
+            NetMetrics::of_process().bad_frames.increment(1);
+            SessionError::Frame(text)
+        };
+        match self.frames.next().await {
+            Some(Ok(frame)) => {
+                NetMetrics::of_process().received_bytes.increment(4 + frame.len() as u64);
+                decode(frame).map(Some).map_err(|error| bad(error.to_string()))
+            }
+            Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(bad(error.to_string()))
+            }
+            // A peer that is gone is no error.
+            Some(Err(_)) | None => Ok(None),
+        }
+    }
+}
+
+/// Checks who connects. False: the connection has ended before.
+async fn greet(
+    requests: &mut Requests,
+    write: &mut OwnedWriteHalf,
+    context: &ServerContext,
+) -> Result<bool, SessionError> {
+    let Some(request) = requests.next().await? else { return Ok(false) };
+    let checked = match &request.body {
+        Some(RequestBody::Hello(hello)) => check_hello(hello, context),
+        _ => Err("the first frame is no greeting".to_owned()),
+    };
+    let (body, refused) = match checked {
+        Ok(welcome) => (ResponseBody::Welcome(welcome), None),
+        Err(reason) => (ResponseBody::Failed(reason.clone()), Some(reason)),
+    };
+    let frame = encode(&ResponseFrame { id: request.id, body: Some(body) });
+    // A failure is noticed by the next read.
+    let _ = write.write_all(&frame).await;
+    match refused {
+        None => Ok(true),
+        Some(reason) => {
+            NetMetrics::of_process().greetings_refused.increment(1);
+            Err(SessionError::Greeting(reason))
+        }
+    }
+}
+
+fn check_hello(hello: &Hello, context: &ServerContext) -> Result<Welcome, String> {
+    let identity = &context.identity;
+    if hello.cluster != identity.cluster.to_string() {
+        // The number of the own cluster is a secret.
+        return Err(format!(
+            "node {:?} is of another cluster than {:?}",
+            hello.name, identity.name
+        ));
+    }
+    let (lowest, highest) = VERSIONS;
+    let version = highest.min(hello.highest_version);
+    if version < lowest.max(hello.lowest_version) {
+        return Err(format!(
+            "node {:?} speaks versions {} to {} of the protocol of nodes, node {:?} speaks {lowest} to {highest}",
+            hello.name, hello.lowest_version, hello.highest_version, identity.name
+        ));
+    }
+    Ok(Welcome { version, name: identity.name.clone(), incarnation: identity.incarnation })
+}
+
+async fn write_answers(
+    mut write: OwnedWriteHalf,
+    mut waiting: mpsc::Receiver<Bytes>,
+    limit: Duration,
+) -> Result<(), SessionError> {
+    let metrics = NetMetrics::of_process();
+    while let Some(frame) = waiting.recv().await {
+        match timeout(limit, write.write_all(&frame)).await {
+            Ok(Ok(())) => metrics.sent_bytes.increment(frame.len() as u64),
+            Ok(Err(_)) => return Ok(()),
+            Err(_) => {
+                metrics.slow_readers.increment(1);
+                return Err(SessionError::SlowReader);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn answer_all(
+    requests: &mut Requests,
+    frames: mpsc::Sender<Bytes>,
+    context: &Arc<ServerContext>,
+) -> Result<(), SessionError> {
+    let mut running = JoinSet::new();
+    let mut by_id: HashMap<u64, AbortHandle> = HashMap::new();
+    loop {
+        let request = match timeout(context.config.idle_timeout, requests.next()).await {
+            Ok(request) => request?,
+            Err(_) if running.is_empty() => return Ok(()),
+            Err(_) => continue,
+        };
+        let Some(RequestFrame { id, timeout_ms, body }) = request else { return Ok(()) };
+        while running.try_join_next().is_some() {}
+        by_id.retain(|_, request| !request.is_finished());
+        let answers = AnswerWriter { id, frames: frames.clone() };
+        match body {
+            Some(RequestBody::Cancel(_)) => {
+                if let Some(request) = by_id.remove(&id) {
+                    request.abort();
+                }
+            }
+            Some(_) if by_id.len() >= context.config.max_requests * 2 => {
+                NetMetrics::of_process().busy.increment(1);
+                let busy = Err("too many requests in progress".to_owned());
+                if answers.done(busy).await.is_err() {
+                    return Ok(());
+                }
+            }
+            body => {
+                let limit = Duration::from_millis(timeout_ms.into());
+                let service = context.service.clone();
+                let batch_bytes = context.config.batch_bytes;
+                by_id.insert(
+                    id,
+                    running.spawn(async move {
+                        // The peer has its own deadline; what it does not wait for is dropped.
+                        let _ = timeout(limit, answer(&service, body, &answers, batch_bytes)).await;
+                    }),
+                );
+            }
+        }
+    }
+}
+
+async fn answer(
+    service: &PeerService,
+    body: Option<RequestBody>,
+    answers: &AnswerWriter,
+    batch_bytes: usize,
+) -> Result<(), Closing> {
+    match body {
+        Some(RequestBody::Held(query)) => {
+            let query = query.into_query();
+            answer_held(service, &query, answers, batch_bytes).await
+        }
+        Some(RequestBody::Probe(_)) => answers.done(Ok(())).await,
+        Some(RequestBody::Report(_)) => {
+            let report = ReportMessage::of(service.node.report());
+            answers.send(ResponseBody::Report(report)).await
+        }
+        Some(RequestBody::Flush(_)) => answers.done(service.node.flush().await).await,
+        Some(RequestBody::Hello(_) | RequestBody::Cancel(_)) | None => {
+            answers.done(Err("a request that this version does not know".to_owned())).await
+        }
+    }
+}
+
+/// Sends all held rows, and then whether the node was not fenced after the request came.
+async fn answer_held(
+    service: &PeerService,
+    query: &HeldQuery,
+    answers: &AnswerWriter,
+    batch_bytes: usize,
+) -> Result<(), Closing> {
+    let rows = service.rows.held_rows(&query.table, query.ranges.clone());
+    let sending = async {
+        let mut batch = RowBatch { rows: Vec::new(), bytes: 0, limit: batch_bytes };
+        for rows in rows {
+            for row in rows.into_iter().filter(|row| query.matches(&row.key)) {
+                batch.add(row, answers).await?;
+            }
+            // Copies of memtables are made between other tasks.
+            tokio::task::yield_now().await;
+        }
+        batch.send(answers).await
+    };
+    let (sent, proven) = tokio::join!(sending, service.membership.prove());
+    sent?;
+    answers
+        .send(match proven {
+            Ok(()) => ResponseBody::Proven(Nothing {}),
+            Err(error) => ResponseBody::Failed(error.to_string()),
+        })
+        .await
+}
+
+/// Rows of one frame.
+struct RowBatch {
+    rows: Vec<RowMessage>,
+    bytes: usize,
+    limit: usize,
+}
+
+impl RowBatch {
+    /// Adds a row; a large one in parts, of which only the first one has its delete.
+    async fn add(&mut self, mut row: HeldRow, answers: &AnswerWriter) -> Result<(), Closing> {
+        loop {
+            let at = split_at(&row, self.limit);
+            let rest = row.columns.split_off(at);
+            let key = row.key.clone();
+            self.bytes += row.byte_len();
+            self.rows.push(RowMessage::of(row));
+            if self.bytes >= self.limit {
+                self.send(answers).await?;
+            }
+            if rest.is_empty() {
+                return Ok(());
+            }
+            row = HeldRow { key, delete_row_ms: None, columns: rest };
+        }
+    }
+
+    async fn send(&mut self, answers: &AnswerWriter) -> Result<(), Closing> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        self.bytes = 0;
+        let rows = std::mem::take(&mut self.rows);
+        answers.send(ResponseBody::Rows(RowsMessage { rows })).await
+    }
+}
+
+/// Number of columns of the first part of a row.
+fn split_at(row: &HeldRow, limit: usize) -> usize {
+    let mut bytes = 0;
+    for (at, column) in row.columns.iter().enumerate() {
+        bytes += 20 + column.qualifier.len() + column.value.as_ref().map_or(0, Bytes::len);
+        if bytes > limit && at > 0 {
+            return at;
+        }
+    }
+    row.columns.len()
+}

@@ -1,0 +1,66 @@
+//! What a node answers its peers.
+
+use std::{fmt, sync::Arc};
+
+use tsd_cluster::Membership;
+use tsd_storage::{BoxFuture, HeldRowReader, KeyRange, RowFilter, Table};
+
+/// Which held rows are asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeldQuery {
+    /// The table.
+    pub table: Table,
+    /// Row keys: ranges in order, none of which overlap.
+    pub ranges: Vec<KeyRange>,
+    /// Condition on the row keys. A node may return rows that do not match.
+    pub filter: Option<RowFilter>,
+}
+
+impl HeldQuery {
+    /// True if a row is asked for.
+    #[must_use]
+    pub fn matches(&self, key: &[u8]) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.matches(key))
+    }
+}
+
+/// What a node says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeReport {
+    /// Version of its program.
+    pub version: String,
+    /// Bytes of its log that are not trimmed.
+    pub log_bytes: u64,
+    /// Rows that it holds.
+    pub rows: u64,
+    /// Bytes of their memtables.
+    pub memtable_bytes: u64,
+    /// Its clock, epoch milliseconds.
+    pub time_ms: i64,
+    /// What its health check says.
+    pub problems: Vec<String>,
+}
+
+/// What a node says of itself and does for its peers, besides its rows.
+pub trait NodeControl: fmt::Debug + Send + Sync + 'static {
+    /// What the node says of itself.
+    fn report(&self) -> NodeReport;
+
+    /// Flushes all rows.
+    ///
+    /// # Errors
+    ///
+    /// Why they are not flushed.
+    fn flush(&self) -> BoxFuture<'_, Result<(), String>>;
+}
+
+/// The node, as its peers ask it. Clones share it.
+#[derive(Clone, Debug)]
+pub struct PeerService {
+    /// The rows that it holds.
+    pub rows: Arc<dyn HeldRowReader>,
+    /// Proves that it is not fenced.
+    pub membership: Arc<dyn Membership>,
+    /// Everything else.
+    pub node: Arc<dyn NodeControl>,
+}

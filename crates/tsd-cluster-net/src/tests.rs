@@ -1,0 +1,280 @@
+//! Two nodes on loopback: requests, and what becomes of them when a side misbehaves.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    time::{Instant, timeout},
+};
+use tsd_cluster::{ClusterId, ProofError};
+use tsd_storage::{HeldRow, KeyRange, RowFilter, SeriesSet, Table, TagCondition, TagPattern};
+
+use crate::{
+    HeldQuery, NetConfig, NodeIdentity, PeerClient, PeerError,
+    fakes::{CLUSTER, FakeNode, far, identity},
+    wire::{
+        HeldMessage, Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame,
+        Welcome, encode,
+    },
+};
+
+fn query() -> HeldQuery {
+    HeldQuery { table: Table::new("tsdb"), ranges: vec![KeyRange::default()], filter: None }
+}
+
+async fn held(client: &PeerClient, query: &HeldQuery) -> Result<Vec<HeldRow>, PeerError> {
+    let mut rows = Vec::new();
+    let mut take = |more: Vec<HeldRow>| {
+        rows.extend(more);
+        Ok(())
+    };
+    client.held(query, far(), &mut take).await?;
+    Ok(rows)
+}
+
+#[tokio::test]
+async fn rows_come_in_order_with_their_deletes_and_then_the_proof() {
+    let node = FakeNode::start(1, NetConfig::default()).await;
+    for key in [b"b", b"a", b"c"] {
+        node.rows.put(key, b"q", Some(b"1"), 10);
+    }
+    node.rows.put(b"a", b"r", None, 11);
+    node.rows.delete_row(b"c", 12);
+    let client = node.client(NetConfig::default());
+    let rows = held(&client, &query()).await.unwrap();
+    let keys: Vec<&[u8]> = rows.iter().map(|row| &*row.key).collect();
+    assert_eq!(keys, [b"a", b"b", b"c"]);
+    assert_eq!(rows, node.rows.take());
+    let range = KeyRange { start: Bytes::from_static(b"b"), stop: Bytes::from_static(b"c") };
+    node.rows.put(b"b", b"q", Some(b"1"), 10);
+    node.rows.put(b"c", b"q", Some(b"1"), 10);
+    let rows = held(&client, &HeldQuery { ranges: vec![range], ..query() }).await.unwrap();
+    assert_eq!(rows.len(), 1);
+}
+
+#[tokio::test]
+async fn a_row_that_is_larger_than_a_batch_comes_in_parts() {
+    let config = NetConfig { batch_bytes: 100, ..NetConfig::default() };
+    let node = FakeNode::start(1, config.clone()).await;
+    node.rows.delete_row(b"a", 5);
+    for at in 0..50_u8 {
+        node.rows.put(b"a", &[at], Some(b"value"), 10);
+    }
+    let rows = held(&node.client(config), &query()).await.unwrap();
+    assert!(rows.len() > 5);
+    assert_eq!(rows.iter().filter(|row| row.delete_row_ms.is_some()).count(), 1);
+    let columns = rows.iter().flat_map(|row| &row.columns);
+    let qualifiers: Vec<u8> = columns.map(|column| *column.qualifier.first().unwrap()).collect();
+    assert_eq!(qualifiers, (0..50).collect::<Vec<u8>>());
+}
+
+#[tokio::test]
+async fn many_requests_share_a_connection() {
+    let config = NetConfig { max_requests: 3, ..NetConfig::default() };
+    let node = FakeNode::start(1, config.clone()).await;
+    node.rows.put(b"a", b"q", Some(b"1"), 10);
+    let client = node.client(config);
+    let query = query();
+    let all = (0..50).map(|_| held(&client, &query));
+    for rows in futures_util::future::join_all(all).await {
+        assert_eq!(rows.unwrap().len(), 1);
+    }
+    client.probe(far()).await.unwrap();
+    assert_eq!(client.report(far()).await.unwrap().rows, 3);
+    let error = client.flush(far()).await.unwrap_err();
+    assert!(matches!(error, PeerError::Failed(text) if &*text == "the disk of HBase is full"));
+}
+
+#[tokio::test]
+async fn a_node_that_is_fenced_while_it_answers_proves_nothing() {
+    let node = FakeNode::start(1, NetConfig::default()).await;
+    node.rows.put(b"a", b"q", Some(b"1"), 10);
+    node.membership.proof.send_replace(None);
+    let client = node.client(NetConfig::default());
+    let query = query();
+    let mut has_rows = false;
+    let mut take = |_: Vec<HeldRow>| {
+        has_rows = true;
+        node.membership.proof.send_replace(Some(Err(ProofError::Fenced("fenced".to_owned()))));
+        Ok(())
+    };
+    let error = client.held(&query, far(), &mut take).await.unwrap_err();
+    assert!(has_rows && matches!(error, PeerError::Failed(text) if &*text == "fenced"));
+}
+
+#[tokio::test]
+async fn a_silent_node_is_waited_for_until_the_deadline() {
+    let node = FakeNode::start(1, NetConfig::default()).await;
+    node.membership.proof.send_replace(None);
+    let client = node.client(NetConfig::default());
+    let soon = Instant::now() + Duration::from_millis(50);
+    let error = client.held(&query(), soon, &mut |_| Ok(())).await.unwrap_err();
+    assert!(matches!(error, PeerError::Timeout));
+    // The connection serves others.
+    client.probe(far()).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_cluster_and_another_run_are_refused_with_the_reason() {
+    let node = FakeNode::start(1, NetConfig::default()).await;
+    let address = node.member().address.unwrap();
+    let client = |identity: NodeIdentity, incarnation| {
+        PeerClient::new(&address, incarnation, Arc::new(identity), NetConfig::default())
+    };
+    let other = NodeIdentity { cluster: ClusterId::new([8; 16]), ..identity(2) };
+    let error = client(other, 1).probe(far()).await.unwrap_err().to_string();
+    assert!(error.contains("another cluster"), "{error}");
+    assert!(!error.contains(&CLUSTER.to_string()), "{error}");
+    let error = client(identity(2), 5).probe(far()).await.unwrap_err().to_string();
+    assert!(error.contains("incarnation 1, not 5"), "{error}");
+    client(identity(2), 1).probe(far()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_version_that_is_too_new_is_refused_with_both() {
+    let node = FakeNode::start(1, NetConfig::default()).await;
+    let mut stream = TcpStream::connect(node.member().address.unwrap()).await.unwrap();
+    let hello = Hello {
+        lowest_version: 5,
+        highest_version: 6,
+        cluster: CLUSTER.to_string(),
+        name: "new".to_owned(),
+        incarnation: 9,
+    };
+    let body = Some(RequestBody::Hello(hello));
+    stream.write_all(&encode(&RequestFrame { id: 0, timeout_ms: 0, body })).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    assert!(text.contains("versions 5 to 6") && text.contains("speaks 1 to 1"), "{text}");
+}
+
+#[tokio::test]
+async fn a_frame_that_is_too_large_or_none_ends_the_connection() {
+    let config = NetConfig { max_frame_bytes: 1_000, ..NetConfig::default() };
+    let node = FakeNode::start(1, config).await;
+    for bad in [&2_000_u32.to_be_bytes()[..], &[0, 0, 0, 3, 255, 255, 255]] {
+        let mut stream = TcpStream::connect(node.member().address.unwrap()).await.unwrap();
+        stream.write_all(bad).await.unwrap();
+        let mut answer = Vec::new();
+        let ended = timeout(Duration::from_mins(1), stream.read_to_end(&mut answer)).await;
+        ended.unwrap().unwrap();
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+    node.client(NetConfig::default()).probe(far()).await.unwrap();
+}
+
+/// A listener that greets and then does what `then` does.
+async fn misbehaving<F: Future<Output = ()> + Send + 'static>(
+    then: impl FnOnce(TcpStream) -> F + Send + 'static,
+) -> PeerClient {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).await.unwrap();
+        let mut hello = BytesMut::zeroed(u32::from_be_bytes(length) as usize);
+        stream.read_exact(&mut hello).await.unwrap();
+        let welcome = Welcome { version: 1, name: "odd".to_owned(), incarnation: 1 };
+        let body = Some(ResponseBody::Welcome(welcome));
+        stream.write_all(&encode(&ResponseFrame { id: 0, body })).await.unwrap();
+        then(stream).await;
+    });
+    PeerClient::new(&address, 1, Arc::new(identity(2)), NetConfig::default())
+}
+
+#[tokio::test]
+async fn a_node_that_dies_in_the_middle_fails_its_requests() {
+    let client = misbehaving(|mut stream| async move {
+        let mut some = [0; 16];
+        stream.read_exact(&mut some).await.unwrap();
+        let body = Some(ResponseBody::Rows(crate::wire::RowsMessage { rows: Vec::new() }));
+        stream.write_all(&encode(&ResponseFrame { id: 1, body })).await.unwrap();
+    })
+    .await;
+    let error = held(&client, &query()).await.unwrap_err();
+    assert!(matches!(error, PeerError::Lost), "{error:?}");
+    // The listener is gone, too, and for a while that is the answer.
+    let error = client.probe(far()).await.unwrap_err();
+    assert!(matches!(error, PeerError::Connect { .. } | PeerError::Lost | PeerError::Timeout));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_ends_the_connection() {
+    let client = misbehaving(|mut stream| async move {
+        stream.write_all(&u32::MAX.to_be_bytes()).await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
+    let error = client.probe(far()).await.unwrap_err();
+    assert!(matches!(error, PeerError::Frame(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_read_its_answers_is_disconnected() {
+    let config = NetConfig { write_timeout: Duration::from_millis(50), ..NetConfig::default() };
+    let node = FakeNode::start(1, config).await;
+    let value = vec![0; 100_000];
+    for at in 0..300_u16 {
+        node.rows.put(&at.to_be_bytes(), b"q", Some(&value), 10);
+    }
+    let mut stream = TcpStream::connect(node.member().address.unwrap()).await.unwrap();
+    let hello = Hello {
+        lowest_version: 1,
+        highest_version: 1,
+        cluster: CLUSTER.to_string(),
+        name: "slow".to_owned(),
+        incarnation: 9,
+    };
+    let hello = RequestFrame { id: 0, timeout_ms: 0, body: Some(RequestBody::Hello(hello)) };
+    stream.write_all(&encode(&hello)).await.unwrap();
+    let body = Some(RequestBody::Held(HeldMessage::of(&query())));
+    let request = RequestFrame { id: 1, timeout_ms: 60_000, body };
+    stream.write_all(&encode(&request)).await.unwrap();
+    // It reads only after the node has given up.
+    let probe = RequestFrame { id: 2, timeout_ms: 1, body: Some(RequestBody::Probe(Nothing {})) };
+    while stream.write_all(&encode(&probe)).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut sent = Vec::new();
+    let _ = stream.read_to_end(&mut sent).await;
+    assert!(sent.len() < 30_000_000, "{} bytes", sent.len());
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_closed() {
+    let config = NetConfig { max_connections: 1, ..NetConfig::default() };
+    let node = FakeNode::start(1, config).await;
+    let first = node.client(NetConfig::default());
+    first.probe(far()).await.unwrap();
+    let second = node.client(NetConfig::default());
+    second.probe(far()).await.unwrap_err();
+    first.probe(far()).await.unwrap();
+}
+
+#[test]
+fn filters_are_sent_as_they_are() {
+    let bytes = |text: &'static [u8]| Bytes::from_static(text);
+    let series = SeriesSet { tags_start: 8, tags: vec![bytes(b"a"), bytes(b"b")] };
+    let condition = |tagvs| TagCondition { tagk: bytes(b"k"), tagvs };
+    let pattern = TagPattern {
+        tags_start: 8,
+        tagk_width: 3,
+        tagv_width: 3,
+        conditions: vec![condition(None), condition(Some(vec![bytes(b"v")]))],
+        explicit: true,
+    };
+    let filters = vec![
+        RowFilter::Series(Arc::new(series)),
+        RowFilter::Tags(Arc::new(pattern)),
+        RowFilter::Keys(Arc::new(vec![bytes(b"x"), bytes(b"y")])),
+    ];
+    let sent = HeldQuery { filter: Some(RowFilter::All(filters)), ..query() };
+    assert_eq!(HeldMessage::of(&sent).into_query(), sent);
+    assert_eq!(HeldMessage::of(&query()).into_query(), query());
+}

@@ -1,0 +1,243 @@
+//! Who is alive, by what a node sees of the manifests, look after look.
+//!
+//! Every node changes its manifest at least once a second. A node whose manifest stands still, while the looks
+//! and the own heartbeats of this node succeed, is suspected, and its log recovered. While HBase does not answer
+//! this node, nobody is suspected: the others cannot write either. Only the time between two looks counts, not
+//! the clocks of the nodes.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{
+    manifest::{Manifest, ManifestPhase},
+    membership::{Member, MemberState, Settlement},
+};
+
+/// After which time without a change a manifest is that of a dead node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchTimes {
+    /// By itself.
+    pub suspect_after: Duration,
+    /// If a peer could not reach the node either.
+    pub hinted_after: Duration,
+}
+
+/// What a node knows of all members. Times are since a fixed begin.
+#[derive(Clone, Debug)]
+pub struct MemberWatch {
+    this: u64,
+    times: WatchTimes,
+    /// Time of the last look that succeeded.
+    now: Duration,
+    seen: BTreeMap<u64, SeenManifest>,
+}
+
+#[derive(Clone, Debug)]
+struct SeenManifest {
+    manifest: Manifest,
+    changed_at: Duration,
+    is_hinted: bool,
+}
+
+impl MemberWatch {
+    /// The watch of the incarnation `this`, which has seen nothing yet.
+    #[must_use]
+    pub const fn new(this: u64, times: WatchTimes) -> Self {
+        Self { this, times, now: Duration::ZERO, seen: BTreeMap::new() }
+    }
+
+    /// All manifests, as a look at `now` has found them.
+    pub fn looked(&mut self, now: Duration, found: Vec<(u64, Manifest)>) {
+        self.now = self.now.max(now);
+        let mut before = std::mem::take(&mut self.seen);
+        let seen = |(incarnation, manifest): (u64, Manifest)| {
+            let same = before
+                .remove(&incarnation)
+                .filter(|before| before.manifest.revision == manifest.revision);
+            let seen = same.unwrap_or(SeenManifest { manifest, changed_at: now, is_hinted: false });
+            (incarnation, seen)
+        };
+        self.seen = found.into_iter().map(seen).collect();
+    }
+
+    /// A look, or the own heartbeat, has failed: what stands still may have to.
+    pub fn failed(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        for seen in self.seen.values_mut() {
+            seen.changed_at = now;
+        }
+    }
+
+    /// A peer could not reach a member.
+    pub fn suspect(&mut self, incarnation: u64) {
+        if let Some(seen) = self.seen.get_mut(&incarnation) {
+            seen.is_hinted = true;
+        }
+    }
+
+    /// All members, by incarnation.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        let member = |(incarnation, seen): (&u64, &SeenManifest)| {
+            let Manifest { node, address, log_bytes, .. } = &seen.manifest;
+            Member {
+                name: node.clone(),
+                incarnation: *incarnation,
+                address: Some(address.clone()).filter(|address| !address.is_empty()),
+                state: self.state(*incarnation, seen),
+                heartbeat_age: self.now.saturating_sub(seen.changed_at),
+                log_bytes: *log_bytes,
+            }
+        };
+        self.seen.iter().map(member).collect()
+    }
+
+    /// The last commit time in all manifests.
+    #[must_use]
+    pub fn last_commit_ms(&self) -> i64 {
+        let times = self.seen.values().map(|seen| seen.manifest.last_commit_ms);
+        times.max().unwrap_or(i64::MIN)
+    }
+
+    /// A log that this node is to recover now, except those of `skipped`; and who has begun that and is gone too.
+    pub fn recoverable(&self, skipped: impl Fn(u64) -> bool) -> Option<(u64, Option<u64>)> {
+        let others = self.seen.iter().filter(|(incarnation, _)| !skipped(**incarnation));
+        others.into_iter().find_map(|(incarnation, seen)| match self.state(*incarnation, seen) {
+            MemberState::Suspected => Some((*incarnation, None)),
+            // Its own attempt has failed.
+            MemberState::Recovering { by } if by == self.this => Some((*incarnation, None)),
+            MemberState::Recovering { by } if !self.is_alive(by) => Some((*incarnation, Some(by))),
+            _ => None,
+        })
+    }
+
+    /// What became of a member whose manifest had this revision number; `None`: nothing yet.
+    #[must_use]
+    pub fn settlement(&self, incarnation: u64, revision: u64) -> Option<Settlement> {
+        let Some(seen) = self.seen.get(&incarnation) else { return Some(Settlement::Stored) };
+        match seen.manifest.phase {
+            ManifestPhase::Retired => Some(Settlement::Stored),
+            ManifestPhase::Open | ManifestPhase::Joining
+                if seen.manifest.revision.number > revision =>
+            {
+                Some(Settlement::Serves)
+            }
+            _ => None,
+        }
+    }
+
+    /// The number of the revision of a manifest; 0 if there is none.
+    #[must_use]
+    pub fn revision(&self, incarnation: u64) -> u64 {
+        self.seen.get(&incarnation).map_or(0, |seen| seen.manifest.revision.number)
+    }
+
+    fn is_alive(&self, incarnation: u64) -> bool {
+        let seen = self.seen.get(&incarnation);
+        let state = seen.map(|seen| self.state(incarnation, seen));
+        matches!(state, Some(MemberState::Serving | MemberState::Joining))
+    }
+
+    fn state(&self, incarnation: u64, seen: &SeenManifest) -> MemberState {
+        match seen.manifest.phase {
+            ManifestPhase::Retired => MemberState::Left,
+            ManifestPhase::Recovering => {
+                MemberState::Recovering { by: seen.manifest.revision.writer }
+            }
+            phase @ (ManifestPhase::Open | ManifestPhase::Joining) => {
+                let WatchTimes { suspect_after, hinted_after } = self.times;
+                let after = if seen.is_hinted { hinted_after } else { suspect_after };
+                let is_still = self.now.saturating_sub(seen.changed_at) >= after;
+                if is_still && incarnation != self.this {
+                    MemberState::Suspected
+                } else if phase == ManifestPhase::Joining {
+                    MemberState::Joining
+                } else {
+                    MemberState::Serving
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: WatchTimes =
+        WatchTimes { suspect_after: Duration::from_secs(5), hinted_after: Duration::from_secs(2) };
+
+    fn at(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    fn manifest(incarnation: u64, revision: u64) -> (u64, Manifest) {
+        let mut manifest = Manifest::first(incarnation, &format!("node-{}", incarnation % 2), 1);
+        manifest.revision.number = revision;
+        (incarnation, manifest)
+    }
+
+    fn recovering(incarnation: u64, by: u64) -> (u64, Manifest) {
+        let (_, open) = manifest(incarnation, 9);
+        let mut manifest = open.next(by);
+        manifest.phase = ManifestPhase::Recovering;
+        (incarnation, manifest)
+    }
+
+    fn states(watch: &MemberWatch) -> Vec<(u64, MemberState)> {
+        watch.members().iter().map(|member| (member.incarnation, member.state)).collect()
+    }
+
+    #[test]
+    fn a_manifest_that_stands_still_is_that_of_a_dead_node() {
+        let mut watch = MemberWatch::new(1, TIMES);
+        watch.looked(at(0), vec![manifest(1, 1), manifest(2, 1)]);
+        watch.looked(at(4), vec![manifest(1, 1), manifest(2, 1)]);
+        assert_eq!(watch.recoverable(|_| false), None);
+        watch.looked(at(5), vec![manifest(1, 1), manifest(2, 1)]);
+        let expected = [(1, MemberState::Serving), (2, MemberState::Suspected)];
+        assert_eq!(states(&watch), expected, "nobody suspects itself");
+        assert_eq!(watch.recoverable(|_| false), Some((2, None)));
+        watch.looked(at(6), vec![manifest(1, 1), manifest(2, 2)]);
+        assert_eq!(watch.recoverable(|_| false), None);
+    }
+
+    #[test]
+    fn a_hint_makes_it_sooner_and_a_failed_look_later() {
+        let mut watch = MemberWatch::new(1, TIMES);
+        watch.looked(at(0), vec![manifest(2, 1)]);
+        watch.suspect(2);
+        watch.suspect(3);
+        watch.looked(at(1), vec![manifest(2, 1)]);
+        assert_eq!(watch.recoverable(|_| false), None);
+        watch.failed(at(2));
+        watch.looked(at(3), vec![manifest(2, 1)]);
+        assert_eq!(watch.recoverable(|_| false), None);
+        watch.looked(at(4), vec![manifest(2, 1)]);
+        assert_eq!(watch.recoverable(|_| false), Some((2, None)));
+    }
+
+    #[test]
+    fn a_recovery_is_taken_over_from_a_recoverer_that_is_gone() {
+        let mut watch = MemberWatch::new(1, TIMES);
+        watch.looked(at(0), vec![manifest(1, 1), recovering(2, 3), manifest(3, 1)]);
+        assert_eq!(watch.recoverable(|_| false), None);
+        watch.looked(at(6), vec![manifest(1, 1), recovering(2, 3), manifest(3, 1)]);
+        assert_eq!(watch.recoverable(|_| false), Some((2, Some(3))));
+        watch.looked(at(7), vec![manifest(1, 1), recovering(2, 1)]);
+        assert_eq!(watch.recoverable(|_| false), Some((2, None)), "its attempt has failed");
+        assert_eq!(watch.recoverable(|other| other == 2), None);
+    }
+
+    #[test]
+    fn a_member_is_settled_when_its_log_is_retired_or_its_heartbeats_go_on() {
+        let mut watch = MemberWatch::new(1, TIMES);
+        watch.looked(at(0), vec![manifest(2, 7)]);
+        assert_eq!(watch.settlement(2, watch.revision(2)), None);
+        watch.looked(at(1), vec![manifest(2, 8)]);
+        assert_eq!(watch.settlement(2, 7), Some(Settlement::Serves));
+        watch.looked(at(2), vec![recovering(2, 3)]);
+        assert_eq!(watch.settlement(2, 7), None);
+        watch.looked(at(3), Vec::new());
+        assert_eq!(watch.settlement(2, 7), Some(Settlement::Stored));
+    }
+}

@@ -1,0 +1,98 @@
+//! Settings that all members of a cluster must have alike, because they decide what the rows mean.
+//!
+//! The first member stores them in a row of the log table; a member that differs does not start.
+//!
+//! ```text
+//! cell = version u8 = 1 | (name "=" value "\n")...                                          (UTF-8)
+//! ```
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+const VERSION: u8 = 1;
+
+/// Names and values of settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SharedSettings(BTreeMap<String, String>);
+
+impl SharedSettings {
+    /// Settings of these names. Line breaks in values count as spaces.
+    pub fn new<N: Into<String>, V: Into<String>>(all: impl IntoIterator<Item = (N, V)>) -> Self {
+        let pair = |(name, value): (N, V)| (name.into(), value.into().replace('\n', " "));
+        Self(all.into_iter().map(pair).collect())
+    }
+
+    /// The cell.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let lines = self.0.iter().flat_map(|(name, value)| [name, "=", value, "\n"]);
+        [vec![VERSION], lines.collect::<String>().into_bytes()].concat().into()
+    }
+
+    /// Reads a cell; `None` if it is none that this version knows.
+    #[must_use]
+    pub fn decode(cell: &[u8]) -> Option<Self> {
+        let lines = std::str::from_utf8(cell.strip_prefix(&[VERSION])?).ok()?;
+        let pair = |line: &str| {
+            let (name, value) = line.split_once('=')?;
+            Some((name.to_owned(), value.to_owned()))
+        };
+        Some(Self(lines.lines().map(pair).collect::<Option<_>>()?))
+    }
+
+    /// Number of settings.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// These settings, with those of `other` that are missing here.
+    #[must_use]
+    pub fn with_missing(&self, other: &Self) -> Self {
+        let mut all = other.0.clone();
+        all.extend(self.0.clone());
+        Self(all)
+    }
+
+    /// What is different here from the cluster's settings. A setting that one of the two lacks is no difference:
+    /// another release has or had it.
+    #[must_use]
+    pub fn differences(&self, of_cluster: &Self) -> Vec<String> {
+        let differs = |(name, own): (&String, &String)| {
+            let theirs = of_cluster.0.get(name).filter(|theirs| *theirs != own)?;
+            Some(format!("{name} is {own}, and {theirs} in the cluster"))
+        };
+        self.0.iter().filter_map(differs).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_difference_names_both_values() {
+        let cluster = SharedSettings::new([("tsd.salt.width", "1"), ("of.older.release", "x")]);
+        let same = SharedSettings::new([("tsd.salt.width", "1"), ("of.newer.release", "y")]);
+        assert_eq!(same.differences(&cluster), Vec::<String>::new());
+        let other = SharedSettings::new([("tsd.salt.width", "2")]);
+        let expected = ["tsd.salt.width is 2, and 1 in the cluster"];
+        assert_eq!(other.differences(&cluster), expected);
+        assert_eq!(cluster.with_missing(&same).count(), 3);
+        assert_eq!(cluster.with_missing(&other), cluster);
+    }
+
+    #[test]
+    fn decoding_undoes_encoding() {
+        let settings = SharedSettings::new([("a", "1=2"), ("b", ""), ("c", "x\ny")]);
+        let cell = settings.encode();
+        assert_eq!(&cell[..], b"\x01a=1=2\nb=\nc=x y\n");
+        assert_eq!(SharedSettings::decode(&cell).unwrap(), settings);
+        for bad in [&b""[..], b"\x02a=1\n", b"\x01a\n", b"\x01\xff=\n"] {
+            assert_eq!(SharedSettings::decode(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `/api/cluster`: GET has the nodes of the cluster and what they say of themselves; a POST of
+//! `/api/cluster/flush` flushes all held rows of all nodes, and responds when that is done.
+
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+use tsd_protocol::ApiError;
+
+use crate::{
+    ClusterNode, ClusterNodes, FlushedNode,
+    http::{
+        error::HttpError,
+        response::{ContentType, HttpResponse},
+        service::HttpRequest,
+    },
+};
+
+pub(super) async fn cluster(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    match request.path.sub_path.to_ascii_lowercase().as_str() {
+        "" => {
+            request.allow(&[Method::GET])?;
+            let nodes = nodes(request)?.status().await;
+            Ok(HttpResponse::json(status_json(&nodes).to_string()))
+        }
+        "flush" => {
+            request.allow(&[Method::POST])?;
+            request.check_admin("cluster flush")?;
+            let flushed = nodes(request)?.flush().await;
+            let failed = flushed.iter().any(|node| node.error.is_some());
+            let status = if failed { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+            let body = flush_json(&flushed).to_string();
+            Ok(HttpResponse::new(status, ContentType::Json, body))
+        }
+        _ => Err(ApiError::endpoint_not_found().into()),
+    }
+}
+
+fn nodes<'r>(request: &'r HttpRequest<'_>) -> Result<&'r dyn ClusterNodes, ApiError> {
+    let nodes = request.state.config.cluster.as_deref();
+    nodes.ok_or_else(|| {
+        ApiError::new(400, "This daemon is in no cluster")
+            .with_details("a cluster has daemons with tsd.storage.ack = cluster".to_owned())
+    })
+}
+
+fn status_json(nodes: &[ClusterNode]) -> Value {
+    let silent: Vec<&str> =
+        nodes.iter().filter(|node| node.report.is_err()).map(|node| &*node.name).collect();
+    json!({ "nodes": nodes.iter().map(node_json).collect::<Vec<_>>(), "silent": silent })
+}
+
+fn node_json(node: &ClusterNode) -> Value {
+    let details = node.report.as_ref().ok();
+    json!({
+        "name": node.name,
+        "address": node.address,
+        "state": node.state,
+        "incarnation": node.incarnation,
+        "this": node.is_this,
+        "heartbeatAgeMs": node.heartbeat_age_ms,
+        "logBytes": node.log_bytes,
+        "heldRows": details.map(|details| details.held_rows),
+        "heldBytes": details.map(|details| details.held_bytes),
+        "version": details.map(|details| &details.version),
+        "clockAheadMs": details.map(|details| details.clock_ahead_ms),
+        "problems": details.map(|details| &details.problems),
+        "error": node.report.as_ref().err(),
+    })
+}
+
+fn flush_json(nodes: &[FlushedNode]) -> Value {
+    let node = |node: &FlushedNode| {
+        json!({
+            "name": node.name,
+            "flushed": node.error.is_none(),
+            "error": node.error,
+        })
+    };
+    json!({ "nodes": nodes.iter().map(node).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeDetails;
+
+    #[test]
+    fn silent_nodes_are_named() {
+        let node = |name: &str, report| ClusterNode {
+            name: name.to_owned(),
+            address: "h:4243".to_owned(),
+            state: "serving",
+            incarnation: 7,
+            is_this: false,
+            heartbeat_age_ms: 900,
+            log_bytes: 10,
+            report,
+        };
+        let details = NodeDetails { held_rows: 3, clock_ahead_ms: -2, ..NodeDetails::default() };
+        let nodes = [node("a", Ok(details)), node("b", Err("no answer in time".to_owned()))];
+        let status = status_json(&nodes);
+        assert_eq!(status.get("silent"), Some(&json!(["b"])));
+        let field = |at: usize, name| status.get("nodes")?.get(at)?.get(name).cloned();
+        assert_eq!(field(0, "heldRows"), Some(json!(3)));
+        assert_eq!(field(0, "clockAheadMs"), Some(json!(-2)));
+        assert_eq!(field(1, "heldRows"), Some(Value::Null));
+        assert_eq!(field(1, "error"), Some(json!("no answer in time")));
+    }
+}

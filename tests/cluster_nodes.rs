@@ -1,0 +1,156 @@
+//! Three daemon processes with one log table on a fake HBase: each one's queries see what all have acknowledged.
+
+use std::{fs, path::Path, process::Command, time::Duration};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tsd_testkit::{Daemon, DaemonBuilder, http, metric, wait_for};
+
+use crate::{
+    TSDB,
+    hbase_fake::{HBase, check, put},
+    in_process::directory,
+};
+
+const TIMEOUT: Duration = Duration::from_secs(50);
+
+fn node(hbase: &HBase, name: &str, data: &Path) -> DaemonBuilder {
+    // Rows stay held until a flush is asked for.
+    hbase
+        .daemon(data)
+        .args(&["--ack", "cluster"])
+        .env("TSD_CLUSTER_NAME", name)
+        .env("TSD_STORAGE_HOLD_SECONDS", "3600")
+}
+
+/// Three nodes with their data directories.
+fn nodes(hbase: &HBase) -> Vec<(Daemon, TempDir)> {
+    let start = |at: usize| {
+        let data = directory();
+        (node(hbase, &format!("tsd{at}"), data.path()).start(), data)
+    };
+    (0..3).map(start).collect()
+}
+
+fn cluster_status(daemon: &Daemon) -> Value {
+    let response = http(daemon.address(), "GET", "/api/cluster", None);
+    assert_eq!(response.status, 200, "{}", response.body);
+    serde_json::from_str(&response.body).expect("JSON")
+}
+
+fn states(status: &Value) -> Vec<(String, String)> {
+    let text = |node: &Value, field: &str| node[field].as_str().unwrap_or_default().to_owned();
+    let nodes = status["nodes"].as_array().expect("nodes");
+    let mut states: Vec<_> =
+        nodes.iter().map(|node| (text(node, "name"), text(node, "state"))).collect();
+    states.sort_unstable();
+    states
+}
+
+#[test]
+fn what_one_node_acknowledges_is_read_on_all_until_and_after_its_flush() {
+    let hbase = HBase::with_tables();
+    let nodes = nodes(&hbase);
+    for (at, (daemon, _)) in nodes.iter().enumerate() {
+        put(daemon.address(), &format!("m{at}"), 0, 50);
+        put(daemon.address(), &format!("m{at}"), 50, 100);
+    }
+    let check_all = || {
+        for (daemon, _) in &nodes {
+            for metric in ["m0", "m1", "m2"] {
+                check(daemon.address(), metric, 100);
+            }
+        }
+    };
+    check_all();
+    let first = &nodes[0].0;
+    let status = cluster_status(first);
+    let serving = |at: usize| (format!("tsd{at}"), "serving".to_owned());
+    assert_eq!(states(&status), [serving(0), serving(1), serving(2)]);
+    assert_eq!(status["silent"], serde_json::json!([]));
+    let held = |status: &Value| {
+        let rows = |node: &Value| node["heldRows"].as_u64().expect("held rows");
+        status["nodes"].as_array().expect("nodes").iter().map(rows).collect::<Vec<u64>>()
+    };
+    assert!(held(&status).iter().all(|rows| *rows > 0), "{status}");
+
+    let url = format!("http://{}", first.address());
+    let tsdb = |words: &[&str]| {
+        let done = Command::new(TSDB).args(words).args(["--url", &url]).output().expect("tsdb");
+        (done.status.code(), String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    let (code, table) = tsdb(&["cluster", "status"]);
+    assert_eq!(code, Some(0));
+    assert!(table.contains("tsd0*") && table.contains("tsd2 "), "{table}");
+    let (code, flushed) = tsdb(&["cluster", "flush"]);
+    assert_eq!((code, flushed.lines().count()), (Some(0), 3), "{flushed}");
+    assert_eq!(held(&cluster_status(first)), [0, 0, 0]);
+    check_all();
+    for (daemon, _) in nodes {
+        assert!(
+            metric(daemon.address(), "tsd_cluster_net_requests_total{kind=\"held\"}")
+                .is_some_and(|requests| requests > 0.0)
+        );
+        assert!(daemon.terminate().success());
+    }
+}
+
+#[test]
+fn corrections_through_one_node_are_read_on_the_others_at_once() {
+    let hbase = HBase::with_tables();
+    let nodes = nodes(&hbase);
+    let (writer, reader) = (&nodes[0].0, &nodes[1].0);
+    for round in 0..30_u64 {
+        let body = format!(
+            r#"{{"metric":"c","timestamp":1600000000,"value":{round},"tags":{{"h":"a"}}}}"#
+        );
+        let stored = http(writer.address(), "POST", "/api/put", Some(&body));
+        assert_eq!(stored.status, 204, "{}", stored.body);
+        if round % 10 == 5 {
+            let flushed = http(reader.address(), "POST", "/api/cluster/flush", Some(""));
+            assert_eq!(flushed.status, 200, "{}", flushed.body);
+        }
+        let uri = "/api/query?start=1599999000&end=1600001000&m=none:c";
+        let read = http(reader.address(), "GET", uri, None);
+        assert!(read.body.contains(&format!("\"1600000000\":{round}}}")), "{round}: {}", read.body);
+    }
+}
+
+#[test]
+fn a_killed_node_is_named_or_its_points_are_read() {
+    let hbase = HBase::with_tables();
+    let mut nodes = nodes(&hbase);
+    put(nodes[2].0.address(), "m", 0, 100);
+    let (killed, data) = nodes.pop().expect("a node");
+    killed.kill();
+    fs::remove_dir_all(data.path()).expect("a directory");
+    let reader = &nodes[0].0;
+    let uri = "/api/query?start=1600000000&m=none:m";
+    let read = || {
+        let response = http(reader.address(), "GET", uri, None);
+        if response.status == 200 {
+            return Some(());
+        }
+        assert!(response.body.contains("tsd2 does not answer"), "{}", response.body);
+        None
+    };
+    wait_for(TIMEOUT, read).expect("the points of the killed node");
+    for (daemon, _) in &nodes {
+        check(daemon.address(), "m", 100);
+    }
+}
+
+#[test]
+fn nodes_of_one_name_do_not_run_at_once_and_others_do_not_answer_for_a_cluster() {
+    let hbase = HBase::with_tables();
+    let (first, second) = (directory(), directory());
+    let one = node(&hbase, "a", first.path()).start();
+    let (status, stderr) = node(&hbase, "a", second.path()).run_to_exit();
+    assert!(!status.success() && stderr.contains("\"a\"") || stderr.contains(" a "), "{stderr}");
+    put(one.address(), "m", 0, 10);
+    check(one.address(), "m", 10);
+    let alone = crate::tsdb(second.path()).start();
+    let response = http(alone.address(), "GET", "/api/cluster", None);
+    assert_eq!(response.status, 400, "{}", response.body);
+    assert!(response.body.contains("tsd.storage.ack = cluster"), "{}", response.body);
+}

@@ -1,0 +1,379 @@
+//! Three daemons with `tsd.storage.ack = cluster` use one log table, each with writers of its own that correct
+//! the same points all the time. One after the other is killed with its data directory, or paused: another one
+//! stores what it had, and every value that was acknowledged last is read.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use cluster::Cluster;
+use serde_json::{Value, json};
+use tokio::{
+    task::{JoinHandle, block_in_place, spawn_blocking},
+    time::{Instant, sleep},
+};
+use tsd_testkit::{Daemon, metric, try_http};
+
+use crate::{
+    regions::{ScenarioResult, TIMEOUT},
+    tsd,
+};
+
+const SETTINGS: [(&str, &str); 7] = [
+    ("tsd.storage.hbase.data_table", "cluster-nodes"),
+    ("tsd.storage.hbase.uid_table", "cluster-nodes-uid"),
+    ("tsd.storage.hbase.tree_table", "cluster-nodes-tree"),
+    ("tsd.storage.hbase.meta_table", "cluster-nodes-meta"),
+    ("tsd.cluster.log_table", "cluster-nodes-log"),
+    ("tsd.storage.ack", "cluster"),
+    ("tsd.storage.hold_seconds", "4"),
+];
+const NAMES: [&str; 3] = ["node-a", "node-b", "node-c"];
+const METRIC: &str = "cluster.nodes";
+const FIRST_SECOND: u64 = 1_600_000_000;
+const WRITERS_PER_NODE: u64 = 2;
+/// Instants of a writer, each of which gets another value in every round.
+const INSTANTS: u64 = 40;
+/// Time of load before a fault.
+const LOAD: Duration = Duration::from_secs(6);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Rounds of a writer each of which is read on another node at once.
+const PAIR_ROUNDS: u64 = 1_000;
+/// Rounds from one flush of all nodes to the next.
+const FLUSH_ROUNDS: u64 = 100;
+
+/// What happens to a daemon.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// SIGKILL, and its data directory is removed.
+    Kill,
+    /// SIGSTOP until another one has recovered it.
+    Pause,
+}
+
+/// A daemon and its writers.
+struct RunningNode {
+    number: usize,
+    daemon: Daemon,
+    directory: PathBuf,
+    load: Arc<NodeLoad>,
+    writers: Vec<JoinHandle<()>>,
+}
+
+/// What the writers of a node share.
+struct NodeLoad {
+    node: usize,
+    address: SocketAddr,
+    is_over: AtomicBool,
+    /// By writer: the last round that was begun, and the last that was acknowledged.
+    rounds: [(AtomicU64, AtomicU64); WRITERS_PER_NODE as usize],
+    acknowledged: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// The values that a writer's instants may have: of the acknowledged round, or of one in flight.
+type Expected = BTreeMap<String, (u64, u64, u64)>;
+
+/// Kills and pauses each daemon in turn, and counts what is missing.
+pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
+    tsd::create_tables(cluster, &SETTINGS)?;
+    let directory = tempfile::tempdir()?;
+    let mut nodes = Vec::new();
+    for number in 0..NAMES.len() {
+        nodes.push(RunningNode::start(cluster, directory.path(), number, [0; 2]));
+    }
+    read_at_once(nodes.iter().map(|node| node.daemon.address()).collect()).await?;
+    let mut acknowledged = 0;
+    let faults = [Fault::Kill, Fault::Kill, Fault::Pause, Fault::Kill];
+    for (number, fault) in faults.into_iter().enumerate() {
+        sleep(LOAD).await;
+        let node = nodes.remove(0);
+        acknowledged += node.load.acknowledged.load(Ordering::SeqCst);
+        let others: Vec<SocketAddr> = nodes.iter().map(|node| node.daemon.address()).collect();
+        let (restart, rounds) = fail(number, fault, node, &others).await?;
+        nodes.push(RunningNode::start(cluster, directory.path(), restart, rounds));
+    }
+    sleep(LOAD).await;
+    let mut expected = Expected::new();
+    for node in &mut nodes {
+        expected.extend(node.stop_writers().await?);
+        acknowledged += node.load.acknowledged.load(Ordering::SeqCst);
+    }
+    let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.daemon.address()).collect();
+    let took = wait_until_read(&addresses, &expected).await?;
+    println!("cluster_nodes: all values are read from all three after {took:.1?}");
+    let ended: Vec<bool> = nodes
+        .into_iter()
+        .map(|node| block_in_place(|| node.daemon.terminate()).success())
+        .collect();
+    // A daemon without the log reads what is in HBase, and starts only if all logs have ended.
+    let mut settings = SETTINGS.to_vec();
+    settings.extend([("tsd.storage.ack", "storage"), ("tsd.storage.fix_duplicates", "true")]);
+    let other = tsd::start(cluster, &directory.path().join("other"), &settings);
+    let in_hbase = wrong(other.address(), &expected)?;
+    println!(
+        "cluster_nodes: {faults:?}: {acknowledged} points acknowledged; wrong in HBase: {in_hbase:?}; ended: {ended:?}"
+    );
+    if in_hbase.is_empty() && ended.iter().all(|ended| *ended) {
+        return Ok(());
+    }
+    Err("acknowledged points are missing or superseded".into())
+}
+
+/// Each node's points are read on the next one as soon as they are acknowledged, round after round: corrections,
+/// with flushes between.
+async fn read_at_once(addresses: Vec<SocketAddr>) -> ScenarioResult<()> {
+    let begun = Instant::now();
+    let pair = |at: usize| {
+        let (writer, reader) = (addresses[at], addresses[(at + 1) % addresses.len()]);
+        let node = (NAMES.len() + at) as u64;
+        spawn_blocking(move || -> Result<Vec<String>, String> {
+            let mut stale = Vec::new();
+            for round in 1..=PAIR_ROUNDS {
+                while !put(writer, node, 0, round) {
+                    std::thread::sleep(RETRY_PAUSE);
+                }
+                let expected = Expected::from([(tag(node, 0), (seed(node, 0), round, round))]);
+                stale.extend(wrong(reader, &expected).map_err(|error| error.to_string())?);
+                if at == 0 && round.is_multiple_of(FLUSH_ROUNDS) {
+                    let flushed = try_http(reader, "POST", "/api/cluster/flush", Some(""));
+                    let status = flushed.map_err(|error| error.to_string())?.status;
+                    if status != 200 {
+                        return Err(format!("the flush of all nodes: {status}"));
+                    }
+                }
+            }
+            Ok(stale)
+        })
+    };
+    let pairs: Vec<_> = (0..addresses.len()).map(pair).collect();
+    let mut stale = Vec::new();
+    for pair in pairs {
+        stale.extend(pair.await??);
+    }
+    let rounds = PAIR_ROUNDS * addresses.len() as u64;
+    println!(
+        "cluster_nodes: {rounds} rounds of put on one node, read on another: {} stale, in {:.1?}",
+        stale.len(),
+        begun.elapsed()
+    );
+    stale.truncate(5);
+    if stale.is_empty() { Ok(()) } else { Err(format!("stale: {stale:?}").into()) }
+}
+
+/// A fault of a node; waits until the others return its points. Returns what to start again.
+async fn fail(
+    number: usize,
+    fault: Fault,
+    mut node: RunningNode,
+    others: &[SocketAddr],
+) -> ScenarioResult<(usize, [u64; 2])> {
+    let begun = Instant::now();
+    let name = NAMES[node.number];
+    if matches!(fault, Fault::Pause) {
+        node.daemon.signal("STOP");
+    }
+    node.load.is_over.store(true, Ordering::SeqCst);
+    let directory = node.directory.clone();
+    let daemon = match fault {
+        Fault::Kill => {
+            block_in_place(|| node.daemon.kill());
+            if directory.exists() {
+                std::fs::remove_dir_all(&directory)?;
+            }
+            None
+        }
+        Fault::Pause => Some(node.daemon),
+    };
+    wait_until_recovered(others).await?;
+    let recovered = begun.elapsed();
+    if let Some(daemon) = daemon {
+        daemon.signal("CONT");
+        for writer in node.writers.drain(..) {
+            writer.await?;
+        }
+        let refused = put(daemon.address(), node.number as u64, 0, 1_000_000_000_000);
+        let ready = tsd::request(daemon.address(), "GET", "/api/health/ready", None)?;
+        if refused || ready.status != 503 {
+            return Err(
+                format!("{name} acknowledges after it was recovered: {}", ready.body).into()
+            );
+        }
+        // It says at its end that its rows are stored by another one.
+        let _ = block_in_place(|| daemon.terminate());
+    }
+    for writer in node.writers.drain(..) {
+        writer.await?;
+    }
+    let expected = node.load.expected();
+    wait_until_read(others, &expected).await?;
+    println!(
+        "cluster_nodes: fault {number}, {fault:?} of {name}: recovered after {recovered:.1?}, its points are read from \
+         the others after {:.1?}; {} requests were refused",
+        begun.elapsed(),
+        node.load.refused.load(Ordering::SeqCst)
+    );
+    Ok((node.number, node.load.next_rounds()))
+}
+
+/// Waits until nobody of the members is dead.
+async fn wait_until_recovered(others: &[SocketAddr]) -> ScenarioResult<()> {
+    let deadline = Instant::now() + TIMEOUT;
+    let gauge = |address, name| block_in_place(|| metric(address, name)).unwrap_or(f64::NAN);
+    let is_recovered = || {
+        others.iter().all(|address| {
+            let (alive, dead) = ("tsd_cluster_log_members", "tsd_cluster_log_members_dead");
+            (gauge(*address, alive) - 2.0).abs() < 0.5 && gauge(*address, dead) < 0.5
+        })
+    };
+    while !is_recovered() {
+        if Instant::now() > deadline {
+            return Err("a dead node is not recovered".into());
+        }
+        sleep(tsd::POLL_INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// Waits until each of these daemons returns all values.
+async fn wait_until_read(
+    addresses: &[SocketAddr],
+    expected: &Expected,
+) -> ScenarioResult<Duration> {
+    let begun = Instant::now();
+    for address in addresses {
+        loop {
+            let found = wrong(*address, expected);
+            if found.as_ref().is_ok_and(Vec::is_empty) {
+                break;
+            }
+            if begun.elapsed() > TIMEOUT {
+                return Err(format!("{address} returns other values: {found:?}").into());
+            }
+            sleep(tsd::POLL_INTERVAL).await;
+        }
+    }
+    Ok(begun.elapsed())
+}
+
+impl RunningNode {
+    /// Starts a daemon, and writers that go on after these rounds.
+    fn start(cluster: &Cluster, directory: &Path, number: usize, rounds: [u64; 2]) -> Self {
+        let directory = directory.join(NAMES[number]);
+        let mut settings = SETTINGS.to_vec();
+        settings.push(("tsd.cluster.name", NAMES[number]));
+        let daemon = tsd::start(cluster, &directory, &settings);
+        let load = Arc::new(NodeLoad {
+            node: number,
+            address: daemon.address(),
+            is_over: AtomicBool::new(false),
+            rounds: rounds.map(|round| (AtomicU64::new(round), AtomicU64::new(round))),
+            acknowledged: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        });
+        let writer = |writer| {
+            let load = Arc::clone(&load);
+            spawn_blocking(move || load.write(writer))
+        };
+        let writers = (0..WRITERS_PER_NODE as usize).map(writer).collect();
+        Self { number, daemon, directory, load, writers }
+    }
+
+    async fn stop_writers(&mut self) -> ScenarioResult<Expected> {
+        self.load.is_over.store(true, Ordering::SeqCst);
+        for writer in self.writers.drain(..) {
+            writer.await?;
+        }
+        Ok(self.load.expected())
+    }
+}
+
+impl NodeLoad {
+    /// Writes round after round until it is over; a request is repeated until it is acknowledged.
+    fn write(&self, writer: usize) {
+        let (begun, acknowledged) = &self.rounds[writer];
+        let mut round = acknowledged.load(Ordering::SeqCst);
+        while !self.is_over.load(Ordering::SeqCst) {
+            round += 1;
+            begun.store(round, Ordering::SeqCst);
+            while !put(self.address, self.node as u64, writer as u64, round) {
+                self.refused.fetch_add(1, Ordering::SeqCst);
+                if self.is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+                std::thread::sleep(RETRY_PAUSE);
+            }
+            acknowledged.store(round, Ordering::SeqCst);
+            self.acknowledged.fetch_add(INSTANTS, Ordering::SeqCst);
+        }
+    }
+
+    fn expected(&self) -> Expected {
+        let of_writer = |(writer, (begun, acknowledged)): (usize, &(AtomicU64, AtomicU64))| {
+            let seed = seed(self.node as u64, writer as u64);
+            let rounds = (acknowledged.load(Ordering::SeqCst), begun.load(Ordering::SeqCst));
+            (tag(self.node as u64, writer as u64), (seed, rounds.0, rounds.1))
+        };
+        self.rounds.iter().enumerate().map(of_writer).collect()
+    }
+
+    fn next_rounds(&self) -> [u64; 2] {
+        [0, 1].map(|writer| self.rounds[writer].0.load(Ordering::SeqCst))
+    }
+}
+
+fn tag(node: u64, writer: u64) -> String {
+    format!("n{node}w{writer}")
+}
+
+const fn seed(node: u64, writer: u64) -> u64 {
+    node * 10 + writer
+}
+
+/// Puts the points of a round: every value differs from that of the round before. True if it is acknowledged.
+fn put(address: SocketAddr, node: u64, writer: u64, round: u64) -> bool {
+    let point = |instant| {
+        json!({
+            "metric": METRIC,
+            "timestamp": FIRST_SECOND + instant,
+            "value": value(seed(node, writer), round, instant),
+            "tags": {"writer": tag(node, writer)},
+        })
+    };
+    let body = Value::Array((0..INSTANTS).map(point).collect()).to_string();
+    try_http(address, "POST", "/api/put", Some(&body)).is_ok_and(|response| response.status == 204)
+}
+
+/// Also of another length from time to time: then the correction is another column.
+const fn value(seed: u64, round: u64, instant: u64) -> u64 {
+    let scale = if round.is_multiple_of(3) { 1 } else { 100_000 };
+    (round * 7 + seed + instant + 1) * scale
+}
+
+/// What is not the value that was acknowledged last, or that was in flight: the first few.
+fn wrong(address: SocketAddr, expected: &Expected) -> ScenarioResult<Vec<String>> {
+    let end = FIRST_SECOND + INSTANTS;
+    let uri = format!("/api/query?start={FIRST_SECOND}&end={end}&m=none:{METRIC}{{writer=*}}");
+    let series = tsd::query(address, &uri)?;
+    let mut wrong = Vec::new();
+    for (tag, (seed, acknowledged, begun)) in expected {
+        let of = series.iter().find(|one| one["tags"]["writer"] == tag.as_str());
+        for instant in 0..INSTANTS {
+            let at = (FIRST_SECOND + instant).to_string();
+            let found = of.and_then(|one| one["dps"].get(&at)).and_then(Value::as_u64);
+            let allowed = [acknowledged, begun].map(|round| value(*seed, *round, instant));
+            if !found.is_some_and(|found| allowed.contains(&found)) {
+                wrong.push(format!("{tag} {at}: {found:?}, not one of {allowed:?}"));
+            }
+        }
+    }
+    wrong.truncate(5);
+    Ok(wrong)
+}
