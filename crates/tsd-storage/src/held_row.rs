@@ -8,7 +8,7 @@ use std::fmt;
 use bytes::Bytes;
 use tsd_model::Family;
 
-use crate::storage::Table;
+use crate::table::Table;
 
 /// Keys from `start` up to `stop` (empty: no bound).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
