@@ -63,7 +63,10 @@ fn plant(data: &Path, rows: u64) {
 /// Runs a copy to its end; also returns its greatest resident memory.
 fn watched(from: &str, to: &str, arguments: &[&str]) -> (Output, u64) {
     let limit = format!("tsd.memory.limit={MEMORY_LIMIT}");
-    let limits = ["--from-set", &limit, "--to-set", &limit];
+    // A fake HBase with very many rows is slow.
+    let patience = "tsd.storage.hbase.operation_timeout=900000";
+    let limits =
+        ["--from-set", &limit, "--to-set", &limit, "--from-set", patience, "--to-set", patience];
     let mut command = command(from, to, &[&limits[..], arguments].concat());
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("run tsdb");

@@ -159,7 +159,7 @@ mod tests {
             (args.rate, args.margin, args.log_level.as_str()),
             (Some(1_000.0), 3_600, "error")
         );
-        assert_eq!(parse("--start -1h --metric a --metric b").unwrap().metric, ["a", "b"]);
+        assert_eq!(parse("--start -5 --metric a --metric b").unwrap().metric, ["a", "b"]);
     }
 
     #[test]

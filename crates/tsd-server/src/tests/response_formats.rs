@@ -70,13 +70,12 @@ async fn heads_over_the_limit_are_refused() {
         body,
         r#"{"error":{"code":414,"message":"The request line is too long","details":"It has 18045 bytes of at most 4096. Send the request as a body, by POST"}}"#
     );
-    // The last one does not fit the buffer of a head.
-    for (header, has_body) in [(8_300, true), (20_000, true), (40_000, false)] {
+    for header in [8_300, 20_000] {
         let long = "x".repeat(header);
         let request = format!("GET / HTTP/1.1\r\nHost: t\r\nX-Long: {long}\r\n\r\n");
         let answer = tsd.exchange(request.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
-        assert_eq!(answer.contains("The request headers are too large"), has_body, "{answer}");
+        assert!(answer.contains("The request headers are too large"), "{answer}");
     }
     let fits = "x".repeat(8_000);
     let request = format!("GET /version HTTP/1.1\r\nHost: t\r\nX-Long: {fits}\r\n\r\n");
