@@ -5,8 +5,8 @@
 
 mod args;
 mod authentication;
-pub mod cluster;
-mod config;
+mod cluster;
+pub mod config;
 mod config_tool;
 mod copy;
 mod daemon;
