@@ -99,15 +99,16 @@ fn descriptions() -> Vec<(&'static str, BTreeMap<String, Description>)> {
         .collect()
 }
 
-/// `tsd_wal_` of `tsd_wal_commits_total`; `process_`, as Prometheus' clients name what is not of the
+/// `tsd_wal_` of `tsd_wal_commits_total`, and `tsd_cluster_log_` of `tsd_cluster_log_fenced`; `process_`, as Prometheus' clients name what is not of the
 /// program but of its process.
 fn prefix(name: &str) -> &str {
     if name.starts_with("process_") {
         return "process_";
     }
-    let subsystem = name.strip_prefix("tsd_").unwrap_or_default();
+    let first = if name.starts_with("tsd_cluster_") { "tsd_cluster_" } else { "tsd_" };
+    let subsystem = name.strip_prefix(first).unwrap_or_default();
     let length = subsystem.find('_').unwrap_or_default();
-    &name[..="tsd_".len() + length]
+    &name[..=first.len() + length]
 }
 
 /// The final word of a name, before the `total` of a counter.

@@ -81,6 +81,8 @@ impl Cluster {
     /// If there is no cluster, or the watchdog cannot be started.
     pub fn attach(directory: &Path) -> Result<Self, ClusterError> {
         let state = ClusterState::read(directory)?;
+        // A restarted process has another current directory.
+        let root = directory.canonicalize().map_err(ClusterError::file("find", directory))?;
         let member = |record: MemberRecord| {
             let member = Member {
                 port: record.port,
@@ -96,7 +98,7 @@ impl Cluster {
             watchdog: start::watchdog(None)?,
             links: Links::default(),
             config: state.config,
-            layout: ClusterFiles { root: directory.to_path_buf() },
+            layout: ClusterFiles { root },
             java: state.java,
             jars: state.jars,
             opentsdb_jars: state.opentsdb_jars,

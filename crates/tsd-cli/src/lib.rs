@@ -5,7 +5,7 @@
 
 mod args;
 mod authentication;
-pub mod cluster;
+mod cluster;
 pub mod config;
 mod config_tool;
 mod copy;

@@ -118,9 +118,8 @@ impl LogInner {
                     tracing::info!(incarnation, node, "fenced a former owner of a log");
                     recoveries.insert(*incarnation, recovery);
                 }
-                Ok(None) => {}
-                // Another node has noticed its death before; the rows are stored by that one.
-                Err(RecoverError::Recovery(RecoveryError::Taken { .. })) => {}
+                // Nothing is left, or another node has noticed its death before, and stores the rows.
+                Ok(None) | Err(RecoverError::Recovery(RecoveryError::Taken { .. })) => {}
                 Err(RecoverError::Recovery(error)) => return Err(error.into()),
                 Err(RecoverError::Storage(error)) => return Err(error.into()),
             }

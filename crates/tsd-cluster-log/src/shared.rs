@@ -17,10 +17,9 @@ pub(crate) async fn check(
 ) -> Result<(), OpenLogError> {
     loop {
         let text = match attempt(table, own).await {
-            Ok(outcome) => match outcome? {
-                true => return Ok(()),
-                false => String::from("other nodes change the settings"),
-            },
+            Ok(Ok(true)) => return Ok(()),
+            Ok(Ok(false)) => String::from("other nodes change the settings"),
+            Ok(Err(error)) => return Err(error),
             Err(CallFailure::Fail(error)) => return Err(error.into()),
             Err(CallFailure::Repeat(text)) => text,
         };

@@ -7,6 +7,7 @@
 //! The owner writes the ops of one cell (put, delete, put): a replay of what was superseded shows in the cell.
 //! Planted faults show that the search would find what it looks for.
 
+mod reads;
 mod search;
 mod table;
 mod world;

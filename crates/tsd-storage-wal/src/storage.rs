@@ -1,12 +1,9 @@
 //! The log and its memtables as a [`Storage`].
 
+mod setup;
 mod threads;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering},
-    mpsc,
-};
+use std::sync::{Arc, atomic::Ordering, mpsc};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -18,7 +15,10 @@ use tsd_storage::{
     SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
 };
 
-use self::threads::{in_thread, spawn_worker};
+use self::{
+    setup::{adopt_replayed, attach_recoverer, mark_setter},
+    threads::{in_thread, spawn_worker},
+};
 use crate::{
     FormerLogs, OpenError, ReplayReport, WalConfig,
     active_memtable::ActiveMemtable,
@@ -31,11 +31,9 @@ use crate::{
     files::{self, LogDir},
     held_rows::MemtableReader,
     local_files::LocalFiles,
-    log::{FileLog, SetMark},
-    memtable::{CellPrecedence, Memtable, NewRows, TableId},
-    memtable_list::MemtableList,
+    log::FileLog,
+    memtable::{CellPrecedence, NewRows, TableId},
     metrics::Metrics,
-    multi_writer::RecoveredLogs,
     pin,
     replay::{ReplayedLog, log_report, replay, replay_former},
     request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
@@ -170,9 +168,7 @@ impl<B: FlushTarget> WalStorage<B> {
         })?;
         let queue = CommitQueue::new(Arc::clone(&state), sender);
         let threads = tokio::sync::Mutex::new(vec![committer, flusher]);
-        let recoverer: Arc<dyn LogRecoverer> =
-            Arc::new(RecoveredLogs::new(Arc::clone(&state), Arc::clone(&backend), policy.clone()));
-        state.log.attach(Arc::downgrade(&recoverer));
+        let recoverer = attach_recoverer(&state, &backend, &policy);
         Ok((Self { state, backend, policy, queue, recoverer, threads }, report))
     }
 
@@ -302,27 +298,6 @@ impl<B: FlushTarget> WalStorage<B> {
             failure = failure => failure,
         }
     }
-}
-
-/// Takes over what a replay has found, before the threads start.
-fn adopt_replayed(state: &mut WalState, replayed: &mut ReplayedLog, saved_ms: Option<i64>) {
-    state.config.logged.extend(std::mem::take(&mut replayed.more_tables));
-    let last_ms = commit_time::first(state, replayed.last_commit_ms, saved_ms);
-    state.last_commit_ms = AtomicI64::new(last_ms);
-    let now_ms = (state.config.clock)().max(last_ms);
-    let pool = Arc::clone(&state.buffer_pool);
-    let active = Arc::new(Memtable::new(replayed.next_memtable_id, now_ms, pool));
-    let immutable = replayed.jobs.iter().map(|job| Arc::clone(&job.memtable));
-    state.memtables = MemtableList::new(immutable.chain([active]).collect());
-}
-
-/// Records in the store what it contains of the log. The log does not keep the store.
-fn mark_setter<B: FlushTarget>(backend: &Arc<B>, executor: Executor) -> SetMark {
-    let backend = Arc::downgrade(backend);
-    Box::new(move |mark| {
-        let backend = backend.upgrade().ok_or(StorageError::Closed)?;
-        executor.wait(backend.set_log_mark(mark))
-    })
 }
 
 /// The error for an outcome that a command cannot have.

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use super::table::ModelTable;
+use super::{
+    reads::{CORRECTED, Correction, Read},
+    table::ModelTable,
+};
 use crate::{
     ChangeOutcome, LogOwner, LogRecord, Manifest, ManifestChange, ManifestPhase, OpenSegment,
     OpeningOutcome, RecordMerge, Recovery, SEGMENT_BYTES, SegmentId, SegmentOpening, TableReply,
@@ -62,27 +65,27 @@ enum CellOp {
 
 /// The cell in the table of points. A delete leaves no marker, as after a major compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct PointTable {
+pub(super) struct PointTable {
     /// Value and time.
-    cell: Option<(u64, u64)>,
-    flushed: BTreeSet<u64>,
+    pub(super) cell: Option<(u64, u64)>,
+    pub(super) flushed: BTreeSet<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Owner {
-    log: LogOwner,
-    is_fenced: bool,
+pub(super) struct Owner {
+    pub(super) log: LogOwner,
+    pub(super) is_fenced: bool,
     record: Option<LogRecord>,
     attempts: Vec<(OpenSegment, Option<TableReply>)>,
-    work: Option<OwnerWork>,
+    pub(super) work: Option<OwnerWork>,
     /// Acknowledged, not flushed.
-    memtable: BTreeSet<u64>,
+    pub(super) memtable: BTreeSet<u64>,
     opened: u64,
 }
 
 /// Work on the manifest and on old segments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum OwnerWork {
+pub(super) enum OwnerWork {
     Open(SegmentOpening),
     Trim(ManifestChange),
     Remove(SegmentId),
@@ -99,55 +102,24 @@ struct Recoverer {
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
-    limits: Limits,
-    faults: Faults,
-    table: ModelTable,
-    points: PointTable,
+    pub(super) limits: Limits,
+    pub(super) faults: Faults,
+    pub(super) table: ModelTable,
+    pub(super) points: PointTable,
     late: Vec<TableRequest>,
-    owner: Owner,
+    pub(super) owner: Owner,
     recoverer: Option<Recoverer>,
     next_recoverer: u64,
-    read: Option<Read>,
-    correction: Option<Correction>,
-    acknowledged: BTreeSet<u64>,
+    pub(super) read: Option<Read>,
+    pub(super) correction: Option<Correction>,
+    pub(super) acknowledged: BTreeSet<u64>,
     /// What the first recoverer that has read all found, with what was flushed before.
-    recovered: Option<BTreeSet<u64>>,
+    pub(super) recovered: Option<BTreeSet<u64>>,
     is_recovered: bool,
-    problem: Option<String>,
+    pub(super) problem: Option<String>,
 }
 
-/// A read by a node that is neither owner nor recoverer.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Read {
-    /// What was acknowledged when it began: it must see that.
-    must_see: BTreeSet<u64>,
-    /// True if the owner's log was read by a recoverer before.
-    was_recovered: bool,
-    asked: Asked,
-}
-
-/// Whom a read has asked.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Asked {
-    /// It looks for the owner in the manifest.
-    Nobody,
-    /// The owner: its held rows, and the proof that it makes.
-    Owner(BTreeSet<u64>, Option<ManifestChange>),
-    /// It waits until the owner's rows are stored.
-    Settlement,
-}
-
-/// A point that the recoverer accepts, in its own log: another value of the same cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Correction {
-    time: u64,
-    is_flushed: bool,
-}
-
-/// The value of the correction.
-const CORRECTED: u64 = 100;
-
-type Steps = Vec<(String, World)>;
+pub(super) type Steps = Vec<(String, World)>;
 
 impl World {
     pub(super) fn new(limits: Limits, faults: Faults) -> Self {
@@ -237,7 +209,7 @@ impl World {
         (!expected.contains(&found)).then(|| format!("the cell has {found:?}, not {expected:?}"))
     }
 
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.table.manifest.as_ref().is_some_and(|manifest| manifest.phase == ManifestPhase::Open)
     }
 
@@ -254,7 +226,7 @@ impl World {
     }
 
     /// All that the network may do with a request.
-    fn sent(&self, request: &TableRequest) -> Vec<(&'static str, Self, TableReply)> {
+    pub(super) fn sent(&self, request: &TableRequest) -> Vec<(&'static str, Self, TableReply)> {
         let mut all = Vec::new();
         let mut next = self.clone();
         let reply = next.execute(request);
@@ -381,8 +353,7 @@ impl World {
     fn work_steps(&self, steps: &mut Steps) {
         let owner = &self.owner;
         // One change of the manifest at a time.
-        let is_proving =
-            self.read.as_ref().is_some_and(|read| matches!(read.asked, Asked::Owner(_, Some(_))));
+        let is_proving = self.read.as_ref().is_some_and(Read::is_proving);
         if owner.is_fenced || is_proving {
             return;
         }
@@ -548,118 +519,6 @@ impl World {
         self.is_recovered |= recovery.is_done();
     }
 
-    /// Another node reads: it finds the manifest, asks the owner or waits for its recovery, then reads the table of
-    /// points.
-    fn read_steps(&self, steps: &mut Steps) {
-        let Some(read) = &self.read else {
-            if self.limits.reads > 0 && !self.acknowledged.is_empty() {
-                let mut next = self.clone();
-                next.limits.reads -= 1;
-                let must_see = self.acknowledged.clone();
-                let was_recovered = self.recovered.is_some();
-                next.read = Some(Read { must_see, was_recovered, asked: Asked::Nobody });
-                steps.push(("a read begins".to_owned(), next));
-            }
-            return;
-        };
-        match &read.asked {
-            Asked::Nobody => {
-                let mut next = self.clone();
-                let is_open = self.is_open();
-                if !is_open || self.owner.is_fenced || self.owner.work.is_some() {
-                    next.ask(Asked::Settlement);
-                    steps.push(("reader waits for the owner's rows".to_owned(), next));
-                }
-                let mut next = self.clone();
-                if !self.owner.is_fenced && self.owner.work.is_none() {
-                    let proof = self.owner.log.confirmation();
-                    let proof = Some(proof).filter(|_| !self.faults.skips_proof);
-                    next.ask(Asked::Owner(self.owner.memtable.clone(), proof));
-                    steps.push(("reader asks the owner, which takes a snapshot".to_owned(), next));
-                }
-            }
-            Asked::Owner(held, None) => {
-                let mut next = self.clone();
-                next.finish_read(held);
-                steps.push(("reader reads the points".to_owned(), next));
-            }
-            Asked::Owner(held, Some(proof)) => {
-                let request = proof.request();
-                for (how, mut next, reply) in self.sent(&request) {
-                    let mut proof = proof.clone();
-                    match proof.reply(&reply) {
-                        None => next.ask(Asked::Owner(held.clone(), Some(proof))),
-                        Some(ChangeOutcome::Made) => {
-                            next.owner.log.changed(proof.manifest().clone());
-                            next.ask(Asked::Owner(held.clone(), None));
-                        }
-                        Some(ChangeOutcome::Refused) => {
-                            next.owner.is_fenced = true;
-                            next.ask(Asked::Settlement);
-                        }
-                    }
-                    steps.push((format!("owner proves: {}{how}", name(&request)), next));
-                }
-            }
-            Asked::Settlement => {
-                let phase = self.table.manifest.as_ref().map(|manifest| manifest.phase);
-                let is_settled = match phase {
-                    None | Some(ManifestPhase::Retired) => true,
-                    Some(ManifestPhase::Recovering) => self.faults.settles_early,
-                    Some(ManifestPhase::Open | ManifestPhase::Joining) => false,
-                };
-                if is_settled {
-                    let mut next = self.clone();
-                    next.finish_read(&BTreeSet::new());
-                    steps.push(("reader reads the points after the recovery".to_owned(), next));
-                }
-            }
-        }
-    }
-
-    fn ask(&mut self, asked: Asked) {
-        if let Some(read) = &mut self.read {
-            read.asked = asked;
-        }
-    }
-
-    fn finish_read(&mut self, held: &BTreeSet<u64>) {
-        let Some(read) = self.read.take() else { return };
-        let seen =
-            |sequence: &u64| held.contains(sequence) || self.points.flushed.contains(sequence);
-        if let Some(missing) = read.must_see.iter().find(|sequence| !seen(sequence)) {
-            self.problem = Some(format!("record {missing} is acknowledged and not read"));
-        }
-        if read.was_recovered && matches!(read.asked, Asked::Owner(..)) {
-            self.problem = Some("a node that is fenced has answered for its rows".to_owned());
-        }
-    }
-
-    /// The recoverer goes on with its own log: a correction whose clock is behind that of the dead owner.
-    fn correction_steps(&self, steps: &mut Steps) {
-        if !self.limits.is_corrected {
-            return;
-        }
-        match &self.correction {
-            None if self.recovered.is_some() => {
-                let last = self.recovered.as_ref().and_then(|all| all.last().copied());
-                let floor = last.filter(|_| !self.faults.ignores_floor).unwrap_or_default();
-                let mut next = self.clone();
-                next.correction = Some(Correction { time: floor + 1, is_flushed: false });
-                steps.push(("the recoverer accepts a correction".to_owned(), next));
-            }
-            Some(Correction { time, is_flushed: false }) => {
-                let mut next = self.clone();
-                next.correction = Some(Correction { time: *time, is_flushed: true });
-                if next.points.cell.is_none_or(|(_, stored)| stored <= *time) {
-                    next.points.cell = Some((CORRECTED, *time));
-                }
-                steps.push(("the recoverer flushes the correction".to_owned(), next));
-            }
-            _ => {}
-        }
-    }
-
     /// Applies records in this order, then writes the cell once.
     fn flush(&mut self, records: &[u64]) {
         let Some(last) = records.last() else { return };
@@ -688,7 +547,7 @@ fn value_after(sequence: u64) -> Option<u64> {
     }
 }
 
-fn name(request: &TableRequest) -> String {
+pub(super) fn name(request: &TableRequest) -> String {
     match request {
         TableRequest::SwapManifest { new, .. } => format!("swap to {:?}", new.revision),
         TableRequest::Append { segment, record } => {
