@@ -303,8 +303,8 @@ impl RunningNode {
             spawn_blocking(move || load.write(writer))
         };
         let writers = (0..WRITERS_PER_NODE as usize).map(writer).collect();
-        let _stop = StopWriters(Arc::clone(&load));
-        Self { number, daemon, directory, load, writers, _stop }
+        let stop = StopWriters(Arc::clone(&load));
+        Self { number, daemon, directory, load, writers, _stop: stop }
     }
 
     async fn stop_writers(&mut self) -> ScenarioResult<Expected> {
