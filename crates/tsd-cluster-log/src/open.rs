@@ -107,21 +107,15 @@ impl LogInner {
             let writer = manifest.revision.writer;
             let recovery = Recovery::new(*incarnation, self.owner().incarnation());
             let recovery = match manifest.phase {
-                ManifestPhase::Open | ManifestPhase::Joining if manifest.node == name => recovery,
+                _ if is_open(manifest) && manifest.node == name => recovery,
                 ManifestPhase::Recovering if is_former(writer) => recovery.taking_over(writer),
                 ManifestPhase::Retired => recovery,
                 _ => continue,
             };
-            match self.fence(recovery, deadline).await {
-                Ok(Some(recovery)) => {
-                    let node = &manifest.node;
-                    tracing::info!(incarnation, node, "fenced a former owner of a log");
-                    recoveries.insert(*incarnation, recovery);
-                }
-                // Nothing is left, or another node has noticed its death before, and stores the rows.
-                Ok(None) | Err(RecoverError::Recovery(RecoveryError::Taken { .. })) => {}
-                Err(RecoverError::Recovery(error)) => return Err(error.into()),
-                Err(RecoverError::Storage(error)) => return Err(error.into()),
+            if let Some(recovery) = self.fence_former(recovery, deadline).await? {
+                let node = &manifest.node;
+                tracing::info!(incarnation, node, "fenced a former owner of a log");
+                recoveries.insert(*incarnation, recovery);
             }
         }
         self.former().extend(recoveries.clone());
@@ -132,6 +126,29 @@ impl LogInner {
         };
         let last_commit_ms = last_commit_ms.filter(|last| *last != i64::MIN);
         Ok(FormerLogs { logs: recoveries.into_iter().map(log).collect(), last_commit_ms })
+    }
+
+    /// Fences a former process. Returns `None` if nothing is left of it, or another node has noticed its death
+    /// before, and stores its rows.
+    async fn fence_former(
+        &self,
+        recovery: Recovery,
+        deadline: Instant,
+    ) -> Result<Option<SharedRecovery>, OpenLogError> {
+        loop {
+            match self.fence(recovery.clone(), deadline).await {
+                Ok(fenced) => return Ok(fenced),
+                Err(RecoverError::Recovery(RecoveryError::Taken { incarnation })) => {
+                    // A change that the process itself had sent may have been executed late.
+                    let found = self.table.manifests(deadline).await?;
+                    if !found.iter().any(|(of, manifest)| *of == incarnation && is_open(manifest)) {
+                        return Ok(None);
+                    }
+                }
+                Err(RecoverError::Recovery(error)) => return Err(error.into()),
+                Err(RecoverError::Storage(error)) => return Err(error.into()),
+            }
+        }
     }
 
     /// All earlier manifests. Fails if a node of this name, which has started before, is alive: its manifest
@@ -150,8 +167,6 @@ impl LogInner {
         loop {
             let mut found = self.table.manifests(deadline).await?;
             found.retain(|(incarnation, _)| *incarnation < this);
-            let is_open =
-                |of: &Manifest| matches!(of.phase, ManifestPhase::Open | ManifestPhase::Joining);
             let mut may_be_alive = false;
             for (incarnation, manifest) in &found {
                 if manifest.node != name || !is_open(manifest) {
@@ -172,4 +187,9 @@ impl LogInner {
             sleep(self.config.heartbeat / 4).await;
         }
     }
+}
+
+/// True if nobody has begun to recover the log.
+const fn is_open(of: &Manifest) -> bool {
+    matches!(of.phase, ManifestPhase::Open | ManifestPhase::Joining)
 }

@@ -28,7 +28,7 @@ async fn open(world: &World, config: ClusterLogConfig) -> LogNode {
     world.open_with(config, system_clock_ms).await.unwrap()
 }
 
-/// Waits until the rows of a node that has ended are stored. Its last heartbeat may be seen after that end.
+/// Waits until the rows of a node are stored. The last change of its manifest may be seen after its end.
 async fn wait_until_stored(node: &LogNode, dead: u64) {
     while node.log.settled(dead).await == Settlement::Serves {
         node.log.suspect(dead);
@@ -81,7 +81,8 @@ async fn a_live_node_stores_what_a_dead_one_has_left() {
     assert_eq!(value(&*world.backend, b"held").await.as_deref(), Some(&b"2"[..]));
     assert_eq!(value(&*world.backend, b"deleted").await, None);
     assert_eq!(value(&*world.backend, b"of b").await, None, "it is held");
-    assert_eq!(names(&b), [("b".to_owned(), MemberState::Serving)]);
+    // Its segments are removed next, and then its manifest.
+    wait_until(|| names(&b) == [("b".to_owned(), MemberState::Serving)]).await;
     // A correction is later than what was recovered, whatever the clock says.
     put(&b.store, b"held", b"3").await.unwrap();
     b.store.flush().await.unwrap();
@@ -101,7 +102,8 @@ async fn a_node_that_wakes_up_after_its_recovery_finds_out() {
     let a = open(&world, paused("a")).await;
     put(&a.store, b"row", b"1").await.unwrap();
     let b = open(&world, alive("b")).await;
-    assert_eq!(b.log.settled(a.log.this()).await, Settlement::Stored);
+    // It may still open segments that stand by.
+    wait_until_stored(&b, a.log.this()).await;
     let proof = a.log.prove().await;
     assert!(matches!(proof, Err(ProofError::Fenced(_))), "{proof:?}");
     assert!(matches!(a.log.current().await, Err(ProofError::Fenced(_))));
@@ -128,8 +130,12 @@ async fn a_name_that_is_in_use_is_refused() {
         open(&world, ClusterLogConfig { address: Some("host:1".to_owned()), ..slow("a") }).await;
     put(&a.store, b"row", b"1").await.unwrap();
     let second = world.open_with(slow("a"), system_clock_ms).await;
-    let Err(NodeError::Log(OpenLogError::NameInUse { name, address, incarnation })) = second else {
-        panic!("it was opened, or failed for another reason")
+    let (name, address, incarnation) = match second {
+        Err(NodeError::Log(OpenLogError::NameInUse { name, address, incarnation })) => {
+            (name, address, incarnation)
+        }
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("it was opened"),
     };
     assert_eq!((name.as_str(), address.as_str(), incarnation), ("a", "host:1", a.log.this()));
     put(&a.store, b"row", b"2").await.unwrap();
@@ -165,11 +171,13 @@ async fn a_node_with_other_settings_is_refused() {
     };
     let a = open(&world, with("a", "20")).await;
     let other = world.open_with(with("b", "8"), system_clock_ms).await;
-    let Err(NodeError::Log(OpenLogError::Settings(differences))) = other else {
-        panic!("it was opened, or failed for another reason")
+    let differences = match other {
+        Err(NodeError::Log(OpenLogError::Settings(differences))) => differences,
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("it was opened"),
     };
     assert_eq!(differences, ["tsd.storage.salt.buckets is 8, and 20 in the cluster"]);
-    assert_eq!(names(&a).len(), 1);
+    assert_eq!(a.log.current().await.unwrap().len(), 1);
     let b = open(&world, with("b", "20")).await;
     put(&b.store, b"row", b"1").await.unwrap();
 }
@@ -183,8 +191,9 @@ async fn proofs_and_looks_are_shared() {
     let before = world.cluster.calls("Mutate");
     let proofs = (0..100).map(|_| a.log.prove());
     assert!(futures_util::future::join_all(proofs).await.iter().all(Result::is_ok));
+    // Segments may be opened meanwhile.
     let made = world.cluster.calls("Mutate") - before;
-    assert!((1..=2).contains(&made), "{made}");
+    assert!((1..20).contains(&made), "{made}");
     let before = world.cluster.calls("Scan");
     let looks = (0..100).map(|_| a.log.current());
     assert!(futures_util::future::join_all(looks).await.iter().all(Result::is_ok));
@@ -193,7 +202,7 @@ async fn proofs_and_looks_are_shared() {
     // A proof is not from before the call.
     let before = world.cluster.calls("Mutate");
     a.log.prove().await.unwrap();
-    assert_eq!(world.cluster.calls("Mutate"), before + 1);
+    assert!(world.cluster.calls("Mutate") > before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
