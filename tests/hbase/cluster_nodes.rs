@@ -45,7 +45,7 @@ const INSTANTS: u64 = 40;
 const LOAD: Duration = Duration::from_secs(6);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Rounds of a writer each of which is read on another node at once, unless `HBASE_PAIR_ROUNDS` has another number.
-const PAIR_ROUNDS: u64 = 1_000;
+const PAIR_ROUNDS: u64 = 300;
 /// Rounds from one flush of all nodes to the next.
 const FLUSH_ROUNDS: u64 = 20;
 /// Pause of a writer after a round.

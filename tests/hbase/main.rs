@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `HBASE_ROUNDS` | number of rounds over the faults, 1 unless set |
 //! | `HBASE_FAULTS` | only faults whose names contain this text |
-//! | `HBASE_PAIR_ROUNDS` | rounds of each pair of nodes of the scenario `cluster_nodes`, 1000 unless set |
+//! | `HBASE_PAIR_ROUNDS` | rounds of each pair of nodes of the scenario `cluster_nodes`, 300 unless set |
 //! | `HBASE_SERIES` | number of series of the scenario `series-index`, 4000 unless set |
 //! | `HBASE_TABLE` | file to which the fault table is written too |
 //!
