@@ -1,4 +1,4 @@
-/** @file The view of health, storage and, with HBase, its servers. */
+/** @file The view of health, storage and, with HBase, its servers and the members of the cluster. */
 
 import { call } from "./api.js";
 import { el, fill } from "./dom.js";
@@ -11,6 +11,8 @@ import { timeText } from "./time.js";
 /** @typedef {import("./metrics.js").Metrics} Metrics */
 
 /** @typedef {{ endpoint: string, dead: boolean, rpcsSent: number, rpcsInFlight: number, inflightBreached: number, rpcsFailed: number, latency50pctMs: number, latency99pctMs: number }} RegionClient */
+
+/** @typedef {{ name: string, address: string | null, state: string, this: boolean, heartbeatAgeMs: number, logBytes: number, heldRows: number | null, heldBytes: number | null, version: string | null, clockAheadMs: number | null, error: string | null }} ClusterNode */
 
 /** @typedef {{ part: string, impact: string, reason: string }} Problem */
 
@@ -46,7 +48,9 @@ export function storage() {
   const calls = el("div", { class: "scroll" });
   const servers = el("div", { class: "scroll" });
   const serverPanel = panel("Region servers", servers);
-  const body = el("div", { class: "stack page-body" }, panel("Health", health), figures, panel("Calls of the store", calls), serverPanel);
+  const nodes = el("div", { class: "scroll" });
+  const nodePanel = panel("Nodes of the cluster", nodes);
+  const body = el("div", { class: "stack page-body" }, panel("Health", health), figures, nodePanel, panel("Calls of the store", calls), serverPanel);
   return polled(body, 3000, async () => {
     const [status, metrics, clients] = await Promise.all([
       /** @type {Promise<Status>} */ (call("/api/status")),
@@ -56,6 +60,12 @@ export function storage() {
     fill(health, healthOf(status));
     fill(figures, figuresOf(metrics));
     fill(calls, callTable(metrics));
+    // A daemon that is in no cluster answers /api/cluster with an error.
+    nodePanel.hidden = metrics.sum("tsd_cluster_log_members") === null;
+    if (!nodePanel.hidden) {
+      const cluster = /** @type {{ nodes: ClusterNode[] }} */ (await call("/api/cluster"));
+      fill(nodes, nodeTable(cluster.nodes));
+    }
     serverPanel.hidden = clients.length === 0;
     if (clients.length) {
       fill(servers, serverTable(clients), rpcTable(metrics));
@@ -185,6 +195,31 @@ function serverTable(clients) {
       { label: "99 % within", number: true, cell: (client) => duration(client.latency99pctMs) },
       { label: "in flight", number: true, cell: (client) => count(client.rpcsInFlight) },
       { label: "waited for admission", number: true, cell: (client) => short(client.inflightBreached) },
+    ],
+  });
+}
+
+/**
+ * @param {ClusterNode[]} nodes
+ * @returns {HTMLElement}
+ */
+function nodeTable(nodes) {
+  const known = (/** @type {number | null} */ value, /** @type {(n: number) => string} */ format) => (value === null ? "–" : format(value));
+  return sortableTable({
+    label: "Nodes of the cluster",
+    rows: nodes,
+    order: null,
+    onOrder: () => {},
+    columns: [
+      { label: "node", class: "name", cell: (node) => (node.this ? `${node.name} (this)` : node.name) },
+      { label: "state", cell: (node) => (node.error ? el("span", { class: "ERROR" }, `${node.state}: ${node.error}`) : node.state) },
+      { label: "address", cell: (node) => node.address ?? "–" },
+      { label: "heartbeat", number: true, cell: (node) => duration(node.heartbeatAgeMs) },
+      { label: "log", number: true, cell: (node) => bytes(node.logBytes) },
+      { label: "held rows", number: true, cell: (node) => known(node.heldRows, count) },
+      { label: "held", number: true, cell: (node) => known(node.heldBytes, bytes) },
+      { label: "clock ahead", number: true, cell: (node) => known(node.clockAheadMs, (ms) => `${ms} ms`) },
+      { label: "version", cell: (node) => node.version ?? "–" },
     ],
   });
 }
