@@ -268,9 +268,7 @@ impl LogTable {
 
     /// The last incarnation, as it is stored.
     pub(crate) async fn last_incarnation(&self) -> Result<Option<Bytes>, CallFailure> {
-        let get = Get::try_new(self.keys.state(StateRow::Incarnations)).map_err(invalid)?;
-        let row = self.table.get(&get.select(state())).await.map_err(failure)?;
-        Ok(row.value(STATE, INCARNATION).map(Bytes::copy_from_slice))
+        self.state_cell(StateRow::Incarnations, INCARNATION).await
     }
 
     /// Replaces the last incarnation.
@@ -280,22 +278,12 @@ impl LogTable {
         number: u64,
         new: &[u8],
     ) -> Result<TableReply, CallFailure> {
-        let put = Put::try_new(self.keys.state(StateRow::Incarnations))
-            .and_then(|put| put.cell(STATE, INCARNATION, number, new));
-        let condition = match expected {
-            None => Condition::absent(STATE, INCARNATION),
-            Some(value) => Condition::equals(STATE, INCARNATION, value),
-        };
-        self.check(&condition, put).await
+        self.swap_state_cell(StateRow::Incarnations, INCARNATION, expected, (number, new)).await
     }
-}
 
-impl LogTable {
     /// The settings of the cluster, as they are stored.
     pub(crate) async fn settings(&self) -> Result<Option<Bytes>, CallFailure> {
-        let get = Get::try_new(self.keys.state(StateRow::Settings)).map_err(invalid)?;
-        let row = self.table.get(&get.select(state())).await.map_err(failure)?;
-        Ok(row.value(STATE, SETTINGS).map(Bytes::copy_from_slice))
+        self.state_cell(StateRow::Settings, SETTINGS).await
     }
 
     /// Replaces the settings of the cluster. `time` grows with each change.
@@ -305,11 +293,32 @@ impl LogTable {
         time: u64,
         new: &[u8],
     ) -> Result<TableReply, CallFailure> {
-        let put = Put::try_new(self.keys.state(StateRow::Settings))
-            .and_then(|put| put.cell(STATE, SETTINGS, time, new));
+        self.swap_state_cell(StateRow::Settings, SETTINGS, expected, (time, new)).await
+    }
+
+    async fn state_cell(
+        &self,
+        row: StateRow,
+        qualifier: &'static [u8],
+    ) -> Result<Option<Bytes>, CallFailure> {
+        let get = Get::try_new(self.keys.state(row)).map_err(invalid)?;
+        let row = self.table.get(&get.select(state())).await.map_err(failure)?;
+        Ok(row.value(STATE, qualifier).map(Bytes::copy_from_slice))
+    }
+
+    /// Replaces a cell that has the expected value; `new` with its timestamp.
+    async fn swap_state_cell(
+        &self,
+        row: StateRow,
+        qualifier: &'static [u8],
+        expected: Option<Bytes>,
+        (time, new): (u64, &[u8]),
+    ) -> Result<TableReply, CallFailure> {
+        let put = Put::try_new(self.keys.state(row))
+            .and_then(|put| put.cell(STATE, qualifier, time, new));
         let condition = match expected {
-            None => Condition::absent(STATE, SETTINGS),
-            Some(value) => Condition::equals(STATE, SETTINGS, value),
+            None => Condition::absent(STATE, qualifier),
+            Some(value) => Condition::equals(STATE, qualifier, value),
         };
         self.check(&condition, put).await
     }
