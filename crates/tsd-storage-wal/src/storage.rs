@@ -1,9 +1,9 @@
 //! The log and its memtables as a [`Storage`].
 
-mod setup;
+mod opening;
 mod threads;
 
-use std::sync::{Arc, atomic::Ordering, mpsc};
+use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -15,27 +15,15 @@ use tsd_storage::{
     SeriesScanner, SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, Table, Verifier,
 };
 
-use self::{
-    setup::{adopt_replayed, attach_recoverer, mark_setter},
-    threads::{in_thread, spawn_worker},
-};
+use self::threads::in_thread;
 use crate::{
-    FormerLogs, OpenError, ReplayReport, WalConfig,
-    active_memtable::ActiveMemtable,
     change::Change,
-    commit_log::{CommitLog, LogRecoverer},
+    commit_log::LogRecoverer,
     commit_queue::CommitQueue,
-    commit_time,
-    committer::Committer,
     executor::Executor,
-    files::{self, LogDir},
     held_rows::MemtableReader,
-    local_files::LocalFiles,
-    log::FileLog,
     memtable::{CellPrecedence, NewRows, TableId},
-    metrics::Metrics,
     pin,
-    replay::{ReplayedLog, log_report, replay, replay_former},
     request::{CommitterMessage, ConditionalWrite, NewValue, WriteCommand, WriteOutcome},
     row_reader::RowReader,
     scanner::MergedScanner,
@@ -71,107 +59,6 @@ impl<B> std::fmt::Debug for WalStorage<B> {
 }
 
 impl<B: FlushTarget> WalStorage<B> {
-    /// Opens a log in front of `backend` and replays it. Replayed rows are readable at once and
-    /// queued for their flush.
-    ///
-    /// In a multi-threaded tokio runtime, calls of the backend run there, else on runtimes of the
-    /// layer's own threads.
-    ///
-    /// # Errors
-    ///
-    /// Fails if another process uses the directory, if the log cannot be read or is damaged, if a
-    /// table of the log does not exist, or if the backend fails during the replay.
-    pub async fn open(
-        config: WalConfig,
-        backend: Arc<B>,
-    ) -> Result<(Self, ReplayReport), OpenError> {
-        let directory = config.directory.clone();
-        let dir = in_thread("wal-lock", move || files::lock(&directory)).await??;
-        Self::open_in(config, Arc::new(dir), backend).await
-    }
-
-    pub(crate) async fn open_in(
-        config: WalConfig,
-        dir: Arc<dyn LogDir>,
-        backend: Arc<B>,
-    ) -> Result<(Self, ReplayReport), OpenError> {
-        let executor = Executor::current();
-        let policy = SharingPolicy::new(config.backend);
-        let (files, metrics) = (LocalFiles::new(dir), Arc::new(Metrics::new()));
-        let set_mark = mark_setter(&backend, executor.clone());
-        let log = Arc::new(FileLog::new(files.clone(), &config, &metrics, set_mark));
-        let commit_log: Arc<dyn CommitLog> = Arc::<FileLog>::clone(&log);
-        let mut state = WalState::new(config, metrics, commit_log, Some(files.clone()));
-        let (replay_backend, replay_policy) = (Arc::clone(&backend), policy.clone());
-        let replaying = in_thread("wal-replay", move || {
-            let mut replayed = replay(&state, &files, &*replay_backend, &executor, &replay_policy)?;
-            let directory = files.dir.path().to_path_buf();
-            let saved = commit_time::load(&*files.dir)
-                .map_err(|source| OpenError::Io { directory, source })?;
-            log.continue_at(replayed.end, std::mem::take(&mut replayed.segments));
-            adopt_replayed(&mut state, &mut replayed, saved);
-            Ok::<_, OpenError>((state, replayed))
-        });
-        let (state, replayed) = replaying.await??;
-        Self::start(Arc::new(state), backend, policy, replayed)
-    }
-
-    /// Opens a store whose log is not in local files, and replays what earlier owners have left of it. Their
-    /// rows are flushed apart from those of later commits. There are no survivor files and no dead letters:
-    /// the log keeps what cannot be flushed, within its bound. [`WalConfig::directory`] is not used.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a former log cannot be read.
-    pub async fn open_on(
-        config: WalConfig,
-        log: Arc<dyn CommitLog>,
-        former: FormerLogs,
-        backend: Arc<B>,
-    ) -> Result<(Self, ReplayReport), OpenError> {
-        let executor = Executor::current();
-        let policy = SharingPolicy::new(config.backend);
-        let mut state = WalState::new(config, Arc::new(Metrics::new()), log, None);
-        let (replay_backend, replay_policy) = (Arc::clone(&backend), policy.clone());
-        let replaying = in_thread("wal-replay", move || {
-            let saved_ms = former.last_commit_ms;
-            let mut replayed =
-                replay_former(&state, former, &*replay_backend, &executor, &replay_policy)?;
-            adopt_replayed(&mut state, &mut replayed, saved_ms);
-            Ok::<_, OpenError>((state, replayed))
-        });
-        let (state, replayed) = replaying.await??;
-        Self::start(Arc::new(state), backend, policy, replayed)
-    }
-
-    fn start(
-        state: Arc<WalState>,
-        backend: Arc<B>,
-        policy: SharingPolicy,
-        replayed: ReplayedLog,
-    ) -> Result<(Self, ReplayReport), OpenError> {
-        let ReplayedLog { jobs, next_memtable_id, report, .. } = replayed;
-        log_report(&state.log.name(), &report);
-        for job in jobs {
-            state.queue_flush(job);
-        }
-        let (sender, messages) = mpsc::channel();
-        let limits = policy.rotation_limits(&state.config);
-        let active = ActiveMemtable::new(Arc::clone(&state), limits, next_memtable_id + 1);
-        backend.set_held_rows(Arc::<WalState>::clone(&state));
-        let committer = Committer::new(active, policy.commit_policy(), messages);
-        let committer = spawn_worker("wal-committer", || committer.run())?;
-        let (flush_state, flush_backend) = (Arc::clone(&state), Arc::clone(&backend));
-        let (flush_policy, executor) = (policy.clone(), Executor::current());
-        let flusher = spawn_worker("wal-flusher", move || {
-            flush_policy.run_flusher(flush_state, flush_backend, executor);
-        })?;
-        let queue = CommitQueue::new(Arc::clone(&state), sender);
-        let threads = tokio::sync::Mutex::new(vec![committer, flusher]);
-        let recoverer = attach_recoverer(&state, &backend, &policy);
-        Ok((Self { state, backend, policy, queue, recoverer, threads }, report))
-    }
-
     /// Stops without a flush. Unflushed rows stay in the log and are replayed when it is opened
     /// again. For the end of the process while the backend is unavailable.
     pub async fn stop(&self) {
