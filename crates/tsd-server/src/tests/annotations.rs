@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use hyper::Method;
+use tsd_model::UidKind;
 use tsd_storage::{Fault, Operation, StorageError};
 
 use super::harness::{TestResponse, Tsd, config, engine_config};
@@ -177,6 +180,10 @@ async fn global_annotations_are_listed_until_an_end_or_now() {
 #[tokio::test]
 async fn storage_failures_are_reported() {
     let tsd = Tsd::start().await;
+    // The daemon reads the counters of UIDs when it starts: those reads take no fault of the script.
+    while tsd.engine.uid_space().len() < UidKind::ALL.len() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     for operation in [Operation::Get, Operation::CompareAndSet] {
         tsd.storage.script(operation, [Fault::Error(StorageError::DiskFull)]);
         assert_eq!(
