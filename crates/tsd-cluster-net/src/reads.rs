@@ -14,11 +14,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tsd_model::Row;
-use tsd_series_index::SeriesIndex;
 use tsd_storage::{
-    CellBatch, Column, Delete, Get, HealthImpact, HealthProblem, HeldRowReader, KeyRange,
-    PinnedFiles, Quarantine, ReadVersion, RowRewrite, RowScanner, Scan, SeriesRead, SeriesScanner,
-    SeriesVersion, SplitGoal, Storage, StorageError, StorageFuture, StorePart, Table, Verifier,
+    Get, HealthImpact, HealthProblem, HeldRowReader, KeyRange, RowRewrite, RowScanner, Scan,
+    SeriesRead, SeriesScanner, SeriesVersion, Storage, StorageError, StorageFuture, StorePart,
+    Table, forward_storage,
 };
 
 use self::{fetch::HeldFetch, scanner::ClusterScanner};
@@ -132,66 +131,6 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
         if self.is_held(table) { None } else { self.inner.series_version(table, read) }
     }
 
-    fn series_splits<'a>(
-        &'a self,
-        table: &'a Table,
-        read: &'a SeriesRead,
-        goal: SplitGoal,
-    ) -> StorageFuture<'a, Vec<Bytes>> {
-        self.inner.series_splits(table, read, goal)
-    }
-
-    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.inner.put(table, batch)
-    }
-
-    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.inner.append(table, batch)
-    }
-
-    fn increment<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> StorageFuture<'a, i64> {
-        self.inner.increment(table, column, amount)
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.inner.compare_and_set(table, column, expected, value)
-    }
-
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
-    ) -> StorageFuture<'a, bool> {
-        self.inner.compare_and_set_at(table, column, expected, value, timestamp_ms)
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.inner.compare_and_delete(table, column, expected)
-    }
-
-    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        self.inner.delete(table, delete)
-    }
-
     fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
         if !self.is_held(table) {
             return self.inner.rewrite_row(table, rewrite);
@@ -208,22 +147,6 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
         })
     }
 
-    fn read_version(&self, table: &Table) -> ReadVersion {
-        self.inner.read_version(table)
-    }
-
-    fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {
-        self.inner.table_exists(table)
-    }
-
-    fn flush(&self) -> StorageFuture<'_, ()> {
-        self.inner.flush()
-    }
-
-    fn close(&self) -> StorageFuture<'_, ()> {
-        self.inner.close()
-    }
-
     fn health(&self) -> Vec<HealthProblem> {
         let fenced = self
             .fetch
@@ -232,33 +155,9 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
         self.inner.health().into_iter().chain(fenced).collect()
     }
 
-    fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
-        self.inner.quarantine()
-    }
-
-    fn verifier(&self) -> Option<Arc<dyn Verifier>> {
-        self.inner.verifier()
-    }
-
-    fn pin_files(&self) -> StorageFuture<'_, PinnedFiles> {
-        self.inner.pin_files()
-    }
-
-    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
-        self.inner.series_index(table)
-    }
-
-    fn refresh_series_index<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, ()> {
-        self.inner.refresh_series_index(table)
-    }
-
-    fn compacts_rows(&self, table: &Table) -> bool {
-        self.inner.compacts_rows(table)
-    }
-
-    fn gauges(&self) -> Vec<(&'static str, f64)> {
-        self.inner.gauges()
-    }
+    forward_storage!(
+        inner: series_splits, put, append, increment, compare_and_set, compare_and_set_at, compare_and_delete, delete, read_version, table_exists, flush, close, quarantine, verifier, pin_files, series_index, refresh_series_index, compacts_rows, gauges,
+    );
 }
 
 #[cfg(test)]

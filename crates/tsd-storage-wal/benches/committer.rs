@@ -6,24 +6,17 @@
 //!
 //! Without `--bench`, as in `cargo test --benches`, it writes few points to check that it runs.
 
-use std::{
-    error::Error,
-    fs,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
-};
+use std::{error::Error, fs, sync::Arc, time::Instant};
 
-use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use tsd_model::{Family, Row};
-use tsd_storage::{
-    CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, RowRewrite, RowScanner, Scan,
-    Storage, StorageError, StorageFuture, Table,
-};
+use tsd_model::Family;
+use tsd_storage::{CellBatch, CellRef, Storage, StorageError, Table};
 use tsd_storage_wal::{WalConfig, WalStorage};
+
+use self::counting_backend::CountingBackend;
+
+#[path = "support/counting_backend.rs"]
+mod counting_backend;
 
 /// Rows per batch.
 const BATCH_ROWS: usize = 1_000;
@@ -39,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let default_points = if is_bench { 10_000_000 } else { 20_000 };
     let points = numbers.next().transpose()?.unwrap_or(default_points);
     let directory = std::env::temp_dir().join(format!("committer-{}", std::process::id()));
-    let backend = Arc::new(DiscardingBackend::default());
+    let backend = Arc::new(CountingBackend::new(Table::new("tsdb")));
     let (store, _) = WalStorage::open(WalConfig::new(&directory), Arc::clone(&backend)).await?;
     let table = Table::new("tsdb");
     let (store, table) = (&store, &table);
@@ -62,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         "; {:.0} page faults per M points; peak {} MiB; {} cells flushed; {log:.0} bytes of log",
         faults / millions,
         peak_bytes()? >> 20,
-        backend.cells.load(Ordering::Relaxed),
+        backend.cells(),
     );
     for (name, value) in store.gauges() {
         if name.contains("memtable") {
@@ -132,104 +125,4 @@ fn log_bytes(directory: &std::path::Path) -> Result<f64, Box<dyn Error>> {
         bytes += entry?.metadata()?.len();
     }
     Ok(bytes as f64)
-}
-
-/// A backend that discards its rows and counts their cells.
-#[derive(Debug, Default)]
-struct DiscardingBackend {
-    cells: AtomicU64,
-}
-
-fn ready<'a, T: Send + 'a>(value: T) -> StorageFuture<'a, T> {
-    Box::pin(async move { Ok(value) })
-}
-
-impl FlushTarget for DiscardingBackend {
-    fn flush_rows<'a>(
-        &'a self,
-        _: &'a Table,
-        mut rows: Box<dyn FlushRows>,
-    ) -> StorageFuture<'a, ()> {
-        while let Some(row) = rows.next_row() {
-            self.cells.fetch_add(row.cells.len() as u64, Ordering::Relaxed);
-        }
-        ready(())
-    }
-}
-
-struct NoRows;
-
-impl RowScanner for NoRows {
-    fn next_rows(&mut self) -> StorageFuture<'_, Option<Vec<Row>>> {
-        ready(None)
-    }
-}
-
-impl Storage for DiscardingBackend {
-    fn get<'a>(&'a self, _: &'a Table, _: Get) -> StorageFuture<'a, Option<Row>> {
-        ready(None)
-    }
-
-    fn multi_get<'a>(
-        &'a self,
-        _: &'a Table,
-        gets: Vec<Get>,
-    ) -> StorageFuture<'a, Vec<Option<Row>>> {
-        ready(gets.iter().map(|_| None).collect())
-    }
-
-    fn scan(&self, _: &Table, _: Scan) -> Box<dyn RowScanner> {
-        Box::new(NoRows)
-    }
-
-    fn put<'a>(&'a self, _: &'a Table, _: CellBatch) -> StorageFuture<'a, ()> {
-        ready(())
-    }
-
-    fn append<'a>(&'a self, _: &'a Table, _: CellBatch) -> StorageFuture<'a, ()> {
-        ready(())
-    }
-
-    fn increment<'a>(&'a self, _: &'a Table, _: Column, amount: i64) -> StorageFuture<'a, i64> {
-        ready(amount)
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        _: &'a Table,
-        _: Column,
-        expected: Option<Bytes>,
-        _: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        ready(expected.is_none())
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        _: &'a Table,
-        _: Column,
-        _: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        ready(false)
-    }
-
-    fn delete<'a>(&'a self, _: &'a Table, _: Delete) -> StorageFuture<'a, ()> {
-        ready(())
-    }
-
-    fn rewrite_row<'a>(&'a self, _: &'a Table, _: RowRewrite) -> StorageFuture<'a, ()> {
-        ready(())
-    }
-
-    fn table_exists<'a>(&'a self, _: &'a Table) -> StorageFuture<'a, bool> {
-        ready(true)
-    }
-
-    fn flush(&self) -> StorageFuture<'_, ()> {
-        ready(())
-    }
-
-    fn close(&self) -> StorageFuture<'_, ()> {
-        ready(())
-    }
 }

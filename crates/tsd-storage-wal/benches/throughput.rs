@@ -13,142 +13,20 @@
     reason = "a bench may stop, and prints its result"
 )]
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
-};
+use std::{path::PathBuf, sync::Arc, time::Instant};
 
-use bytes::Bytes;
-use tsd_model::{Family, Row};
-use tsd_storage::{
-    BoxFuture, CellBatch, CellRef, Column, Delete, FlushRows, FlushTarget, Get, MemoryStorage,
-    RowRewrite, RowScanner, Scan, Storage, StorageError, Table,
-};
+use tsd_model::Family;
+use tsd_storage::{CellBatch, CellRef, Storage, Table};
 use tsd_storage_wal::{WalConfig, WalStorage};
+
+use self::counting_backend::CountingBackend;
+
+#[path = "support/counting_backend.rs"]
+mod counting_backend;
 
 /// Cells of a run, and of one without `--bench`.
 const CELLS: u32 = 3_000_000;
 const TEST_CELLS: u32 = 10_000;
-
-/// An empty store that counts the cells flushed to it.
-#[derive(Debug)]
-struct CountingBackend {
-    empty: MemoryStorage,
-    cells: AtomicU64,
-}
-
-impl FlushTarget for CountingBackend {
-    fn flush_rows<'a>(
-        &'a self,
-        _table: &'a Table,
-        mut rows: Box<dyn FlushRows>,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        Box::pin(async move {
-            while let Some(row) = rows.next_row() {
-                self.cells.fetch_add(row.cells.len() as u64, Ordering::Relaxed);
-            }
-            Ok(())
-        })
-    }
-}
-
-impl Storage for CountingBackend {
-    fn get<'a>(
-        &'a self,
-        table: &'a Table,
-        get: Get,
-    ) -> BoxFuture<'a, Result<Option<Row>, StorageError>> {
-        self.empty.get(table, get)
-    }
-
-    fn multi_get<'a>(
-        &'a self,
-        table: &'a Table,
-        gets: Vec<Get>,
-    ) -> BoxFuture<'a, Result<Vec<Option<Row>>, StorageError>> {
-        self.empty.multi_get(table, gets)
-    }
-
-    fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
-        self.empty.scan(table, scan)
-    }
-
-    fn put<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.empty.put(table, batch)
-    }
-
-    fn append<'a>(
-        &'a self,
-        table: &'a Table,
-        batch: CellBatch,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.empty.append(table, batch)
-    }
-
-    fn increment<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> BoxFuture<'a, Result<i64, StorageError>> {
-        self.empty.increment(table, column, amount)
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        self.empty.compare_and_set(table, column, expected, value)
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> BoxFuture<'a, Result<bool, StorageError>> {
-        self.empty.compare_and_delete(table, column, expected)
-    }
-
-    fn delete<'a>(
-        &'a self,
-        table: &'a Table,
-        delete: Delete,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.empty.delete(table, delete)
-    }
-
-    fn rewrite_row<'a>(
-        &'a self,
-        table: &'a Table,
-        rewrite: RowRewrite,
-    ) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.empty.rewrite_row(table, rewrite)
-    }
-
-    fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
-        self.empty.table_exists(table)
-    }
-
-    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
-        self.empty.flush()
-    }
-
-    fn close(&self) -> BoxFuture<'_, Result<(), StorageError>> {
-        self.empty.close()
-    }
-}
 
 /// Write pattern of a run.
 struct Workload {
@@ -202,10 +80,7 @@ fn cpu_seconds() -> f64 {
 
 async fn run(workload: Workload, directory: PathBuf) {
     let table = Table::new("tsdb");
-    let backend = Arc::new(CountingBackend {
-        empty: MemoryStorage::new([table.clone()]),
-        cells: AtomicU64::new(0),
-    });
+    let backend = Arc::new(CountingBackend::new(table.clone()));
     let config = WalConfig::new(directory);
     let opened = WalStorage::open(config, Arc::clone(&backend)).await;
     let (store, _) = opened.expect("an openable log");
@@ -221,11 +96,7 @@ async fn run(workload: Workload, directory: PathBuf) {
     futures_util::future::join_all((0..workload.in_flight).map(writer)).await;
     let (seconds, cpu) = (started.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     store.close().await.expect("a clean close");
-    assert_eq!(
-        backend.cells.load(Ordering::Relaxed),
-        u64::from(workload.cells),
-        "every cell is flushed"
-    );
+    assert_eq!(backend.cells(), u64::from(workload.cells), "every cell is flushed");
     let millions = f64::from(workload.cells) / 1e6;
     println!(
         "{:<34} batch {:>5}, {:>2} in flight: {:5.2} M cells/s, {:.2} cpu-s per M cells",

@@ -3,6 +3,10 @@
 //! HBase and the embedded store keep the same bytes behind [`Storage`] and pass the same
 //! conformance suite (feature `testing`). The crate knows no other backend than the memory store.
 
+#[macro_use]
+#[doc(hidden)]
+pub mod forward;
+
 mod batch;
 mod blocking_pool;
 mod byte_budget;

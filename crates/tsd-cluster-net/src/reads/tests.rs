@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use proptest::{collection::vec, prelude::*};
 use tsd_cluster::{Member, Membership, ProofError};
 use tsd_model::Family;
-use tsd_storage::{CellRef, HeldRow, MemoryStorage};
+use tsd_storage::{CellBatch, CellRef, Delete, HeldRow, MemoryStorage, ReadVersion};
 
 use super::*;
 use crate::{

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tsd_model::Row;
-use tsd_series_index::SeriesIndex;
 
 use super::{Cutoffs, Retention, first_base};
 use crate::{
-    CellBatch, Column, Delete, Get, HealthImpact, HealthProblem, PinnedFiles, Quarantine,
-    ReadVersion, RowRewrite, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner,
-    SeriesVersion, SplitGoal, Storage, StorageFuture, StorePart, Table, Verifier,
+    Get, HealthImpact, HealthProblem, RowScanner, Scan, SeriesBlock, SeriesRead, SeriesScanner,
+    SeriesVersion, Storage, StorageFuture, StorePart, Table,
 };
 
 /// A store whose expired rows are not read. Writes pass: who writes asks [`Retention::check_put`].
@@ -172,116 +170,12 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
         self.inner.series_version(table, read)
     }
 
-    fn series_splits<'a>(
-        &'a self,
-        table: &'a Table,
-        read: &'a SeriesRead,
-        goal: SplitGoal,
-    ) -> StorageFuture<'a, Vec<Bytes>> {
-        self.inner.series_splits(table, read, goal)
-    }
-
-    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.inner.put(table, batch)
-    }
-
-    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.inner.append(table, batch)
-    }
-
-    fn increment<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        amount: i64,
-    ) -> StorageFuture<'a, i64> {
-        self.inner.increment(table, column, amount)
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.inner.compare_and_set(table, column, expected, value)
-    }
-
-    fn compare_and_set_at<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-        timestamp_ms: i64,
-    ) -> StorageFuture<'a, bool> {
-        self.inner.compare_and_set_at(table, column, expected, value, timestamp_ms)
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.inner.compare_and_delete(table, column, expected)
-    }
-
-    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        self.inner.delete(table, delete)
-    }
-
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        self.inner.rewrite_row(table, rewrite)
-    }
-
-    fn read_version(&self, table: &Table) -> ReadVersion {
-        self.inner.read_version(table)
-    }
-
-    fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {
-        self.inner.table_exists(table)
-    }
-
-    fn flush(&self) -> StorageFuture<'_, ()> {
-        self.inner.flush()
-    }
-
-    fn close(&self) -> StorageFuture<'_, ()> {
-        self.inner.close()
-    }
-
     fn health(&self) -> Vec<HealthProblem> {
         let mut problems = self.inner.health();
         problems.extend(self.retention.rules_problem().map(|problem| {
             HealthProblem::new(StorePart::Retention, HealthImpact::Degraded, problem)
         }));
         problems
-    }
-
-    fn quarantine(&self) -> Option<Arc<dyn Quarantine>> {
-        self.inner.quarantine()
-    }
-
-    fn verifier(&self) -> Option<Arc<dyn Verifier>> {
-        self.inner.verifier()
-    }
-
-    fn pin_files(&self) -> StorageFuture<'_, PinnedFiles> {
-        self.inner.pin_files()
-    }
-
-    fn series_index(&self, table: &Table) -> Option<Arc<SeriesIndex>> {
-        self.inner.series_index(table)
-    }
-
-    fn refresh_series_index<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, ()> {
-        self.inner.refresh_series_index(table)
-    }
-
-    fn compacts_rows(&self, table: &Table) -> bool {
-        self.inner.compacts_rows(table)
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
@@ -291,4 +185,8 @@ impl<S: Storage + ?Sized> Storage for RetainedStorage<S> {
         gauges.push(("tsd_parts_retention_refused_puts_total", self.retention.refused() as f64));
         gauges
     }
+
+    forward_storage!(
+        inner: series_splits, put, append, increment, compare_and_set, compare_and_set_at, compare_and_delete, delete, rewrite_row, read_version, table_exists, flush, close, quarantine, verifier, pin_files, series_index, refresh_series_index, compacts_rows,
+    );
 }

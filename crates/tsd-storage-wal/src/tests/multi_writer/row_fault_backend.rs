@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 
 use tsd_storage::{
-    FaultyStorage, FlushRows, FlushTarget, MemoryStorage, OwnedFlushRow, RowScanner, StorageFuture,
+    FaultyStorage, FlushRows, FlushTarget, MemoryStorage, OwnedFlushRow, StorageFuture,
+    forward_storage,
 };
 
 use super::*;
@@ -74,79 +75,7 @@ impl FlushTarget for RowFaultBackend {
 }
 
 impl Storage for RowFaultBackend {
-    fn get<'a>(&'a self, table: &'a Table, get: Get) -> StorageFuture<'a, Option<tsd_model::Row>> {
-        self.inner.get(table, get)
-    }
-
-    fn multi_get<'a>(
-        &'a self,
-        table: &'a Table,
-        gets: Vec<Get>,
-    ) -> StorageFuture<'a, Vec<Option<tsd_model::Row>>> {
-        self.inner.multi_get(table, gets)
-    }
-
-    fn scan(&self, table: &Table, scan: Scan) -> Box<dyn RowScanner> {
-        self.inner.scan(table, scan)
-    }
-
-    fn put<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.inner.put(table, batch)
-    }
-
-    fn append<'a>(&'a self, table: &'a Table, batch: CellBatch) -> StorageFuture<'a, ()> {
-        self.inner.append(table, batch)
-    }
-
-    fn increment<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        by: i64,
-    ) -> StorageFuture<'a, i64> {
-        self.inner.increment(table, column, by)
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Option<Bytes>,
-        value: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.inner.compare_and_set(table, column, expected, value)
-    }
-
-    fn compare_and_delete<'a>(
-        &'a self,
-        table: &'a Table,
-        column: Column,
-        expected: Bytes,
-    ) -> StorageFuture<'a, bool> {
-        self.inner.compare_and_delete(table, column, expected)
-    }
-
-    fn delete<'a>(&'a self, table: &'a Table, delete: Delete) -> StorageFuture<'a, ()> {
-        self.inner.delete(table, delete)
-    }
-
-    fn read_version(&self, table: &Table) -> ReadVersion {
-        self.inner.read_version(table)
-    }
-
-    fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
-        self.inner.rewrite_row(table, rewrite)
-    }
-
-    fn table_exists<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, bool> {
-        self.inner.table_exists(table)
-    }
-
-    fn flush(&self) -> StorageFuture<'_, ()> {
-        self.inner.flush()
-    }
-
-    fn close(&self) -> StorageFuture<'_, ()> {
-        self.inner.close()
-    }
+    forward_storage!(
+        inner: get, multi_get, scan, put, append, increment, compare_and_set, compare_and_delete, delete, read_version, rewrite_row, table_exists, flush, close,
+    );
 }

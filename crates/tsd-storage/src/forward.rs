@@ -1,0 +1,196 @@
+//! Methods of decorators of stores that only pass a call on.
+
+/// Defines methods of [`Storage`](crate::Storage) that call the same method of a field:
+/// `forward_storage!(inner: put, append)` inside of an `impl Storage`.
+///
+/// A decorator names what it passes on, so the compiler reports each required method that it forgets. Methods with a default must be named
+/// by a decorator of any store: the default is the answer of a store that lacks the ability.
+#[macro_export]
+macro_rules! forward_storage {
+    ($inner:ident: $($method:ident),+ $(,)?) => {
+        $($crate::forward_storage!(@$method $inner);)+
+    };
+    (@get $inner:ident) => {
+        fn get<'a>(
+            &'a self,
+            table: &'a $crate::Table,
+            get: $crate::Get,
+        ) -> $crate::StorageFuture<'a, Option<$crate::forward::types::Row>> {
+            self.$inner.get(table, get)
+        }
+    };
+    (@multi_get $inner:ident) => {
+        fn multi_get<'a>(
+            &'a self,
+            table: &'a $crate::Table,
+            gets: Vec<$crate::Get>,
+        ) -> $crate::StorageFuture<'a, Vec<Option<$crate::forward::types::Row>>> {
+            self.$inner.multi_get(table, gets)
+        }
+    };
+    (@scan $inner:ident) => {
+        fn scan(&self, table: &$crate::Table, scan: $crate::Scan) -> Box<dyn $crate::RowScanner> {
+            self.$inner.scan(table, scan)
+        }
+    };
+    (@series_splits $inner:ident) => {
+        fn series_splits<'a>(
+            &'a self,
+            table: &'a $crate::Table,
+            read: &'a $crate::SeriesRead,
+            goal: $crate::SplitGoal,
+        ) -> $crate::StorageFuture<'a, Vec<$crate::forward::types::Bytes>> {
+            self.$inner.series_splits(table, read, goal)
+        }
+    };
+    (@put $inner:ident) => {
+        fn put<'a>(
+            &'a self,
+            table: &'a $crate::Table,
+            batch: $crate::CellBatch,
+        ) -> $crate::StorageFuture<'a, ()> {
+            self.$inner.put(table, batch)
+        }
+    };
+    (@append $inner:ident) => {
+        fn append<'a>(
+            &'a self,
+            table: &'a $crate::Table,
+            batch: $crate::CellBatch,
+        ) -> $crate::StorageFuture<'a, ()> {
+            self.$inner.append(table, batch)
+        }
+    };
+    (@increment $inner:ident) => {
+        fn increment<'a>(
+            &'a self,
+            table: &'a $crate::Table,
+            column: $crate::Column,
+            amount: i64,
+        ) -> $crate::StorageFuture<'a, i64> {
+            self.$inner.increment(table, column, amount)
+        }
+    };
+    (@compare_and_set $inner:ident) => {
+        fn compare_and_set<'a>(
+            &'a self,
+            table: &'a $crate::Table,
+            column: $crate::Column,
+            expected: Option<$crate::forward::types::Bytes>,
+            value: $crate::forward::types::Bytes,
+        ) -> $crate::StorageFuture<'a, bool> {
+            self.$inner.compare_and_set(table, column, expected, value)
+        }
+    };
+    (@compare_and_set_at $inner:ident) => {
+        fn compare_and_set_at<'a>(
+            &'a self,
+            table: &'a $crate::Table,
+            column: $crate::Column,
+            expected: Option<$crate::forward::types::Bytes>,
+            value: $crate::forward::types::Bytes,
+            timestamp_ms: i64,
+        ) -> $crate::StorageFuture<'a, bool> {
+            self.$inner.compare_and_set_at(table, column, expected, value, timestamp_ms)
+        }
+    };
+    (@compare_and_delete $inner:ident) => {
+        fn compare_and_delete<'a>(
+            &'a self,
+            table: &'a $crate::Table,
+            column: $crate::Column,
+            expected: $crate::forward::types::Bytes,
+        ) -> $crate::StorageFuture<'a, bool> {
+            self.$inner.compare_and_delete(table, column, expected)
+        }
+    };
+    (@delete $inner:ident) => {
+        fn delete<'a>(
+            &'a self,
+            table: &'a $crate::Table,
+            delete: $crate::Delete,
+        ) -> $crate::StorageFuture<'a, ()> {
+            self.$inner.delete(table, delete)
+        }
+    };
+    (@rewrite_row $inner:ident) => {
+        fn rewrite_row<'a>(
+            &'a self,
+            table: &'a $crate::Table,
+            rewrite: $crate::RowRewrite,
+        ) -> $crate::StorageFuture<'a, ()> {
+            self.$inner.rewrite_row(table, rewrite)
+        }
+    };
+    (@read_version $inner:ident) => {
+        fn read_version(&self, table: &$crate::Table) -> $crate::ReadVersion {
+            self.$inner.read_version(table)
+        }
+    };
+    (@table_exists $inner:ident) => {
+        fn table_exists<'a>(&'a self, table: &'a $crate::Table) -> $crate::StorageFuture<'a, bool> {
+            self.$inner.table_exists(table)
+        }
+    };
+    (@flush $inner:ident) => {
+        fn flush(&self) -> $crate::StorageFuture<'_, ()> {
+            self.$inner.flush()
+        }
+    };
+    (@close $inner:ident) => {
+        fn close(&self) -> $crate::StorageFuture<'_, ()> {
+            self.$inner.close()
+        }
+    };
+    (@quarantine $inner:ident) => {
+        fn quarantine(&self) -> Option<$crate::forward::types::Arc<dyn $crate::Quarantine>> {
+            self.$inner.quarantine()
+        }
+    };
+    (@verifier $inner:ident) => {
+        fn verifier(&self) -> Option<$crate::forward::types::Arc<dyn $crate::Verifier>> {
+            self.$inner.verifier()
+        }
+    };
+    (@pin_files $inner:ident) => {
+        fn pin_files(&self) -> $crate::StorageFuture<'_, $crate::PinnedFiles> {
+            self.$inner.pin_files()
+        }
+    };
+    (@series_index $inner:ident) => {
+        fn series_index(
+            &self,
+            table: &$crate::Table,
+        ) -> Option<$crate::forward::types::Arc<$crate::forward::types::SeriesIndex>> {
+            self.$inner.series_index(table)
+        }
+    };
+    (@refresh_series_index $inner:ident) => {
+        fn refresh_series_index<'a>(
+            &'a self,
+            table: &'a $crate::Table,
+        ) -> $crate::StorageFuture<'a, ()> {
+            self.$inner.refresh_series_index(table)
+        }
+    };
+    (@compacts_rows $inner:ident) => {
+        fn compacts_rows(&self, table: &$crate::Table) -> bool {
+            self.$inner.compacts_rows(table)
+        }
+    };
+    (@gauges $inner:ident) => {
+        fn gauges(&self) -> Vec<(&'static str, f64)> {
+            self.$inner.gauges()
+        }
+    };
+}
+
+/// Types of other crates in the signatures of [`forward_storage!`].
+#[doc(hidden)]
+pub mod types {
+    pub use std::sync::Arc;
+
+    pub use bytes::Bytes;
+    pub use tsd_model::Row;
+    pub use tsd_series_index::SeriesIndex;
+}
