@@ -1,5 +1,7 @@
 //! Decoded points of one series in columnar form, the input of query operators.
 
+mod run_merge;
+
 /// Points in time order: `times_ms[i]` belongs to `bits[i]`.
 ///
 /// `bits` holds `i64 as u64` where the point is an integer and [`f64::to_bits`] where it is
@@ -80,15 +82,21 @@ impl PointColumns {
         if self.times_ms.is_sorted_by(|a, b| a < b) {
             return true;
         }
+        let is_mixed = matches!(self.kinds, ValueKinds::Mixed(_));
+        if is_mixed || !run_merge::sort_runs(&mut self.times_ms, &mut self.bits) {
+            self.sort_points();
+        }
+        self.times_ms.is_sorted_by(|a, b| a < b)
+    }
+
+    fn sort_points(&mut self) {
         let mut order: Vec<(i64, u32)> = self.times_ms.iter().copied().zip(0..).collect();
-        // The sort merges increasing subsequences.
         order.sort_by_key(|(time, _)| *time);
         let bits = std::mem::take(&mut self.bits);
         self.bits = order.iter().filter_map(|(_, at)| bits.get(*at as usize).copied()).collect();
         self.kinds.reorder(0, order.iter().map(|(_, at)| *at as usize));
         self.times_ms.clear();
         self.times_ms.extend(order.iter().map(|(time, _)| *time));
-        self.times_ms.is_sorted_by(|a, b| a < b)
     }
 
     /// Allocated size, bytes.
@@ -223,6 +231,31 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn points_are_sorted_with_their_values(
+            points in prop::collection::vec((0..200_i64, any::<bool>()), 0..60), runs in 1..60_usize,
+            mixed in any::<bool>(),
+        ) {
+            let mut times: Vec<(i64, bool)> = points;
+            for run in times.chunks_mut(runs) {
+                run.sort_by_key(|(time, _)| *time);
+            }
+            let mut columns = PointColumns::default();
+            let value = |time: i64, integer: bool| {
+                if integer && mixed { Value::Integer(time) } else { Value::Float(time as f64) }
+            };
+            for (time, integer) in &times {
+                columns.push(*time, value(*time, *integer));
+            }
+            let is_distinct = columns.sort_distinct();
+            times.sort_by_key(|(time, _)| *time);
+            prop_assert_eq!(is_distinct, times.is_sorted_by(|a, b| a.0 < b.0));
+            for (i, (time, integer)) in times.into_iter().enumerate() {
+                prop_assert_eq!(columns.times_ms.get(i), Some(&time));
+                prop_assert_eq!(columns.value(i), Some(value(time, integer)));
+            }
+        }
+
         #[test]
         fn kept_points_are_unchanged(
             integers in prop::collection::vec(any::<bool>(), 0..40), from in 0..50_usize, to in 0..50_usize,
