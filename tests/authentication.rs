@@ -6,14 +6,11 @@ use std::{
     io::Write as _,
     path::Path,
     process::{Command, Output, Stdio},
-    time::Duration,
 };
 
 use tsd_testkit::{Daemon, exchange, http, wait_for};
 
 use crate::{TSDB, tsdb};
-
-const PATIENCE: Duration = Duration::from_mins(1);
 
 fn run(words: &[&str], variables: &[(&str, &str)], input: &str) -> Output {
     let mut command = Command::new(TSDB);
@@ -77,7 +74,7 @@ fn a_daemon_follows_its_file_of_users() {
     assert!(log_in(&daemon, &first));
     fs::write(&users, &other).expect("write");
     daemon.signal("HUP");
-    wait_for(PATIENCE, || log_in(&daemon, &second).then_some(())).expect("the new user");
+    wait_for(|| log_in(&daemon, &second).then_some(())).expect("the new user");
     assert!(!log_in(&daemon, &first), "the former user is gone");
     let config = run(
         &["query", "--url", &format!("http://{}", daemon.address()), "1h-ago", "sum", "m"],

@@ -1,7 +1,7 @@
 //! Daemon processes with `tsd.storage.ack = cluster` on a fake HBase: one is killed with its data directory, two
 //! run at once, one is paused, HBase is unavailable.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path};
 
 use tsd_testkit::{Daemon, DaemonBuilder, http, metric, wait_for};
 
@@ -9,8 +9,6 @@ use crate::{
     hbase_fake::{HBase, body, check, put},
     in_process::directory,
 };
-
-const TIMEOUT: Duration = Duration::from_secs(50);
 
 fn daemon(hbase: &HBase, data: &Path) -> DaemonBuilder {
     hbase.daemon(data).args(&["--ack", "cluster"])
@@ -79,7 +77,7 @@ fn a_daemon_that_was_paused_is_fenced_by_the_one_that_stores_its_points() {
     let two = daemon(&hbase, second.path()).env("TSD_CLUSTER_NAME", "two").start();
     one.signal("STOP");
     let recovered = || (gauge(&two, "tsd_cluster_log_recoveries_total") > 0.5).then_some(());
-    wait_for(TIMEOUT, recovered).expect("a recovery");
+    wait_for(recovered).expect("a recovery");
     check(two.address(), "m", 10);
     one.signal("CONT");
     let refused = http(one.address(), "POST", "/api/put", Some(&body("m", 10, 20)));
@@ -88,7 +86,7 @@ fn a_daemon_that_was_paused_is_fenced_by_the_one_that_stores_its_points() {
         let status = http(one.address(), "GET", "/api/status", None).body;
         status.contains("has taken over the log").then_some(())
     };
-    wait_for(TIMEOUT, status).expect("the status says why");
+    wait_for(status).expect("the status says why");
     assert_eq!(http(one.address(), "GET", "/api/health/ready", None).status, 503);
     assert!((gauge(&one, "tsd_cluster_log_fenced") - 1.0).abs() < 0.5);
     assert!(!one.events_at_level("ERROR").is_empty());
@@ -119,7 +117,7 @@ fn nothing_is_acknowledged_while_hbase_is_unavailable() {
         let response = http(one.address(), "POST", "/api/put", Some(&body("m", 10, 20)));
         (response.status == 204).then_some(())
     };
-    wait_for(TIMEOUT, again).expect("HBase is available");
+    wait_for(again).expect("HBase is available");
     check(one.address(), "m", 20);
     one.kill();
     let two = daemon(&hbase, data.path()).start();

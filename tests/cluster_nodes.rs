@@ -1,6 +1,6 @@
 //! Three daemon processes with one log table on a fake HBase: each one's queries see what all have acknowledged.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -11,8 +11,6 @@ use crate::{
     hbase_fake::{HBase, check, put},
     in_process::directory,
 };
-
-const TIMEOUT: Duration = Duration::from_secs(50);
 
 fn node(hbase: &HBase, name: &str, data: &Path) -> DaemonBuilder {
     // Rows stay held until a flush is asked for.
@@ -134,7 +132,7 @@ fn a_killed_node_is_named_or_its_points_are_read() {
         assert!(response.body.contains("tsd2 does not answer"), "{}", response.body);
         None
     };
-    wait_for(TIMEOUT, read).expect("the points of the killed node");
+    wait_for(read).expect("the points of the killed node");
     for (daemon, _) in &nodes {
         check(daemon.address(), "m", 100);
     }

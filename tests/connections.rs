@@ -105,7 +105,7 @@ fn four_hundred_senders_with_two_hundred_descriptors_lose_no_point_silently() {
     });
     // The daemon goes on.
     let put = r#"{"metric":"scarce","timestamp":1600009000,"value":1,"tags":{"client":"later"}}"#;
-    wait_for(Duration::from_mins(1), || {
+    wait_for(|| {
         let stored = try_http(address, "POST", "/api/put", Some(put)).ok()?;
         (stored.status == 204).then_some(())
     })

@@ -7,7 +7,6 @@ use std::{
     fs,
     path::Path,
     process::{Command, Output, Stdio},
-    time::Duration,
 };
 
 use serde_json::Value;
@@ -261,7 +260,7 @@ fn interrupted_copies_go_on() {
         let child = slow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("run tsdb");
         let log = target.join("log");
         let has_begun = || (state.exists() && log.exists()).then_some(());
-        wait_for(Duration::from_mins(1), has_begun).expect("the state");
+        wait_for(has_begun).expect("the state");
         let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
         assert!(sent.expect("run kill").success());
         let stopped = child.wait_with_output().expect("an exit status");

@@ -18,7 +18,6 @@ const FIRST_SECOND: u64 = 1_600_000_000;
 pub(crate) const METRICS: u64 = 12;
 /// Points of a metric per round: hours of several rows.
 pub(crate) const POINTS: u64 = 600;
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory")
@@ -169,7 +168,7 @@ pub(crate) fn populated(data: &Path) -> (Daemon, PathBuf) {
         std::thread::sleep(Duration::from_millis(700));
         is_settled.then_some(files)
     };
-    let files = wait_for(PATIENCE, merged).expect("a flush");
+    let files = wait_for(merged).expect("a flush");
     let largest = files.into_iter().max_by_key(|path| fs::metadata(path).map_or(0, |m| m.len()));
     (running, largest.expect("a file"))
 }
@@ -203,7 +202,7 @@ fn check_fault(fault: Fault, while_running: bool) {
         std::thread::sleep(Duration::from_millis(300));
     }
     let address = running.address();
-    wait_for(PATIENCE, || {
+    wait_for(|| {
         (metric_value(address, "tsd_wal_memtable_rows") == 0
             && (is_open || metric_value(address, "tsd_parts_quarantined_files") == 1)
             && metric_value(address, "tsd_parts_span_sections") < 9)
@@ -247,7 +246,7 @@ fn check_acceptance(
     let live = || {
         (part_files(data).len() as u64 == metric_value(address, "tsd_parts_files")).then_some(())
     };
-    wait_for(PATIENCE, live).unwrap_or_else(|| panic!("{context}: {:?}", part_files(data)));
+    wait_for(live).unwrap_or_else(|| panic!("{context}: {:?}", part_files(data)));
 
     // The operator sees and accepts the loss, through the daemon.
     let list = quarantine(data, &["list"]);
@@ -336,7 +335,7 @@ fn partial_results_name_the_damaged_file() {
         }
         (metric_value(address, "tsd_parts_quarantined_files") == 1).then_some(())
     };
-    wait_for(PATIENCE, quarantined).expect("a quarantined file");
+    wait_for(quarantined).expect("a quarantined file");
     let name = format!("t.tsdb-{}", part_number(&file));
     let uri = |metric: u64, start: u64| {
         let end = FIRST_SECOND + 100_000_000;
@@ -431,10 +430,8 @@ fn any_flipped_byte_is_refused_named_or_harmless() {
     for metric in 0..METRICS {
         assert_eq!(put(running.address(), metric, POINTS, count - 20), 204);
     }
-    wait_for(PATIENCE, || {
-        (metric_value(running.address(), "tsd_wal_memtable_rows") == 0).then_some(())
-    })
-    .expect("a flush");
+    wait_for(|| (metric_value(running.address(), "tsd_wal_memtable_rows") == 0).then_some(()))
+        .expect("a flush");
     assert!(running.terminate().success());
     let running = tsdb(&original).start();
     for metric in 0..METRICS {

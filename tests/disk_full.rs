@@ -25,7 +25,6 @@ const FILLER_BYTES: u64 = 46 << 20;
 const RESERVE_BYTES: u64 = 8 << 20;
 const FIRST_SECOND: u64 = 1_600_000_000;
 const HTTP_POINTS: u64 = 50;
-const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A small file system, unmounted on drop.
 struct SmallDisk(tempfile::TempDir);
@@ -162,10 +161,8 @@ fn no_point_is_lost_on_a_full_disk_and_the_reserve_is_kept() {
                 thread::sleep(Duration::from_millis(1));
             }
         });
-        wait_for(PATIENCE, || {
-            (held_points(address) > 0.0 && rejected.load(Relaxed) > 2).then_some(())
-        })
-        .expect("held telnet points and rejected requests");
+        wait_for(|| (held_points(address) > 0.0 && rejected.load(Relaxed) > 2).then_some(()))
+            .expect("held telnet points and rejected requests");
         // Commands, reads and deletes work on the full disk.
         let mut stream = TcpStream::connect(address).expect("a connection");
         stream.write_all(b"version\nexit\n").expect("a write");
@@ -180,12 +177,12 @@ fn no_point_is_lost_on_a_full_disk_and_the_reserve_is_kept() {
         // Space is freed: both senders go on without a restart.
         disk.unfill();
         let before = stored.load(Relaxed);
-        wait_for(PATIENCE, || (stored.load(Relaxed) > before).then_some(())).expect("puts succeed");
+        wait_for(|| (stored.load(Relaxed) > before).then_some(())).expect("puts succeed");
         stop.store(true, Relaxed);
         telnet.join().expect("no panic")
     });
     assert_eq!(replies, "", "nothing was refused");
-    wait_for(PATIENCE, || (held_points(address) <= 0.0).then_some(())).expect("no held points");
+    wait_for(|| (held_points(address) <= 0.0).then_some(())).expect("no held points");
     assert_eq!(count(address, "t"), sent);
     assert_eq!(count(address, "h"), stored.load(Relaxed));
     let least_free = least_free.load(Relaxed);
@@ -203,10 +200,8 @@ fn no_point_is_lost_on_a_full_disk_and_the_reserve_is_kept() {
     assert_eq!(count(address, "h"), stored.load(Relaxed));
     assert_eq!(count(address, "gone"), 0);
     disk.unfill();
-    wait_for(PATIENCE, || {
-        (http(address, "POST", "/api/put", Some(gone)).status == 204).then_some(())
-    })
-    .expect("puts succeed after space was freed");
+    wait_for(|| (http(address, "POST", "/api/put", Some(gone)).status == 204).then_some(()))
+        .expect("puts succeed after space was freed");
     assert!(running.terminate().success());
     report(&format!(
         "disk_full: {sent} points by telnet, {stored:?} by HTTP, {rejected:?} requests rejected; at \
@@ -299,16 +294,14 @@ fn check_deletes(filled_by_others: bool) {
         let response = http(address, "DELETE", &uri, None);
         assert_eq!(response.status, 200, "{}", response.body);
     }
-    wait_for(PATIENCE, || {
-        (http(address, "POST", "/api/put", Some(one)).status == 204).then_some(())
-    })
-    .unwrap_or_else(|| {
-        let status = http(address, "GET", "/api/status", None).body;
-        panic!(
-            "puts succeed after the deletes: {full} and {} bytes free, {status}",
-            disk.free_bytes()
-        )
-    });
+    wait_for(|| (http(address, "POST", "/api/put", Some(one)).status == 204).then_some(()))
+        .unwrap_or_else(|| {
+            let status = http(address, "GET", "/api/status", None).body;
+            panic!(
+                "puts succeed after the deletes: {full} and {} bytes free, {status}",
+                disk.free_bytes()
+            )
+        });
     for (metric, stored) in stored.iter().enumerate() {
         let expected = if metric == 0 { *stored } else { 0 };
         assert_eq!(count(address, &format!("d{metric}")), expected, "d{metric}");
@@ -318,7 +311,7 @@ fn check_deletes(filled_by_others: bool) {
     let mut again = 0;
     while again < deleted / 2 {
         let body = points_body("again", again);
-        let response = wait_for(PATIENCE, || {
+        let response = wait_for(|| {
             let response = http(address, "POST", "/api/put", Some(&body));
             (response.status == 204).then_some(())
         });

@@ -4,7 +4,6 @@ use std::{
     fs,
     path::Path,
     process::{Command, Output, Stdio},
-    time::Duration,
 };
 
 use serde_json::Value;
@@ -120,7 +119,7 @@ fn stopped_check_goes_on_where_it_stopped() {
     slow.stdout(fs::File::create(&out).expect("a file"));
     let child = slow.spawn().expect("run tsdb");
     let has_begun = || fs::metadata(&out).is_ok_and(|file| file.len() > 0).then_some(());
-    wait_for(Duration::from_mins(1), has_begun).expect("the first batch");
+    wait_for(has_begun).expect("the first batch");
     let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     assert!(sent.expect("run kill").success());
     let stopped = child.wait_with_output().expect("an exit status");

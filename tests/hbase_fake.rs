@@ -8,7 +8,6 @@ use std::{
     path::Path,
     process::{Command, Output},
     thread,
-    time::Duration,
 };
 
 use hbase_fake::{FakeCluster, FakeEnsemble};
@@ -19,8 +18,6 @@ use tsd_testkit::{Daemon, DaemonBuilder, connect, exchange, http, wait_for};
 use crate::{TSDB, tsdb};
 
 const FIRST_SECOND: u64 = 1_600_000_000;
-/// Longest wait for HBase to be available again.
-const TIMEOUT: Duration = Duration::from_secs(50);
 
 /// A fake HBase that can be stopped and restarted with its data.
 pub(crate) struct HBase {
@@ -162,7 +159,7 @@ pub(crate) fn check(address: SocketAddr, metric: &str, count: u64) {
 fn wait_until_readable(daemon: &Daemon, metric: &str) {
     let uri = format!("/api/query?start={FIRST_SECOND}&m=none:{metric}");
     let read = || (http(daemon.address(), "GET", &uri, None).status == 200).then_some(());
-    wait_for(TIMEOUT, read).expect("HBase is available");
+    wait_for(read).expect("HBase is available");
 }
 
 /// The value of a metric without labels.
@@ -196,7 +193,7 @@ fn daemon_on_hbase_stores_points_and_finds_them_after_a_restart() {
     let received = exchange(daemon.address(), lines.concat().as_bytes());
     assert!(received.is_empty(), "{}", String::from_utf8_lossy(&received));
     check(daemon.address(), "http", 50);
-    wait_for(TIMEOUT, || (points(daemon.address(), "telnet").len() == 50).then_some(()))
+    wait_for(|| (points(daemon.address(), "telnet").len() == 50).then_some(()))
         .expect("points by telnet");
     let stats = http(daemon.address(), "GET", "/api/stats", None).body;
     for name in ["tsd.hbase.rpcs", "tsd.hbase.meta_lookups", "tsd.hbase.latency_95pct"] {
@@ -384,7 +381,7 @@ fn a_full_log_rejects_points_and_loses_none() {
         .write_all(format!("put m {} {accepted} host=a\n", FIRST_SECOND + accepted).as_bytes())
         .expect("send");
     let is_held = || (metric(&daemon, "tsd_write_held_points") >= 1.0).then_some(());
-    wait_for(TIMEOUT, is_held).expect("the point is held");
+    wait_for(is_held).expect("the point is held");
     assert!(metric(&daemon, "tsd_wal_rejected_writes_total") > 0.0);
     assert!(metric(&daemon, "tsd_wal_log_bytes") > 0.0);
     hbase.restart();
@@ -392,7 +389,7 @@ fn a_full_log_rejects_points_and_loses_none() {
         let body = body("m", accepted, accepted + 500);
         (http(daemon.address(), "POST", "/api/put", Some(&body)).status == 204).then_some(())
     };
-    wait_for(TIMEOUT, accepted_again).expect("the log accepts points again");
+    wait_for(accepted_again).expect("the log accepts points again");
     wait_until_readable(&daemon, "m");
     check(daemon.address(), "m", accepted + 500);
 }
@@ -429,7 +426,7 @@ fn with_ack_storage_puts_are_rejected_within_the_deadline_while_hbase_is_unavail
             let response = http(address, "POST", "/api/put", Some(&body(&metric, 1, 11)));
             (response.status == 204).then_some(())
         };
-        wait_for(TIMEOUT, retry).expect("HBase is available");
+        wait_for(retry).expect("HBase is available");
         check(address, &metric, 11);
     }
 }

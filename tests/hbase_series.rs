@@ -1,7 +1,7 @@
 //! Daemon processes with a series index on a fake HBase: what one has acknowledged, another one finds by its keys, also
 //! after a kill.
 
-use std::{net::SocketAddr, process::Command, time::Duration};
+use std::{net::SocketAddr, process::Command};
 
 use serde_json::Value;
 use tsd_testkit::{Daemon, DaemonBuilder, http, metric, wait_for};
@@ -9,7 +9,6 @@ use tsd_testkit::{Daemon, DaemonBuilder, http, metric, wait_for};
 use crate::{TSDB, hbase_fake::HBase, in_process::directory};
 
 const SECOND: u64 = 1_600_000_000;
-const TIMEOUT: Duration = Duration::from_secs(50);
 
 fn with_index(daemon: DaemonBuilder, mode: &str) -> DaemonBuilder {
     daemon.env("TSD_STORAGE_HBASE_SERIES_INDEX", mode)
@@ -46,7 +45,7 @@ fn gauge(daemon: &Daemon, name: &str) -> f64 {
 
 fn await_complete(daemon: &Daemon) {
     let complete = || (gauge(daemon, "tsd_hbase_series_index_complete") > 0.5).then_some(());
-    wait_for(TIMEOUT, complete).expect("a complete index");
+    wait_for(complete).expect("a complete index");
 }
 
 #[test]
@@ -74,7 +73,7 @@ fn series_of_daemons_that_register_are_found_by_key_also_after_a_kill() {
     put(writer.address(), 200..400);
     // Its own points at once; of the other one's what is flushed.
     assert_eq!(found(writer.address(), "h300"), 1);
-    wait_for(TIMEOUT, || (found(reader.address(), "*") == 400).then_some(())).expect("all series");
+    wait_for(|| (found(reader.address(), "*") == 400).then_some(())).expect("all series");
     assert_eq!(found(reader.address(), "h300"), 1);
 
     put(writer.address(), 400..500);
@@ -82,7 +81,7 @@ fn series_of_daemons_that_register_are_found_by_key_also_after_a_kill() {
     let writer = with_index(hbase.daemon_with_log(second.path()), "register")
         .env("TSD_STORAGE_HOLD_SECONDS", "0.1")
         .start();
-    wait_for(TIMEOUT, || (found(reader.address(), "h450") == 1).then_some(())).expect("replayed");
+    wait_for(|| (found(reader.address(), "h450") == 1).then_some(())).expect("replayed");
     reader.kill();
     let reader = with_index(hbase.daemon(first.path()), "complete").start();
     await_complete(&reader);

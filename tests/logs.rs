@@ -30,10 +30,8 @@ fn events_of_the_process_are_listed_and_its_level_is_set() {
     assert_eq!(get("/logs"), before, "nothing of this level is logged");
     // The configuration's level is restored.
     daemon.signal("HUP");
-    tsd_testkit::wait_for(std::time::Duration::from_secs(20), || {
-        get("/logs").contains("SIGHUP: reloaded").then_some(())
-    })
-    .expect("an event at the level of the configuration");
+    tsd_testkit::wait_for(|| get("/logs").contains("SIGHUP: reloaded").then_some(()))
+        .expect("an event at the level of the configuration");
     let metrics = get("/metrics");
     assert!(metrics.contains("tsd_server_log_events_total{level=\"info\"}"), "{metrics}");
     assert!(daemon.terminate().success());

@@ -57,7 +57,7 @@ fn fill(daemon: &Daemon) {
     connection.write_all(&lines).expect("send");
     let (from, to) = (START - 3_600, START + 3_600);
     let count = format!("/api/query?start={from}&end={to}&m=sum:1h-count:wide");
-    let all = wait_for(Duration::from_mins(2), || {
+    let all = wait_for(|| {
         let counted: Value =
             serde_json::from_str(&http(daemon.address(), "GET", &count, None).body).ok()?;
         let dps = counted[0]["dps"].as_object()?;
@@ -170,7 +170,7 @@ fn slow_clients_and_wide_queries_together_stay_within_the_memory_limit() {
         SLOW_CONNECTIONS - refused
     ));
     assert!(peak < LIMIT + PROGRAM, "{peak}");
-    let released = wait_for(Duration::from_mins(1), || {
+    let released = wait_for(|| {
         (reserved(&daemon, "bodies") == 0 && reserved(&daemon, "queries") == 0).then_some(())
     });
     released.expect("all memory is released");
@@ -206,7 +206,7 @@ fn look_ups_and_newest_points_stay_within_the_memory_limit() {
         let json: Value = serde_json::from_str(&response.body).expect("JSON");
         json["results"].as_array().expect("results").len()
     };
-    let all = wait_for(Duration::from_mins(2), || (listed(&look_up(0)) == LOOKED_UP).then_some(()));
+    let all = wait_for(|| (listed(&look_up(0)) == LOOKED_UP).then_some(()));
     all.expect("all series are found");
     let selected: Vec<String> = (0..1_000)
         .map(|n| {
@@ -245,7 +245,7 @@ fn look_ups_and_newest_points_stay_within_the_memory_limit() {
     let answered = answers.iter().filter(|(_, answer)| answer.status == 200).count();
     report(&format!("memory: look-ups: peak {} MiB; {answered} of {LOOK_UPS} at once", peak >> 20));
     assert!(peak < LIMIT + PROGRAM, "{peak}");
-    let released = wait_for(Duration::from_mins(1), || {
+    let released = wait_for(|| {
         (reserved(&daemon, "bodies") == 0 && reserved(&daemon, "queries") == 0).then_some(())
     });
     released.expect("all memory is released");
@@ -369,8 +369,7 @@ fn bodies_that_expand_stay_within_the_memory_limit() {
     assert!(refused > 0 && answered > 0, "{refused} {answered}");
     let counted = gauge(&daemon, "tsd_memory_refusals_total{part=\"bodies\"}");
     assert!(counted > Some(0), "refusals are counted");
-    let released =
-        wait_for(Duration::from_mins(1), || (reserved(&daemon, "bodies") == 0).then_some(()));
+    let released = wait_for(|| (reserved(&daemon, "bodies") == 0).then_some(()));
     released.expect("all memory is released");
     let after = http(
         daemon.address(),

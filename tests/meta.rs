@@ -1,7 +1,7 @@
 //! `/api/uid/uidmeta`, `/api/uid/tsmeta` and the searches of meta objects and annotations, over HTTP. Replies to
 //! common requests are compared with recorded ones in `golden`.
 
-use std::{process::Command, thread, time::Duration};
+use std::{process::Command, thread};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -73,7 +73,7 @@ impl MetaDaemon {
 
     /// Searches until there are so many results: meta objects are written after the points.
     fn search_all(&self, uri: &str, total: u64) -> Value {
-        let found = wait_for(Duration::from_secs(20), || {
+        let found = wait_for(|| {
             let found = self.json(uri);
             (found["totalResults"] == total).then_some(found)
         });

@@ -1,12 +1,10 @@
 //! Built-in plug-ins, from outside: their settings, the files they follow, and what they do to tools.
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, process::Command};
 
 use tsd_testkit::{exchange, http, wait_for};
 
 use crate::{TSDB, hbase_fake::HBase, invariants::ROLLUPS, tsdb};
-
-const PATIENCE: Duration = Duration::from_mins(1);
 
 #[test]
 fn a_daemon_and_an_import_follow_the_rules_of_the_time_series_filter() {
@@ -34,7 +32,7 @@ fn a_daemon_and_an_import_follow_the_rules_of_the_time_series_filter() {
     assert!(put("tmp.x").contains("line 1 of its rules"));
     fs::write(&rules, "allow tmp.*\ndeny *\n").expect("write");
     daemon.signal("HUP");
-    wait_for(PATIENCE, || put("tmp.x").is_empty().then_some(())).expect("the new rules");
+    wait_for(|| put("tmp.x").is_empty().then_some(())).expect("the new rules");
     assert!(put("m").contains("line 2 of its rules"), "a series that was cached");
     assert!(daemon.terminate().success());
 
@@ -113,7 +111,7 @@ fn what_hbase_refuses_is_spooled_and_replayed() {
         assert!(refused.status != 204 && refused.body.contains("\"failed\":1"), "{}", refused.body);
     }
     hbase.restart();
-    wait_for(PATIENCE, || (put(1_600_000_003, "3.5").status == 200).then_some(())).expect("HBase");
+    wait_for(|| (put(1_600_000_003, "3.5").status == 200).then_some(())).expect("HBase");
     let query = |address| {
         let uri = "/api/query?start=1599999999&end=1600000010&m=none:m";
         http(address, "GET", uri, None).body
@@ -183,7 +181,7 @@ fn what_import_lines_cannot_hold_is_spooled_and_replayed() {
     }
     hbase.restart();
     let ready = || (post("/api/put?sync", &earlier(&values[0].1)).status == 204).then_some(());
-    wait_for(PATIENCE, ready).expect("HBase");
+    wait_for(ready).expect("HBase");
     assert!(daemon.terminate().success());
 
     let file = fs::read_dir(&spool).expect("the spool").next().expect("a file").expect("an entry");

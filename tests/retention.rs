@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::Value;
@@ -15,7 +15,6 @@ use crate::{TSDB, tsdb};
 
 const HOUR: u64 = 3_600;
 const DAY: u64 = 24 * HOUR;
-const PATIENCE: Duration = Duration::from_mins(1);
 
 fn now_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_secs()
@@ -62,7 +61,7 @@ fn metric(address: SocketAddr, name: &str) -> f64 {
 
 fn await_metric(daemon: &Daemon, name: &str, least: f64) {
     let is_reached = || (metric(daemon.address(), name) >= least).then_some(());
-    wait_for(PATIENCE, is_reached).unwrap_or_else(|| panic!("{name} stays below {least}"));
+    wait_for(is_reached).unwrap_or_else(|| panic!("{name} stays below {least}"));
 }
 
 fn problems(address: SocketAddr) -> Vec<Value> {
@@ -184,7 +183,7 @@ fn rules_by_metric_follow_their_file_and_a_snapshot_has_no_more_than_is_kept() {
         let expected = kept(&all, 3);
         (times(address, "GET", "debug.a") == expected).then_some(())
     };
-    wait_for(PATIENCE, is_followed).expect("the shorter retention applies");
+    wait_for(is_followed).expect("the shorter retention applies");
     assert!(is_read_by_series(address, "debug.a") && is_read_by_series(address, "audit.a"));
     assert_eq!(times(address, "GET", "audit.a"), kept(&all, 8));
     let old = format!("put debug.a {} 1 host=a\nput audit.a {} 1 host=a\n", all[4], all[4]);
@@ -259,7 +258,7 @@ fn a_clock_set_forward_by_years_does_not_delete_the_store() {
     // While it runs, and over restarts.
     set_clock(10);
     let is_ahead = || problems(running.address()).into_iter().find(|p| p["part"] == "retention");
-    let problem = wait_for(PATIENCE, is_ahead).expect("a problem");
+    let problem = wait_for(is_ahead).expect("a problem");
     assert!(problem["reason"].to_string().contains("hours ahead"), "{problem}");
     assert_eq!(times(running.address(), "GET", "m"), all);
     put(running.address(), "m", &[now_secs()]);

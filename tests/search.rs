@@ -1,6 +1,6 @@
 //! `/api/query/last` and `/api/search/lookup`, with and without the meta table.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Runtime;
 use tsd_testkit::{http, wait_for};
@@ -114,10 +114,8 @@ fn tracked_series_are_found_in_the_meta_table() {
     assert_eq!(request("POST", "/api/put", Some(&body)).0, 204);
     let found = |uri: &str, expected: &str| {
         // Points are acknowledged before the meta table is written.
-        wait_for(Duration::from_secs(20), || {
-            request("GET", uri, None).1.contains(expected).then_some(())
-        })
-        .unwrap_or_else(|| panic!("{uri}: {:?}", request("GET", uri, None)));
+        wait_for(|| request("GET", uri, None).1.contains(expected).then_some(()))
+            .unwrap_or_else(|| panic!("{uri}: {:?}", request("GET", uri, None)));
     };
     found(
         "/api/search/lookup?m=m%7Bhost=*%7D",

@@ -9,7 +9,6 @@ use crate::tsdb;
 
 const FIRST_SECOND: u64 = 1_600_000_000 / 3_600 * 3_600;
 const HOSTS: u64 = 200;
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Small memtables that are flushed soon, and queries by the index or by scans.
 fn daemon(data: &Path, index_use: &str) -> DaemonBuilder {
@@ -62,7 +61,7 @@ fn await_index(running: &Daemon) {
 fn await_index_of(running: &Daemon, series: u64) {
     let address = running.address();
     let is_complete = || (gauge(address, "tsd_parts_series_index_complete") > 0.0).then_some(());
-    wait_for(PATIENCE, is_complete).expect("a complete index");
+    wait_for(is_complete).expect("a complete index");
     assert_eq!(gauge(address, "tsd_parts_series_index_series") as u64, series);
 }
 

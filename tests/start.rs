@@ -5,7 +5,6 @@ use std::{
     io::Write,
     net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
-    time::Duration,
 };
 
 use tsd_testkit::{connect, exchange, http, wait_for};
@@ -309,7 +308,7 @@ fn the_first_line_says_what_starts_and_a_later_one_where_to_look() {
             event["message"].as_str().is_some_and(|message| message.starts_with(&open))
         })
     };
-    assert!(wait_for(Duration::from_secs(20), shown).is_some(), "{open}");
+    assert!(wait_for(shown).is_some(), "{open}");
     assert!(daemon.terminate().success());
 }
 
@@ -368,7 +367,7 @@ fn sighup_reloads_the_log_level_and_never_ends_the_daemon() {
         };
         let before = count().len();
         daemon.signal("HUP");
-        wait_for(Duration::from_secs(20), || count().get(before).cloned()).expect("a log line")
+        wait_for(|| count().get(before).cloned()).expect("a log line")
     };
     fs::write(&file, "tsd.log.level = debug\ntsd.mode = ro\n").expect("write");
     let line = reloads("WARN", "SIGHUP: reloaded");

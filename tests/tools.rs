@@ -5,7 +5,6 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    time::Duration,
 };
 
 use tempfile::TempDir;
@@ -172,7 +171,7 @@ fn a_stopped_import_stores_what_it_read_and_says_how_much() {
             let files = fs::read_dir(&log).ok()?.filter_map(Result::ok);
             files.into_iter().any(|file| holds_records(&file.path())).then_some(())
         };
-        wait_for(Duration::from_secs(30), written).expect("the log has records");
+        wait_for(written).expect("the log has records");
         let sent = Command::new("kill")
             .args([&format!("-{signal}"), &import.id().to_string()])
             .status()

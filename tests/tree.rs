@@ -5,7 +5,7 @@ mod building;
 mod hbase;
 mod requests;
 
-use std::{net::SocketAddr, time::Duration};
+use std::net::SocketAddr;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -14,9 +14,6 @@ use tsd_cli::Node;
 use tsd_testkit::{http, wait_for};
 
 use crate::in_process;
-
-/// Longest wait for background work.
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A daemon in this process.
 struct TreeDaemon {
@@ -130,7 +127,7 @@ impl TreeDaemon {
     /// The first response to a GET of which `accept` returns something.
     #[track_caller]
     fn eventually<T>(&self, uri: &str, accept: impl Fn(&Value) -> Option<T>) -> T {
-        wait_for(TIMEOUT, || {
+        wait_for(|| {
             let (status, body) = self.request("GET", uri, None);
             (status == 200)
                 .then(|| serde_json::from_str(&body).ok())

@@ -15,8 +15,8 @@ use tsd_testkit::{http, wait_for};
 use crate::{
     TSDB,
     damage::{
-        METRICS, PATIENCE, POINTS, all_files, copy, daemon, directory, expected, files,
-        metric_value, part_files, populated, put, query, text,
+        METRICS, POINTS, all_files, copy, daemon, directory, expected, files, metric_value,
+        part_files, populated, put, query, text,
     },
 };
 
@@ -299,7 +299,7 @@ fn one_verification_runs_at_a_time_and_can_be_stopped() {
         let json: Value = serde_json::from_str(&body).expect("JSON");
         matches!(json["state"].as_str(), Some("done" | "failed")).then_some(json)
     };
-    let ended = wait_for(PATIENCE, ended).expect("an end");
+    let ended = wait_for(ended).expect("an end");
     assert_eq!(ended["findings"].as_array().map(Vec::len), Some(0), "{ended}");
     assert!(running.terminate().success());
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tsd_testkit::{
-    connect_with_timeout,
+    connect,
     day_load::{DayLoad, FIRST_SECOND},
 };
 
@@ -134,7 +134,8 @@ impl HeavyQuery {
     }
 
     fn send(&self, address: SocketAddr, stop: &AtomicBool, buffer: &mut [u8]) -> String {
-        let mut stream = connect_with_timeout(address, Duration::from_millis(20));
+        let mut stream = connect(address);
+        stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
         // A daemon that rejects a body early closes while it is being sent.
         let sent = stream.write_all(self.request.as_bytes());
         let mut status = None;

@@ -1,8 +1,8 @@
 //! The data sets: how many series, how many points of each, and which queries.
 
-use std::{fmt::Write as _, io::Write as _, net::SocketAddr, thread, time::Duration};
+use std::{fmt::Write as _, io::Write as _, net::SocketAddr, thread};
 
-use tsd_testkit::{Xorshift64, close_and_drain, connect_with_timeout};
+use tsd_testkit::{Xorshift64, close_and_drain, connect};
 
 use crate::shape::{self, Shape};
 
@@ -18,8 +18,6 @@ pub(crate) const REGIONS: usize = 3;
 pub(crate) const RACKS: usize = 2_500;
 /// Connections that write; all series of a host are written by one of them.
 const CONNECTIONS: usize = 4;
-/// Longest wait until a connection's last points are stored.
-const WRITE_TIMEOUT: Duration = Duration::from_mins(5);
 /// Bytes rendered before they are sent.
 const CHUNK: usize = 1 << 20;
 
@@ -86,7 +84,7 @@ impl DataSet {
     }
 
     fn write_part(&self, address: SocketAddr, connection: usize) {
-        let mut stream = connect_with_timeout(address, WRITE_TIMEOUT);
+        let mut stream = connect(address);
         let mut series: Vec<(usize, Walk)> = (0..self.series())
             .filter(|series| series / CPUS % CONNECTIONS == connection)
             .map(|series| (series, Walk::new(series)))

@@ -46,7 +46,6 @@ const READERS: u64 = 2;
 const ROWS: u32 = 12;
 /// Time between two changes of the retention, in seconds of points.
 const RETENTION_STEP: u64 = 6 * HOUR;
-const PATIENCE: Duration = Duration::from_mins(3);
 
 struct Options {
     minutes: f64,
@@ -297,7 +296,7 @@ fn run(options: &Options, daemon: &Daemon, data: &Path, retention: &Retention) {
     for (number, kept) in [(0, retention.kept_secs), (METRICS - 1, retention.kept_secs / 2)] {
         // Whole days end before the cut-off; the rules are in hours.
         let before = load.end - kept - HOUR;
-        let expired = wait_for(PATIENCE, || readers.is_expired(number, before).ok()?.then_some(()));
+        let expired = wait_for(|| readers.is_expired(number, before).ok()?.then_some(()));
         assert!(expired.is_some(), "{} still has points before {before}", metric(number));
     }
 }

@@ -17,7 +17,7 @@
 
 mod load;
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use load::{YearLoad, day_start};
 use serde_json::Value;
@@ -35,7 +35,6 @@ const DAY: u64 = 86_400;
 const REPORT_DAYS: u64 = 30;
 /// Days that the retention expires at the end.
 const EXPIRED_DAYS: u64 = 30;
-const PATIENCE: Duration = Duration::from_mins(5);
 
 struct Options {
     load: YearLoad,
@@ -216,7 +215,7 @@ fn expire(year: &Year) {
     let daemon = year.start(Some(&keep));
     let serving = began.elapsed();
     let dropping = Instant::now();
-    let dropped = wait_for(PATIENCE, || {
+    let dropped = wait_for(|| {
         let spans = metric(&daemon, "tsd_parts_retention_dropped_spans_total");
         (spans >= EXPIRED_DAYS as f64).then_some(spans)
     });

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fmt::Write,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::{Value, json};
@@ -17,9 +17,6 @@ use crate::{
 
 /// Start of all data: an hour, a day and a year begin here.
 pub(crate) const BASE: i64 = 1_356_998_400;
-
-/// Longest wait until a series that was put is in the meta table.
-const TRACKING_TIMEOUT: Duration = Duration::from_secs(10);
 
 const HOSTS: &[&str] = &["web01", "web02", "db01", "DB02"];
 const CENTERS: &[&str] = &["lga", "ams", "sfo"];
@@ -398,7 +395,7 @@ fn tsuid(servers: &Servers, series: &Series) -> Result<String, String> {
     let request = Request::get("/api/search/lookup")
         .parameter("m", format!("{}{{{}}}", series.metric, tags.join(",")));
     let found = |address| {
-        wait_for(TRACKING_TIMEOUT, || {
+        wait_for(|| {
             let response = send(address, &request);
             let body: Value = serde_json::from_str(&response.body).ok()?;
             let same = body["results"].as_array()?.iter().find(|one| {

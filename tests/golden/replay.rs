@@ -17,7 +17,7 @@ use tsd_cli::{ImportOptions, Node, import, uid};
 use tsd_engine::{Engine, MetaTracking};
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Scan, Storage, Table};
-use tsd_testkit::{exchange, http};
+use tsd_testkit::{PATIENCE, exchange, http};
 
 use super::{
     case::{GoldenCase, GoldenCell, GoldenStep, Tables, hex},
@@ -31,9 +31,6 @@ pub(crate) enum GoldenStore {
     Memory,
     Embedded,
 }
-
-/// Longest wait for background work.
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Replays one case; the error says what differs.
 pub(crate) fn replay(case: &GoldenCase, store: GoldenStore) -> Result<(), String> {
@@ -240,7 +237,7 @@ impl Replay {
 
     /// Compares tables, repeatedly until they are equal because background work may still run.
     fn compare(&self, expected: &Tables) -> Result<(), String> {
-        let deadline = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let result =
                 expected.iter().try_for_each(|(table, cells)| self.compare_table(table, cells));

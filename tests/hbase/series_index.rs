@@ -15,7 +15,7 @@ use tokio::task::block_in_place;
 use tsd_testkit::{exchange, metric, wait_for};
 
 use crate::{
-    regions::{ScenarioResult, TIMEOUT},
+    regions::ScenarioResult,
     tsd::{self, put, query},
 };
 
@@ -56,7 +56,7 @@ fn gauge(address: SocketAddr, name: &str) -> f64 {
 
 fn await_complete(address: SocketAddr) -> ScenarioResult<()> {
     let complete = || (gauge(address, "tsd_hbase_series_index_complete") > 0.5).then_some(());
-    block_in_place(|| wait_for(TIMEOUT * 4, complete)).ok_or_else(|| "no complete index".into())
+    block_in_place(|| wait_for(complete)).ok_or_else(|| "no complete index".into())
 }
 
 /// A day of some series.

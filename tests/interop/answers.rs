@@ -1,7 +1,7 @@
 //! One writes, the other answers, on one set of tables: random requests have the same responses from both,
 //! whoever has written the points and in whatever way.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use cluster::Node;
 use tokio::task::block_in_place;
@@ -23,8 +23,6 @@ use crate::{
 
 /// Requests of a writer.
 const REQUESTS: u64 = 100;
-/// Longest wait until a log is flushed.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Who writes: a name, and the settings of our daemon; `None` for OpenTSDB.
 const WRITERS: [(&str, Option<&Settings<'static>>); 4] = [
@@ -81,6 +79,6 @@ pub(crate) async fn run(context: &mut Context<'_>) -> ScenarioResult<PartReport>
 /// Waits until a daemon holds no rows.
 fn await_flush(daemon: &Daemon) -> ScenarioResult<()> {
     let held = || metric(daemon.address(), "tsd_wal_memtable_rows").unwrap_or_default();
-    let flushed = block_in_place(|| wait_for(TIMEOUT, || (held() == 0.0).then_some(())));
+    let flushed = block_in_place(|| wait_for(|| (held() == 0.0).then_some(())));
     Ok(flushed.ok_or("the log is not flushed")?)
 }

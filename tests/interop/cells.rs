@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Longest wait until background work has made the tables equal.
-const TIMEOUT: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_mins(3);
 /// Our compactions need not wait for daemons beside it.
 const OUR_SETTINGS: [(&str, &str); 2] =
     [("tsd.storage.hold_seconds", "0.1"), ("tsd.storage.hbase.read_back_delay", "0")];

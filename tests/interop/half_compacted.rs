@@ -32,7 +32,7 @@ const ATTEMPTS: u32 = 8;
 /// From the query to the first kill; doubled for each further one.
 const FIRST_DELAY: Duration = Duration::from_millis(60);
 /// Longest wait for a compaction.
-const TIMEOUT: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(3);
 /// Our rows may be compacted at once.
 const AT_ONCE: [(&str, &str); 2] =
     [("tsd.storage.hold_seconds", "0.1"), ("tsd.storage.hbase.read_back_delay", "0")];

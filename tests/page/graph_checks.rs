@@ -1,6 +1,6 @@
 //! Checks of the view with queries and chart.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf};
 
 use serde_json::{Value, json};
 use tsd_testkit::{http, wait_for};
@@ -198,10 +198,10 @@ pub(crate) fn cancelled(bench: &Bench) {
         let list: Value = serde_json::from_str(&list.body).expect("JSON");
         list["running"].as_array().map_or(0, Vec::len)
     };
-    wait_for(Duration::from_secs(30), || (running() > 0).then_some(())).expect("it runs");
+    wait_for(|| (running() > 0).then_some(())).expect("it runs");
     browser.click("#cancel");
     browser.wait("document.querySelector('.problem')?.innerText.includes('Cancelled')");
-    wait_for(Duration::from_secs(30), || (running() == 0).then_some(())).expect("it has ended");
+    wait_for(|| (running() == 0).then_some(())).expect("it has ended");
     println!("page:   it ran, and the daemon runs nothing any more");
 }
 
@@ -249,7 +249,7 @@ pub(crate) fn hostile(bench: &Bench) {
 /// Waits for a file that the browser saves and returns its content.
 fn downloaded(bench: &Bench, name: &str) -> Vec<u8> {
     let file: PathBuf = bench.downloads.join(name);
-    wait_for(Duration::from_secs(30), || fs::read(&file).ok().filter(|bytes| !bytes.is_empty()))
+    wait_for(|| fs::read(&file).ok().filter(|bytes| !bytes.is_empty()))
         .unwrap_or_else(|| panic!("{name} was not saved"))
 }
 

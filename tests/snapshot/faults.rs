@@ -253,9 +253,7 @@ fn a_full_disk_ends_a_snapshot_and_a_restore_without_a_rest() {
     assert_eq!(fs::read_dir(disk.0.path()).expect("a directory").count(), 0);
     // The daemon goes on.
     put(running.address(), 0, 600..601);
-    let events = wait_for(Duration::from_secs(1), || {
-        Some(running.events_at_level("ERROR")).filter(Vec::is_empty)
-    });
+    let events = wait_for(|| Some(running.events_at_level("ERROR")).filter(Vec::is_empty));
     assert_eq!(events, Some(Vec::new()));
     assert!(running.terminate().success());
     let error = refused(&["restore"], &target, &snapshot);

@@ -137,7 +137,7 @@ fn a_second_snapshot_elsewhere_links_what_the_first_has() {
     };
     // Until no merge replaces all parts in between.
     let mut number = 0;
-    let linked = wait_for(Duration::from_mins(1), || {
+    let linked = wait_for(|| {
         number += 1;
         let base = path(number - 1);
         let arguments = ["snapshot", "--copy", "--base", base.to_str().expect("a path")];
@@ -186,7 +186,7 @@ fn a_closed_connection_ends_the_snapshot_and_two_are_not_taken_at_once() {
         thread::sleep(Duration::from_millis(number));
         drop(stream);
     }
-    wait_for(Duration::from_mins(1), || is_idle().then_some(())).expect("no snapshot");
+    wait_for(|| is_idle().then_some(())).expect("no snapshot");
     let (mut complete, mut refused) = (0, 0);
     thread::scope(|scope| {
         let requests: Vec<_> = (20..32)

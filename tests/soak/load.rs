@@ -15,7 +15,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tsd_testkit::{SplitMix64, try_http};
+use tsd_testkit::{PATIENCE, SplitMix64, try_http};
 
 use crate::{
     model::{Content, SeriesModel},
@@ -30,8 +30,6 @@ const OLD_HOURS: u64 = 20;
 /// Points of a sender beyond which it deletes hours.
 const MOST_POINTS: usize = 150_000;
 const MOST_SERIES: usize = 60;
-/// Longest time that a connection is held up before the run fails.
-const PATIENCE: Duration = Duration::from_mins(5);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Transport {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tsd_testkit::{Daemon, SplitMix64, http, try_http, wait_for};
+use tsd_testkit::{Daemon, PATIENCE, SplitMix64, http, try_http, wait_for};
 
 use crate::{
     environment::Environment,
@@ -16,8 +16,6 @@ use crate::{
     run::{Figures, Run, read_series},
 };
 
-/// Longest time until a fault shows, and until the daemon has recovered.
-const PATIENCE: Duration = Duration::from_mins(2);
 /// Limits of open files.
 pub(crate) const FILES: u64 = 4_096;
 const FEW_FILES: u64 = 256;
@@ -174,7 +172,7 @@ impl<'a> Conductor<'a> {
             std::thread::sleep(Duration::from_millis(50));
             (holds() || self.run.is_stopped()).then_some(())
         };
-        let ended = wait_for(PATIENCE, poll);
+        let ended = wait_for(poll);
         self.require(ended.is_some(), || format!("not within {PATIENCE:?}: {what}"));
     }
 
@@ -195,7 +193,7 @@ impl<'a> Conductor<'a> {
 
     pub(crate) fn wait_for_status(&self, what: &str, holds: impl Fn(&Status) -> bool) {
         let mut last = String::new();
-        let ended = wait_for(PATIENCE, || {
+        let ended = wait_for(|| {
             std::thread::sleep(Duration::from_millis(50));
             let status = self.status();
             last = status.text();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use tsd_testkit::wait_for;
 
-use super::{TIMEOUT, TreeDaemon};
+use super::TreeDaemon;
 
 #[test]
 fn every_type_of_rule_makes_branches() {
@@ -209,7 +209,7 @@ fn trees_may_be_deep_but_not_without_bound() {
     let deeper = (0..600).map(|level| format!("x{level}"));
     daemon.put(&deeper.collect::<Vec<_>>().join("."), &[("a", "b")]);
     let uri = format!("/api/tree/test?treeid={tree}&tsuids=000002000001000001");
-    let text = wait_for(TIMEOUT, || {
+    let text = wait_for(|| {
         let (status, body) = daemon.request("GET", &uri, None);
         (status == 400).then_some(body)
     });

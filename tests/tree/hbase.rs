@@ -1,6 +1,6 @@
 //! Trees on HBase, by processes: the start, trees of new series, and the tools.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use serde_json::Value;
 use tsd_testkit::{DaemonBuilder, http, wait_for};
@@ -49,8 +49,7 @@ fn trees_are_built_on_hbase() {
         leaves.iter().map(|leaf| leaf["metric"].as_str().map(str::to_owned)).collect()
     };
     let all = ["m".to_owned(), "n".to_owned()];
-    let timeout = Duration::from_secs(30);
-    let built = wait_for(timeout, || leaves().filter(|found| *found == all));
+    let built = wait_for(|| leaves().filter(|found| *found == all));
     assert!(built.is_some(), "{:?}", request("GET", branch, None));
     // Tools beside the daemon.
     let tool = |words: &[&str]| {

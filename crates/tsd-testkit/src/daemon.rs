@@ -7,15 +7,11 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread,
-    time::Duration,
 };
 
 use serde_json::Value;
 
 use crate::poll::wait_for;
-
-/// Longest wait for a daemon to serve, and to end.
-const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A running daemon; killed when dropped.
 #[derive(Debug)]
@@ -127,7 +123,7 @@ impl DaemonBuilder {
                 }
             }
         });
-        let outcome = wait_for(TIMEOUT, || {
+        let outcome = wait_for(|| {
             let events = log.lock().expect("log");
             if let Some(ready) = events.iter().find(|e| e["message"] == "ready to serve") {
                 return Some(Ok(ready["address"].as_str()?.parse().expect("an address")));
@@ -180,7 +176,7 @@ impl Daemon {
     /// If there is none within a minute.
     #[must_use]
     pub fn wait_for_event(&self, message: &str, accept: impl Fn(&Value) -> bool) -> Value {
-        wait_for(TIMEOUT, || self.events(message).into_iter().find(&accept))
+        wait_for(|| self.events(message).into_iter().find(&accept))
             .unwrap_or_else(|| panic!("no such event: {:?}", self.events(message)))
     }
 
@@ -213,7 +209,7 @@ impl Daemon {
     /// Waits for the exit.
     #[must_use]
     pub fn wait(mut self) -> ExitStatus {
-        wait_for(TIMEOUT, || self.process.try_wait().expect("state of tsdb"))
+        wait_for(|| self.process.try_wait().expect("state of tsdb"))
             .expect("tsdb exits within a minute")
     }
 

@@ -1,7 +1,7 @@
 //! A day of points in many series, one each every ten seconds, and the averages and sums that
 //! queries over them must return.
 
-use std::{fmt::Write as _, io::Write as _, net::SocketAddr, thread, time::Duration};
+use std::{fmt::Write as _, io::Write as _, net::SocketAddr, thread};
 
 use crate::{random::Xorshift64, socket};
 
@@ -13,8 +13,6 @@ pub const FIRST_SECOND: u64 = 1_599_998_400;
 pub const BUCKET_SECS: u64 = 300;
 /// Connections that write; each series is written by one of them.
 const CONNECTIONS: usize = 4;
-/// Longest wait until a connection's last points are stored.
-const WRITE_TIMEOUT: Duration = Duration::from_mins(5);
 /// Bytes rendered before they are sent.
 const CHUNK: usize = 1 << 20;
 
@@ -83,7 +81,7 @@ impl DayLoad {
     }
 
     fn write_part(self, address: SocketAddr, connection: usize) {
-        let mut stream = socket::connect_with_timeout(address, WRITE_TIMEOUT);
+        let mut stream = socket::connect(address);
         let mut series: Vec<_> = ValueKind::ALL
             .into_iter()
             .flat_map(|kind| (0..self.series).map(move |host| (kind, host)))

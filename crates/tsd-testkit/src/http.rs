@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
 };
 
-use crate::socket::{READ_TIMEOUT, try_connect};
+use crate::socket::try_connect;
 
 /// A whole response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl BinaryResponse {
 /// As [`http`], for a response with headers and bytes; `headers` are added to the request.
 #[must_use]
 pub fn http_binary(address: SocketAddr, method: &str, uri: &str, headers: &str) -> BinaryResponse {
-    let mut stream = try_connect(address, READ_TIMEOUT).expect("a connection");
+    let mut stream = try_connect(address).expect("a connection");
     let request =
         format!("{method} {uri} HTTP/1.1\r\nHost: tsd\r\nConnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).expect("sent");
@@ -67,7 +67,7 @@ pub fn try_http(
     uri: &str,
     body: Option<&str>,
 ) -> io::Result<HttpResponse> {
-    let mut stream = try_connect(address, READ_TIMEOUT)?;
+    let mut stream = try_connect(address)?;
     let length = body.map_or_else(String::new, |body| {
         format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len())
     });

@@ -3,31 +3,20 @@
 use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
-    time::Duration,
 };
 
-/// Longest wait for bytes of a server before a test fails.
-pub(crate) const READ_TIMEOUT: Duration = Duration::from_mins(1);
+use crate::poll::PATIENCE;
 
-/// Connects; a read fails after a minute without bytes.
+/// Connects; a read fails after [`PATIENCE`] without bytes.
 #[must_use]
 pub fn connect(address: SocketAddr) -> TcpStream {
-    connect_with_timeout(address, READ_TIMEOUT)
+    try_connect(address).expect("connect")
 }
 
-/// Connects; a read fails after `read_timeout` without bytes.
-#[must_use]
-pub fn connect_with_timeout(address: SocketAddr, read_timeout: Duration) -> TcpStream {
-    try_connect(address, read_timeout).expect("connect")
-}
-
-pub(crate) fn try_connect(
-    address: SocketAddr,
-    read_timeout: Duration,
-) -> std::io::Result<TcpStream> {
+pub(crate) fn try_connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(read_timeout))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     Ok(stream)
 }
 

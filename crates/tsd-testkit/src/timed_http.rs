@@ -6,10 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{http::ResponseHead, socket::connect_with_timeout};
-
-/// Longest wait for bytes of a heavy query.
-pub const READ_TIMEOUT: Duration = Duration::from_mins(5);
+use crate::{http::ResponseHead, socket::connect};
 
 /// A response and its times, measured from before the connection.
 #[derive(Clone, Debug)]
@@ -39,7 +36,7 @@ pub enum BodyUse {
 #[must_use]
 pub fn get(address: SocketAddr, uri: &str, body: BodyUse) -> TimedResponse {
     let start = Instant::now();
-    let mut stream = connect_with_timeout(address, READ_TIMEOUT);
+    let mut stream = connect(address);
     let request = format!("GET {uri} HTTP/1.1\r\nHost: tsd\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("send");
     let mut buffer = vec![0; 256 << 10];
