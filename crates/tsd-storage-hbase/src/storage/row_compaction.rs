@@ -1,13 +1,17 @@
 //! The column of a row compaction: when it may be put, and that nothing newer is hidden by it.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use bytes::Bytes;
-use hbase_rs::{Condition, Delete as HBaseDelete, Put};
+use hbase_rs::{
+    Condition, Delete as HBaseDelete, Failure, Mutation, OperationError, Put, TimeRange,
+};
 use tsd_model::{Cell, ColumnKind, Family};
 use tsd_storage::{Get, ReplacedColumn, Storage, StorageError, Table};
 
 use super::HBaseStorage;
 use crate::{
-    context::StoreContext,
+    context::{OpenTable, StoreContext},
     error::storage_error,
     metrics, read_back,
     request::{family_name, timestamp},
@@ -44,6 +48,9 @@ impl HBaseStorage {
     /// Puts the column of a row compaction with its timestamp. Before the replaced columns are
     /// deleted it must be visible, and points written since the row was read must be read before it.
     ///
+    /// A flush may have written the very column since, with an earlier time: it would be superseded, and no
+    /// read finds it. So the column is put only while it is as it was read ([`Self::put_over`]).
+    ///
     /// The first put is as old as the newest replaced column: a delete of the row since the read hides
     /// it. Every later put is newer than that, and is executed only while what it depends on is visible:
     /// otherwise a deleted point would come back.
@@ -51,14 +58,14 @@ impl HBaseStorage {
         &self,
         table: &Table,
         row: &Bytes,
-        compacted: &Cell,
+        (compacted, superseded_ms): (&Cell, Option<i64>),
         replaced: &[ReplacedColumn],
     ) -> Result<(), StorageError> {
         let read = async || {
             let get = Get { row: row.clone(), family: Some(Family::T), qualifiers: Vec::new() };
             Ok::<_, StorageError>(self.get(table, get).await?.map_or_else(Vec::new, |r| r.cells))
         };
-        self.put_marked(table, row, compacted).await?;
+        self.put_over(table, row, compacted, superseded_ms).await?;
         let Some(newest) = replaced.iter().max_by_key(|old| old.timestamp_ms) else {
             return Ok(());
         };
@@ -75,7 +82,7 @@ impl HBaseStorage {
             let timestamp_ms = self.after_markers(table, row, compacted).await?;
             let later = Cell { timestamp_ms, ..compacted.clone() };
             self.put_while(table, row, &later, source).await?;
-            self.put_marked(table, row, &later).await?;
+            self.put_marked(table, row, &later, None).await?;
             cells = read().await?;
         }
         if !cells.iter().any(is_compacted) {
@@ -144,32 +151,40 @@ impl HBaseStorage {
         .await
     }
 
+    /// Puts a compacted column if its column has nothing newer than what was read.
+    async fn put_over(
+        &self,
+        table: &Table,
+        row: &Bytes,
+        cell: &Cell,
+        superseded_ms: Option<i64>,
+    ) -> Result<(), StorageError> {
+        if self.context.table(table)?.compactible.is_none() {
+            return self.put_marked(table, row, cell, None).await;
+        }
+        let since = superseded_ms.map_or(0, |read| read.saturating_add(1).max(0).unsigned_abs());
+        let newer = TimeRange::try_new(since, u64::MAX >> 1)
+            .map_err(|error| StorageError::backend(&error))?;
+        let absent = Condition::absent(family_name(cell.family), cell.qualifier.clone());
+        self.put_marked(table, row, cell, Some(absent.time_range(newer))).await
+    }
+
     /// Puts a compacted column, and in one step the mark by which daemons tell it from a flush.
     async fn put_marked(
         &self,
         table: &Table,
         row: &Bytes,
         cell: &Cell,
+        condition: Option<Condition>,
     ) -> Result<(), StorageError> {
         let (row, cell) = (row.clone(), cell.clone());
         self.write(table, move |to, table, _| async move {
-            let family = cell.family.as_str().as_bytes();
-            let invalid = |error| StorageError::backend(&error);
-            let at = timestamp(cell.timestamp_ms)?;
-            let put = Put::try_new(row.clone())
-                .and_then(|put| put.cell(family, &cell.qualifier, at, &cell.value))
-                .map_err(invalid)?;
-            let mut mutations = vec![put.into()];
-            let is_column = ColumnKind::of(&cell.qualifier) == ColumnKind::Compacted;
-            let is_marked = to.compactible.is_some() && is_column;
-            if let Some(mark_ms) = compaction_mark_ms(cell.timestamp_ms).filter(|_| is_marked) {
-                let mark = HBaseDelete::try_new(row)
-                    .and_then(|mark| mark.version(family, &cell.qualifier, mark_ms.unsigned_abs()))
-                    .map_err(invalid)?;
-                mutations.push(mark.into());
+            let mutations = marked_column(&to, row, &cell)?;
+            match to.put_if(mutations, condition).await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(StorageError::Changed),
+                Err(error) => Err(storage_error(&table, &error)),
             }
-            let done = to.rows.mutate_row(mutations, None).await;
-            done.map(|_| ()).map_err(|error| storage_error(&table, &error))
         })
         .await
     }
@@ -214,4 +229,50 @@ impl HBaseStorage {
         })
         .await
     }
+}
+
+/// The column, and its mark in the table of points.
+fn marked_column(of: &OpenTable, row: Bytes, cell: &Cell) -> Result<Vec<Mutation>, StorageError> {
+    let family = cell.family.as_str().as_bytes();
+    let invalid = |error| StorageError::backend(&error);
+    let at = timestamp(cell.timestamp_ms)?;
+    let put = Put::try_new(row.clone())
+        .and_then(|put| put.cell(family, &cell.qualifier, at, &cell.value))
+        .map_err(invalid)?;
+    let mut mutations = vec![put.into()];
+    let is_column = ColumnKind::of(&cell.qualifier) == ColumnKind::Compacted;
+    let is_marked = of.compactible.is_some() && is_column;
+    if let Some(mark_ms) = compaction_mark_ms(cell.timestamp_ms).filter(|_| is_marked) {
+        let mark = HBaseDelete::try_new(row)
+            .and_then(|mark| mark.version(family, &cell.qualifier, mark_ms.unsigned_abs()))
+            .map_err(invalid)?;
+        mutations.push(mark.into());
+    }
+    Ok(mutations)
+}
+
+impl OpenTable {
+    /// Changes a row if the condition holds; returns true if it did. Servers before HBase 2.4 cannot check it:
+    /// there the row is changed in any case, and what is superseded is left to the second read-back.
+    async fn put_if(
+        &self,
+        mutations: Vec<Mutation>,
+        condition: Option<Condition>,
+    ) -> Result<bool, OperationError> {
+        let Some(condition) = condition.filter(|_| !self.has_old_servers.load(Relaxed)) else {
+            return self.rows.mutate_row(mutations, None).await;
+        };
+        match self.rows.mutate_row(mutations.clone(), Some(&condition)).await {
+            Err(error) if is_too_old(&error) => {
+                self.has_old_servers.store(true, Relaxed);
+                self.rows.mutate_row(mutations, None).await
+            }
+            result => result,
+        }
+    }
+}
+
+/// True if nothing was sent because the server would ignore the condition.
+fn is_too_old(error: &OperationError) -> bool {
+    matches!(*error.cause, Failure::ServerTooOld { .. }) && !error.in_doubt
 }
