@@ -1,16 +1,21 @@
 //! The column of a row compaction: when it may be put, and that nothing newer is hidden by it.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use hbase_rs::{
     Condition, Delete as HBaseDelete, Failure, Mutation, OperationError, Put, TimeRange,
 };
+use tokio::time::sleep;
 use tsd_model::{Cell, ColumnKind, Family};
-use tsd_storage::{Get, ReplacedColumn, Storage, StorageError, Table};
+use tsd_storage::{Column, Get, ReplacedColumn, Storage, StorageError, Table};
 
 use super::HBaseStorage;
 use crate::{
+    conditional::{RETRY_PAUSE, read_cell},
     context::{OpenTable, StoreContext},
     error::storage_error,
     metrics, read_back,
@@ -178,13 +183,11 @@ impl HBaseStorage {
         condition: Option<Condition>,
     ) -> Result<(), StorageError> {
         let (row, cell) = (row.clone(), cell.clone());
-        self.write(table, move |to, table, _| async move {
-            let mutations = marked_column(&to, row, &cell)?;
-            match to.put_if(mutations, condition).await {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(StorageError::Changed),
-                Err(error) => Err(storage_error(&table, &error)),
-            }
+        self.write(table, move |to, table, timeout| async move {
+            let mutations = marked_column(&to, row.clone(), &cell)?;
+            let column = Column { row, family: cell.family, qualifier: cell.qualifier.clone() };
+            let put = to.put_if(&table, column, (&cell, mutations), condition, timeout).await?;
+            if put { Ok(()) } else { Err(StorageError::Changed) }
         })
         .await
     }
@@ -252,17 +255,48 @@ fn marked_column(of: &OpenTable, row: Bytes, cell: &Cell) -> Result<Vec<Mutation
 }
 
 impl OpenTable {
-    /// Changes a row if the condition holds; returns true if it did. Servers before HBase 2.4 cannot check it:
-    /// there the row is changed in any case, and what is superseded is left to the second read-back.
+    /// Puts a column if the condition holds; returns true if the row has it. An attempt without a response may have
+    /// been executed, or be executed later: then the condition fails at the next one, and the column tells.
     async fn put_if(
         &self,
-        mutations: Vec<Mutation>,
+        table: &Table,
+        column: Column,
+        (cell, mutations): (&Cell, Vec<Mutation>),
         condition: Option<Condition>,
+        timeout: Duration,
+    ) -> Result<bool, StorageError> {
+        let started = Instant::now();
+        let mut is_in_doubt = false;
+        loop {
+            let error = match self.put_once(mutations.clone(), condition.as_ref()).await {
+                Ok(false) if is_in_doubt => {
+                    let found = read_cell(&self.rows, &column).await;
+                    let found = found.map_err(|error| storage_error(table, &error))?;
+                    return Ok(found == (Some(cell.value.clone()), Some(cell.timestamp_ms)));
+                }
+                Ok(is_done) => return Ok(is_done),
+                Err(error) => error,
+            };
+            let failure = storage_error(table, &error);
+            let is_permanent =
+                error.class().is_some() && matches!(failure, StorageError::Backend(_));
+            if !error.in_doubt || is_permanent || started.elapsed() >= timeout {
+                return Err(failure);
+            }
+            is_in_doubt = true;
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Servers before HBase 2.4 cannot check conditions: there the row is changed in any case, and what is
+    /// superseded is left to the second read-back.
+    async fn put_once(
+        &self,
+        mutations: Vec<Mutation>,
+        condition: Option<&Condition>,
     ) -> Result<bool, OperationError> {
-        let Some(condition) = condition.filter(|_| !self.has_old_servers.load(Relaxed)) else {
-            return self.rows.mutate_row(mutations, None).await;
-        };
-        match self.rows.mutate_row(mutations.clone(), Some(&condition)).await {
+        let condition = condition.filter(|_| !self.has_old_servers.load(Relaxed));
+        match self.rows.mutate_row(mutations.clone(), condition).await {
             Err(error) if is_too_old(&error) => {
                 self.has_old_servers.store(true, Relaxed);
                 self.rows.mutate_row(mutations, None).await
