@@ -1,5 +1,7 @@
 //! `tsdb fsck` as a process: what it prints, its exit status, stopped and continued.
 
+mod damaged;
+
 use std::{
     fs,
     path::Path,

@@ -18,6 +18,7 @@ mod connections;
 mod copy;
 mod crash;
 mod damage;
+mod damaged_cells;
 mod dashboards;
 mod disk_full;
 mod formats;

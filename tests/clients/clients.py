@@ -52,8 +52,9 @@ class Run:
         with open(log, "wb") as output:
             process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, cwd=self.directory)
         try:
-            process.wait(self.seconds)
-            raise RuntimeError("ended by itself:\n" + log.read_text(errors="replace")[-2000:])
+            status = process.wait(self.seconds)
+            text = log.read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"ended by itself with status {status}:\n{text}")
         except subprocess.TimeoutExpired:
             process.send_signal(stop)
             try:

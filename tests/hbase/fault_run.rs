@@ -212,6 +212,11 @@ impl<'a> FaultRun<'a> {
         };
         for node in nodes {
             match action {
+                FaultAction::Terminate(_) | FaultAction::Kill(_)
+                    if !self.cluster.is_running(node)? =>
+                {
+                    println!("{node:?} has ended by itself");
+                }
                 FaultAction::Terminate(_) => self.cluster.terminate(node)?,
                 FaultAction::Kill(_) => self.cluster.kill(node)?,
                 FaultAction::Pause(_) => self.cluster.pause(node)?,
@@ -243,7 +248,14 @@ impl<'a> FaultRun<'a> {
     }
 
     /// Waits until both servers serve, and distributes the regions of every table.
-    async fn settle(&self, round: usize) -> ScenarioResult<()> {
+    async fn settle(&mut self, round: usize) -> ScenarioResult<()> {
+        // On a busy machine a server may miss its session with ZooKeeper, and aborts.
+        for node in [Node::Master, Node::RegionServer(0), Node::RegionServer(1)] {
+            if !self.cluster.is_running(node)? {
+                println!("{node:?} has ended by itself, and is restarted");
+                self.cluster.restart(node).await?;
+            }
+        }
         let servers = self.servers();
         wait_for_servers(&self.client, &servers).await?;
         wait_for_regions(&self.tables, &servers).await?;

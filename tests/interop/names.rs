@@ -44,8 +44,10 @@ pub(crate) async fn run(context: &mut Context<'_>) -> ScenarioResult<PartReport>
         for failure in block_in_place(|| put_all(&writers)) {
             report.difference(format!("{name}: {failure}"));
         }
-        let lost = lost_races(&context.cluster);
-        let lost: BTreeSet<_> = lost.into_iter().skip(lost_before.len()).collect();
+        let lost = lost_races(&context.cluster).into_iter().zip(lost_before);
+        // Logs go on where they ended.
+        let lost: BTreeSet<_> =
+            lost.flat_map(|(now, before)| now.into_iter().skip(before.len())).collect();
         let uids = Uids::read(&context.cluster, &set.tables()[1]).await?;
         uids.check(name, &lost, &mut report);
         for (reader, _) in &writers {
@@ -108,15 +110,15 @@ fn check_points(reader: SocketAddr, writers: usize, report: &mut PartReport) -> 
     Ok(())
 }
 
-/// The UIDs that OpenTSDBs have reported to be left without a name: kind and number.
-fn lost_races(cluster: &Cluster) -> Vec<(String, u64)> {
+/// The UIDs that each OpenTSDB has reported to be left without a name: kind and number.
+fn lost_races(cluster: &Cluster) -> [Vec<(String, u64)>; 2] {
     let nodes = [Node::OpenTsdb, Node::SecondOpenTsdb];
     let logs = nodes.map(|node| fs::read_to_string(cluster.log(node)).unwrap_or_default());
     let lost = |line: &str| {
         let (number, rest) = line.split_once(LOST_RACE)?.1.split_once(" to ")?;
         Some((rest.split_once(':')?.0.to_owned(), number.parse().ok()?))
     };
-    logs.iter().flat_map(|log| log.lines()).filter_map(lost).collect()
+    logs.map(|log| log.lines().filter_map(lost).collect())
 }
 
 /// The UID table: by kind, name to UID, and UID to name.

@@ -19,7 +19,10 @@ mod row_calls;
 mod scan;
 mod state;
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
 
 use bytes::Bytes;
 use hbase_rs::{Discovery, DiscoveryFuture, ServerName, TableName, TableState};
@@ -215,7 +218,7 @@ impl FakeCluster {
     /// Flushes all memstores: deleted and replaced cells that were still in them are forgotten. With
     /// `compacts`, those of store files too.
     pub fn flush_memstores(&self, compacts: bool) {
-        for cells in self.state.lock().history.values_mut() {
+        for cells in self.state.lock().history.values_mut().flat_map(BTreeMap::values_mut) {
             if compacts {
                 for cell in cells.iter_mut() {
                     cell.is_flushed = false;
@@ -287,7 +290,7 @@ impl FakeCluster {
     #[must_use]
     pub fn cells(&self, table: &TableName) -> usize {
         let state = self.state.lock();
-        state.rows.iter().filter(|((of, _), _)| of == table).map(|(_, row)| row.len()).sum()
+        state.rows.get(table).map_or(0, |rows| rows.values().map(BTreeMap::len).sum())
     }
 
     /// Stored value of a column.
@@ -300,7 +303,7 @@ impl FakeCluster {
         qualifier: &str,
     ) -> Option<Bytes> {
         let state = self.state.lock();
-        let columns = state.rows.get(&(table.clone(), Bytes::copy_from_slice(row.as_bytes())))?;
+        let columns = state.row(table, row.as_bytes())?;
         let key = (
             Bytes::copy_from_slice(family.as_bytes()),
             Bytes::copy_from_slice(qualifier.as_bytes()),

@@ -19,6 +19,7 @@ mod options;
 mod pace;
 mod part_rows;
 mod parts;
+mod progress;
 mod report;
 mod rows;
 mod tables;
@@ -31,7 +32,7 @@ use tsd_model::{RowKey, Uid, UidKind};
 
 use self::{
     context::CopyContext, key_map::KeyMap, pace::CopyPace, part_rows::ReadSide, parts::TablePart,
-    tables::CopiedTable,
+    progress::TotalProgress, tables::CopiedTable,
 };
 use crate::EngineHandle;
 
@@ -139,7 +140,7 @@ impl CopyEnds {
         for table in &tables {
             all_parts.extend(parts::of_table(&self.from, table, &run.selection, metrics.as_ref()));
         }
-        let progress = parts::TotalProgress::new(&self.from, &all_parts, &run.copied).await?;
+        let progress = TotalProgress::new(&self.from, &all_parts, &run.copied, run.threads).await;
         let pace = CopyPace::new(run.max_cells_per_sec, run.max_bytes_per_sec);
         let (from, to) = (self.from.clone(), self.to.clone());
         let source = ReadSide { engine: from.clone(), is_target: false };

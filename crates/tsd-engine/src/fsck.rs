@@ -408,13 +408,13 @@ impl FsckContext {
             }
             self.storage.put(&self.table, batch).await?;
         }
-        let RowRepairs { put, compacted, delete, .. } = repairs;
+        let RowRepairs { put, compacted, superseded_ms, delete, .. } = repairs;
         if compacted.is_none() && delete.is_empty() {
             return Ok(());
         }
         // The put above has changed the row.
         let read = if put.is_empty() { read } else { self.storage.read_version(&self.table) };
-        let rewrite = RowRewrite { row: key.clone(), put: compacted, delete, read };
+        let rewrite = RowRewrite { row: key.clone(), put: compacted, superseded_ms, delete, read };
         self.storage.rewrite_row(&self.table, rewrite).await
     }
 }

@@ -317,7 +317,8 @@ async fn delete_rows(
             // This process is the only writer.
             return storage.delete(table, Delete::Row(key));
         }
-        let rewrite = RowRewrite { row: key, put: None, delete: columns, read };
+        let rewrite =
+            RowRewrite { row: key, put: None, superseded_ms: None, delete: columns, read };
         storage.rewrite_row(table, rewrite)
     });
     stream::iter(deletes).buffer_unordered(MAX_CONCURRENT_DELETES).try_collect::<()>().await

@@ -86,7 +86,7 @@ pub use rollup::{
     RollupAggregator, RollupConfig, RollupConfigError, RollupInterval, RollupQualifier, RowSpan,
     decode_rollup_row,
 };
-pub use row_compaction::{ReplacedColumn, RowCompaction, plan_row_compaction};
+pub use row_compaction::{ReplacedColumn, RowCompaction, plan_row_compaction, superseded_ms};
 pub use row_conflict::{ConflictingPoint, conflicting_points};
 pub use row_decode::{RowExtras, decode_row};
 pub use row_error::{ColumnError, RowError};

@@ -23,6 +23,8 @@ pub struct RowCompaction {
     /// The cell to put first; `None` if the row has it already. Its timestamp is part of the plan: that
     /// of the newest point column that was read.
     pub put: Option<Cell>,
+    /// [`superseded_ms`] of the put.
+    pub superseded_ms: Option<i64>,
     /// Columns to delete after the put.
     pub delete: Vec<ReplacedColumn>,
     /// Points that the merge dropped.
@@ -41,6 +43,13 @@ pub struct ReplacedColumn {
     pub qualifier: Bytes,
     /// Timestamp of the cell as it was read, epoch milliseconds.
     pub timestamp_ms: i64,
+}
+
+/// Timestamp of the cell that a put to the same column supersedes, as it was read; `None` if the row has none.
+#[must_use]
+pub fn superseded_ms(cells: &[Cell], put: &Cell) -> Option<i64> {
+    let is_superseded = |old: &&Cell| old.family == put.family && old.qualifier == put.qualifier;
+    cells.iter().find(is_superseded).map(|old| old.timestamp_ms)
 }
 
 impl RowCompaction {
@@ -111,7 +120,8 @@ pub fn plan_row_compaction(
         }
     }
     let put = (!present).then(|| cell.clone());
-    Ok(RowCompaction { result: Some(cell), put, delete, dropped })
+    let superseded_ms = put.as_ref().and_then(|put| superseded_ms(cells, put));
+    Ok(RowCompaction { result: Some(cell), put, superseded_ms, delete, dropped })
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Pause before a retry.
-const RETRY_PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A conditional write of one column.
 #[derive(Debug)]
@@ -146,7 +146,7 @@ async fn read(rows: &HBaseTable, column: &Column) -> Result<Option<Bytes>, Opera
 }
 
 /// Value and timestamp of a column.
-async fn read_cell(
+pub(crate) async fn read_cell(
     rows: &HBaseTable,
     column: &Column,
 ) -> Result<(Option<Bytes>, Option<i64>), OperationError> {

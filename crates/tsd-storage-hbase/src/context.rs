@@ -47,6 +47,8 @@ pub(crate) struct OpenTable {
     /// The rows that another daemon may compact, if it is the table of points.
     pub(crate) compactible: Option<CompactibleRows>,
     pub(crate) read_backs: ReadBacks,
+    /// A server was found that does not check conditions, before HBase 2.4. Until the next start none is asked.
+    pub(crate) has_old_servers: AtomicBool,
 }
 
 impl OpenTable {
@@ -116,6 +118,7 @@ impl StoreContext {
             clock: Arc::clone(&self.clock),
             compactible,
             read_backs,
+            has_old_servers: AtomicBool::new(false),
         })
     }
 

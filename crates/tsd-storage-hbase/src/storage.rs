@@ -294,10 +294,10 @@ impl Storage for HBaseStorage {
         rewrite: RowRewrite,
     ) -> BoxFuture<'a, Result<(), StorageError>> {
         Box::pin(async move {
-            let RowRewrite { row, put, delete, .. } = rewrite;
+            let RowRewrite { row, put, superseded_ms, delete, .. } = rewrite;
             if let Some(cell) = put {
                 self.check_settled(table, &row, &cell)?;
-                self.put_compacted(table, &row, &cell, &delete).await?;
+                self.put_compacted(table, &row, (&cell, superseded_ms), &delete).await?;
             }
             if delete.is_empty() {
                 return Ok(());

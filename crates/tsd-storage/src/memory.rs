@@ -457,7 +457,7 @@ impl Storage for MemoryStorage {
 
     fn rewrite_row<'a>(&'a self, table: &'a Table, rewrite: RowRewrite) -> StorageFuture<'a, ()> {
         self.write(table, move |to| {
-            let RowRewrite { row, put, delete, read } = rewrite;
+            let RowRewrite { row, put, delete, read, .. } = rewrite;
             if !read.0.is_some_and(|read| to.rows.is_unchanged_since(&row, read)) {
                 return Err(StorageError::Changed);
             }

@@ -124,6 +124,9 @@ pub struct RowRewrite {
     pub row: Bytes,
     /// The compacted cell to put; `None` if the row already has it. The store keeps its timestamp.
     pub put: Option<Cell>,
+    /// Timestamp of the cell that the put supersedes in its column, as it was read; `None` if the row had none.
+    /// A store with other writers rejects the rewrite if the column was written since.
+    pub superseded_ms: Option<i64>,
     /// Columns it replaces, with the timestamps that were read: the row may have other writers.
     pub delete: Vec<ReplacedColumn>,
     /// [`Storage::read_version`] of the table from before the row was read.
@@ -243,7 +246,8 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
     ///
     /// Cells written to the row since the read are never deleted. A store with an exclusive backend
     /// rejects the whole rewrite if any column of the row was written or deleted since, by its
-    /// [`ReadVersion`]. A multi-writer store cannot check and write atomically; it deletes the versions
+    /// [`ReadVersion`]. A multi-writer store rejects it if the column of the put was written since, as far as
+    /// it can check that. It cannot check a whole row and write atomically; it deletes the versions
     /// up to the one that was read, and the timestamp of the put keeps later writes newer and deleted
     /// rows deleted.
     ///

@@ -38,9 +38,7 @@ pub(crate) fn handle_call(
         "truncateTable" => {
             let request: pb::TruncateTableRequest = decode(message);
             let table = disabled_table(state, &request.table_name)?;
-            state.rows.retain(|(of, _), _| *of != table);
-            state.markers.retain(|(of, _), _| *of != table);
-            state.history.retain(|(of, _), _| *of != table);
+            state.forget_rows(&table);
             state.set_region_states(&table, "OPEN");
             let id = state.start_procedure(request.nonce, None);
             pb::TruncateTableResponse { proc_id: Some(id) }.encode_to_vec()
@@ -168,9 +166,7 @@ fn delete(
     let table = disabled_table(state, &request.table_name)?;
     state.schemas.remove(&table);
     state.regions.retain(|one| *one.region.table() != table);
-    state.rows.retain(|(of, _), _| *of != table);
-    state.markers.retain(|(of, _), _| *of != table);
-    state.history.retain(|(of, _), _| *of != table);
+    state.forget_rows(&table);
     Ok(pb::DeleteTableResponse { proc_id: Some(state.start_procedure(request.nonce, None)) })
 }
 

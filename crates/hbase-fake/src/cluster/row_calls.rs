@@ -39,7 +39,7 @@ fn read(
 ) -> pb::Result {
     let mut count = 0;
     let selector = CellSelector::of_get(get);
-    if let Some(columns) = state.rows.get(&(table.clone(), get.row.clone())) {
+    if let Some(columns) = state.row(table, &get.row) {
         for ((family, qualifier), (timestamp, value)) in columns {
             if !selector.matches(&get.row, (family, qualifier), *timestamp, value) {
                 continue;
@@ -112,7 +112,7 @@ fn check_row(
 fn condition_holds(state: &ClusterState, table: &TableName, condition: &pb::Condition) -> bool {
     if let Some(filter) = &condition.filter {
         let selector = CellSelector::of_filter(filter);
-        let columns = state.rows.get(&(table.clone(), condition.row.clone()));
+        let columns = state.row(table, &condition.row);
         return columns.into_iter().flatten().any(|((family, qualifier), (timestamp, value))| {
             selector.matches(&condition.row, (family, qualifier), *timestamp, value)
         });
@@ -121,10 +121,16 @@ fn condition_holds(state: &ClusterState, table: &TableName, condition: &pb::Cond
     let comparator =
         pb::BinaryComparator::decode(comparator.serialized_comparator.unwrap()).unwrap();
     let expected = comparator.comparable.value.unwrap_or_default();
-    let row = state.rows.get(&(table.clone(), condition.row.clone()));
+    let row = state.row(table, &condition.row);
     let column = (condition.family.clone().unwrap(), condition.qualifier.clone().unwrap());
-    let stored = row.and_then(|columns| columns.get(&column)).map(|(_, value)| value.clone());
-    stored.unwrap_or_default() == expected
+    let is_in_range = |time: u64| {
+        condition
+            .time_range
+            .is_none_or(|range| time >= range.from() && range.to.is_none_or(|to| time < to))
+    };
+    let stored =
+        row.and_then(|columns| columns.get(&column)).filter(|(time, _)| is_in_range(*time));
+    stored.map(|(_, value)| value.clone()).unwrap_or_default() == expected
 }
 
 /// Returns the exception of an increment of a value that is not eight bytes long.
@@ -137,7 +143,7 @@ fn increment_error(
     if mutation.mutate_type() != MutationType::Increment {
         return None;
     }
-    let columns = state.rows.get(&(table.clone(), mutation.row.clone().unwrap()))?;
+    let columns = state.row(table, mutation.row())?;
     let count = mutation.associated_cell_count() as usize;
     Cells::new(block).take(count).map(Result::unwrap).find_map(|cell| {
         let (_, value) = columns.get(&column_key(&cell))?;
@@ -173,10 +179,11 @@ fn apply(
         return pb::Result { associated_cell_count: Some(*count), ..pb::Result::default() };
     }
     let begin = out.len();
-    let key = (table.clone(), mutation.row.clone().unwrap());
-    let markers = state.markers.entry(key.clone()).or_default();
-    let history = state.history.entry(key.clone()).or_default();
-    let columns = state.rows.entry(key).or_default();
+    let row = mutation.row.clone().unwrap();
+    let markers = state.markers.entry(table.clone()).or_default();
+    let markers = markers.entry(row.clone()).or_default();
+    let history = state.history.entry(table.clone()).or_default().entry(row.clone()).or_default();
+    let columns = state.rows.entry(table.clone()).or_default().entry(row).or_default();
     let source = block.clone();
     let mut cells = Cells::new(&source);
     let mut returned = 0;

@@ -1,9 +1,12 @@
 //! Region scanners: open, next, renew and close.
 
-use std::cmp::Ordering;
+use std::{
+    cmp::{Ordering, Reverse},
+    ops::Bound,
+};
 
 use bytes::{Bytes, BytesMut};
-use hbase_rs::{Cell, CellKind, protocol::compare_meta_rows};
+use hbase_rs::{Cell, CellKind, Region, protocol::compare_meta_rows};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
@@ -11,7 +14,7 @@ use super::{
     call_result::CallResult,
     cell_selector::CellSelector,
     meta,
-    state::{ClusterState, Columns, FakeScanner, HistoryCell, StoredRow},
+    state::{ClusterState, Columns, FakeScanner, HistoryCell, ScanPosition, StoredRow},
 };
 use crate::fault::FaultKind;
 
@@ -68,9 +71,11 @@ pub(crate) fn scan(
         return Ok(without_cells(&response));
     }
     let mut block = BytesMut::new();
-    fill(state, id, request, &mut response, &mut block);
-    if response.more_results == Some(false) || response.more_results_in_region == Some(false) {
+    let position = fill(state, &state.scanners[&id], request, &mut response, &mut block);
+    if position.is_none() {
         state.scanners.remove(&id);
+    } else if let Some(scanner) = state.scanners.get_mut(&id) {
+        scanner.at = position;
     }
     if matches!(fault, Some(FaultKind::WrongCellCount)) {
         response.cells_per_result.push(1);
@@ -107,34 +112,31 @@ fn open(
     Ok(id)
 }
 
-/// Fills a response up to its limits. The last row may be partial.
+/// Fills a response up to its limits, and returns where the next one goes on. The last row may be partial.
 fn fill(
-    state: &mut ClusterState,
-    id: u64,
+    state: &ClusterState,
+    scanner: &FakeScanner,
     request: &pb::ScanRequest,
     response: &mut pb::ScanResponse,
     block: &mut BytesMut,
-) {
-    let max_rows = if state.rows_per_response == 0 { usize::MAX } else { state.rows_per_response };
-    let mut cells_left =
-        if state.cells_per_response == 0 { usize::MAX } else { state.cells_per_response };
+) -> Option<ScanPosition> {
+    let or_none = |limit: usize| if limit == 0 { usize::MAX } else { limit };
+    let max_rows = or_none(state.rows_per_response);
+    let mut cells_left = or_none(state.cells_per_response);
     let mut limit = request.limit_of_rows.map_or(usize::MAX, |limit| limit as usize);
-    let rows = remaining_rows(state, id);
-    let scanner = state.scanners.get_mut(&id).unwrap();
-    let resume_at = scanner.at.take();
+    let max_bytes = scanner.scan.max_result_size.map_or(usize::MAX, |bytes| bytes as usize);
+    let batch = scanner.scan.batch_size.map_or(usize::MAX, |batch| batch as usize);
     let mut results = 0;
-    for (at, (row, columns)) in rows.iter().enumerate() {
-        let mut sent =
-            resume_at.as_ref().filter(|(key, _)| key == row).map_or(0, |(_, sent)| *sent);
+    for (row, columns) in remaining_rows(state, scanner) {
+        let is_resumed = |(key, _): &&ScanPosition| *key == row;
+        let mut sent = scanner.at.as_ref().filter(is_resumed).map_or(0, |(_, sent)| *sent);
         while sent < columns.len() {
-            if results == max_rows || cells_left == 0 {
-                scanner.at = Some((row.clone(), sent));
-                return;
+            if results == max_rows || cells_left == 0 || block.len() >= max_bytes {
+                return Some((row, sent));
             }
-            let batch = scanner.scan.batch_size.map_or(usize::MAX, |batch| batch as usize);
             let take = (columns.len() - sent).min(cells_left).min(batch);
             for (family, qualifier, timestamp, kind, value) in &columns[sent..sent + take] {
-                let (timestamp, kind) = (*timestamp, *kind);
+                let (row, timestamp, kind) = (&row, *timestamp, *kind);
                 Cell { row, family, qualifier, timestamp, kind, value }.encode(block).unwrap();
             }
             sent += take;
@@ -146,29 +148,98 @@ fn fill(
         limit -= 1;
         if limit == 0 {
             response.more_results = Some(false);
-            return;
-        }
-        if let Some((next, _)) = rows.get(at + 1) {
-            scanner.at = Some((next.clone(), 0));
+            return None;
         }
     }
     response.more_results_in_region = Some(false);
+    None
 }
 
-/// Returns the region's rows that the scanner has not sent, in scan order.
-fn remaining_rows(state: &ClusterState, id: u64) -> Vec<StoredRow> {
-    let scanner = &state.scanners[&id];
+type RowIterator<'a, T> = Box<dyn Iterator<Item = T> + 'a>;
+
+/// Returns the region's rows that the scanner has not sent, in scan order. Each is read when it is asked for, so
+/// that a call costs what it returns, however many rows the table has.
+fn remaining_rows<'a>(
+    state: &'a ClusterState,
+    scanner: &'a FakeScanner,
+) -> RowIterator<'a, StoredRow> {
+    if scanner.region == meta::REGION {
+        return Box::new(meta_rows(state, scanner).into_iter());
+    }
+    let region = state.regions.iter().find(|one| *one.region.name() == scanner.region).unwrap();
+    let range = row_range(&region.region, scanner);
+    let (table, scan) = (region.region.table(), &scanner.scan);
+    let selector = CellSelector::of_scan(scan);
+    if scan.attribute.iter().any(|attribute| attribute.name == "_raw_") {
+        let rows =
+            state.history.get(table).into_iter().flat_map(move |rows| rows.range(range.clone()));
+        let rows = in_order(scan, rows);
+        return Box::new(
+            rows.map(move |(row, cells)| (row.clone(), raw_columns(cells, &selector))),
+        );
+    }
+    let rows = state.rows.get(table).into_iter().flat_map(move |rows| rows.range(range.clone()));
+    let rows = in_order(scan, rows).map(move |(row, columns)| {
+        let columns = columns
+            .iter()
+            .filter(|((family, qualifier), (time, value))| {
+                selector.matches(row, (family, qualifier), *time, value)
+            })
+            .map(|((family, qualifier), (time, value))| {
+                (family.clone(), qualifier.clone(), *time, CellKind::Put, value.clone())
+            });
+        (row.clone(), columns.collect())
+    });
+    Box::new(rows.filter(|(_, columns): &StoredRow| !columns.is_empty()))
+}
+
+fn in_order<'a, T: 'a>(
+    scan: &pb::Scan,
+    rows: impl DoubleEndedIterator<Item = T> + 'a,
+) -> RowIterator<'a, T> {
+    if scan.reversed() { Box::new(rows.rev()) } else { Box::new(rows) }
+}
+
+/// The keys between the scanner's position and its end, or that of its region.
+fn row_range(region: &Region, scanner: &FakeScanner) -> (Bound<Bytes>, Bound<Bytes>) {
     let scan = &scanner.scan;
-    let of_meta = scanner.region == meta::REGION;
-    let mut rows = if of_meta { meta::rows(state, scan) } else { selected_rows(state, scanner) };
+    let edge = |row: &[u8], is_included| {
+        (!row.is_empty()).then(|| (Bytes::copy_from_slice(row), is_included))
+    };
+    let start = edge(scan.start_row(), scan.include_start_row());
+    let stop = edge(scan.stop_row(), scan.include_stop_row());
+    let at = scanner.at.as_ref().map(|(row, _)| (row.clone(), true));
+    let (low, high) =
+        if scan.reversed() { ([stop, None], [start, at]) } else { ([start, at], [stop, None]) };
+    let lowest = (region.start_key().clone(), true);
+    let low = low.into_iter().flatten().fold(lowest, |a, b| {
+        std::cmp::max_by_key(a, b, |(row, is_included)| (row.clone(), Reverse(*is_included)))
+    });
+    let high = high.into_iter().flatten().chain(edge(region.end_key(), false)).min();
+    let bound =
+        |(row, is_included)| if is_included { Bound::Included(row) } else { Bound::Excluded(row) };
+    match high {
+        None => (bound(low), Bound::Unbounded),
+        // A range of a map must not be reversed.
+        Some(high) if low.0 > high.0 || low.0 == high.0 && !(low.1 && high.1) => {
+            (Bound::Included(low.0.clone()), Bound::Excluded(low.0))
+        }
+        Some(high) => (bound(low), bound(high)),
+    }
+}
+
+/// The rows of hbase:meta that the scanner has not sent.
+fn meta_rows(state: &ClusterState, scanner: &FakeScanner) -> Vec<StoredRow> {
+    let scan = &scanner.scan;
+    let mut rows = meta::rows(state, scan);
     if scan.reversed() {
         rows.reverse();
     }
     let compare = |a: &[u8], b: &[u8]| {
-        let order = if of_meta { compare_meta_rows(a, b) } else { a.cmp(b) };
+        let order = compare_meta_rows(a, b);
         if scan.reversed() { order.reverse() } else { order }
     };
-    let in_range = |row: &[u8]| {
+    let is_in_range = |row: &[u8]| {
         let (start, stop) = (scan.start_row(), scan.stop_row());
         let after_start = start.is_empty()
             || match compare(start, row) {
@@ -185,38 +256,8 @@ fn remaining_rows(state: &ClusterState, id: u64) -> Vec<StoredRow> {
         let not_sent = scanner.at.as_ref().is_none_or(|(at, _)| compare(row, at).is_ge());
         after_start && !after_stop && not_sent
     };
-    rows.retain(|(row, _)| in_range(row));
+    rows.retain(|(row, _)| is_in_range(row));
     rows
-}
-
-/// Returns the rows of the scanner's region with the selected cells.
-fn selected_rows(state: &ClusterState, scanner: &FakeScanner) -> Vec<StoredRow> {
-    let region = state.regions.iter().find(|one| *one.region.name() == scanner.region).unwrap();
-    let selector = CellSelector::of_scan(&scanner.scan);
-    let in_region = |table, row| table == region.region.table() && region.region.contains(row);
-    if scanner.scan.attribute.iter().any(|attribute| attribute.name == "_raw_") {
-        let rows = state.history.iter().filter(|((table, row), _)| in_region(table, row));
-        return rows
-            .map(|((_, row), cells)| (row.clone(), raw_columns(cells, &selector)))
-            .collect();
-    }
-    state
-        .rows
-        .iter()
-        .filter(|((table, row), _)| in_region(table, row))
-        .map(|((_, row), columns)| {
-            let columns = columns
-                .iter()
-                .filter(|((family, qualifier), (time, value))| {
-                    selector.matches(row, (family, qualifier), *time, value)
-                })
-                .map(|((family, qualifier), (time, value))| {
-                    (family.clone(), qualifier.clone(), *time, CellKind::Put, value.clone())
-                });
-            (row.clone(), columns.collect())
-        })
-        .filter(|(_, columns): &StoredRow| !columns.is_empty())
-        .collect()
 }
 
 /// All versions of the selected columns and their delete markers, in HBase's order.

@@ -63,6 +63,9 @@ pub(crate) struct FakeRegion {
     pub(crate) state: &'static str,
 }
 
+/// Next row, and the number of its cells that were sent.
+pub(crate) type ScanPosition = (Bytes, usize);
+
 /// An open scanner.
 #[derive(Debug)]
 pub(crate) struct FakeScanner {
@@ -70,8 +73,7 @@ pub(crate) struct FakeScanner {
     pub(crate) region: Bytes,
     pub(crate) scan: pb::Scan,
     pub(crate) next_call: u64,
-    /// Next row, and the number of its cells that were sent.
-    pub(crate) at: Option<(Bytes, usize)>,
+    pub(crate) at: Option<ScanPosition>,
     /// Number of heartbeats before the first row.
     pub(crate) heartbeats: usize,
 }
@@ -105,8 +107,14 @@ pub(crate) struct Procedure {
 /// Family, qualifier, timestamp, kind and value of each cell.
 pub(crate) type Columns = Vec<(Bytes, Bytes, u64, CellKind, Bytes)>;
 
+/// The newest time and value of each column of a row.
+pub(crate) type StoredColumns = BTreeMap<ColumnKey, (u64, Bytes)>;
+
 /// Row key and cells.
 pub(crate) type StoredRow = (Bytes, Columns);
+
+/// Something of each row, by table.
+pub(crate) type TableRows<T> = BTreeMap<TableName, BTreeMap<Bytes, T>>;
 
 /// Cluster state shared by all servers.
 #[derive(Clone, Debug, Default)]
@@ -125,10 +133,10 @@ pub(crate) struct ClusterState {
     pub(crate) regions: Vec<FakeRegion>,
     /// New locations of moved regions, by former server and region name.
     pub(crate) moved: HashMap<(usize, Bytes), MovedTo>,
-    pub(crate) rows: BTreeMap<(TableName, Bytes), BTreeMap<ColumnKey, (u64, Bytes)>>,
-    pub(crate) markers: HashMap<(TableName, Bytes), DeleteMarkers>,
+    pub(crate) rows: TableRows<StoredColumns>,
+    pub(crate) markers: TableRows<DeleteMarkers>,
     /// What raw scans return: put cells and delete markers of columns, unless a flush forgot them.
-    pub(crate) history: BTreeMap<(TableName, Bytes), Vec<HistoryCell>>,
+    pub(crate) history: TableRows<Vec<HistoryCell>>,
     pub(crate) scanners: HashMap<u64, FakeScanner>,
     /// Results of increments and appends by nonce group and nonce, returned to a repeated call.
     pub(crate) nonces: HashMap<(u64, u64), (i32, Bytes)>,
@@ -164,6 +172,18 @@ pub(crate) struct ClusterState {
 }
 
 impl ClusterState {
+    /// A row, unless nothing was ever put to it.
+    pub(crate) fn row(&self, table: &TableName, row: &[u8]) -> Option<&StoredColumns> {
+        self.rows.get(table)?.get(row)
+    }
+
+    /// Removes all rows of a table.
+    pub(crate) fn forget_rows(&mut self, table: &TableName) {
+        self.rows.remove(table);
+        self.markers.remove(table);
+        self.history.remove(table);
+    }
+
     /// Returns a number larger than all before. It serves as region id, sequence number, start code and
     /// scanner id.
     pub(crate) fn tick(&mut self) -> u64 {

@@ -27,6 +27,25 @@ const MAX_LEFT: Duration = Duration::from_hours(24 * 365);
 /// Steps of the bar.
 const STEPS: u64 = 10_000;
 
+/// The time left, at the pace since the share of this process began to grow: what a former one has copied, and the
+/// names, which come first and count nothing, are no pace.
+#[derive(Debug, Default)]
+struct TimeLeft {
+    begun: Option<(Instant, f64)>,
+}
+
+impl TimeLeft {
+    /// From the share that is done, 0 to 1.
+    fn estimate(&mut self, now: Instant, done: f64) -> Option<Duration> {
+        let (since, from) = self.begun.filter(|(_, from)| done > *from).or_else(|| {
+            self.begun = Some((now, done));
+            None
+        })?;
+        let seconds = (now - since).as_secs_f64() * (1.0 - done) / (done - from);
+        Duration::try_from_secs_f64(seconds).ok()
+    }
+}
+
 /// Prints findings and progress, and writes the state.
 pub(super) struct Console {
     bar: ProgressBar,
@@ -40,6 +59,7 @@ struct ConsoleInner {
     findings_file: Option<BufWriter<File>>,
     /// Findings by table.
     found: BTreeMap<String, u64>,
+    time_left: TimeLeft,
     /// Copied by this process.
     cells: u64,
     bytes: u64,
@@ -63,7 +83,7 @@ impl Console {
         } else {
             ProgressDrawTarget::hidden()
         });
-        let template = "copy {bar:30} {percent}%  {msg}  {eta} left";
+        let template = "copy {bar:30} {percent}%  {msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -77,6 +97,7 @@ impl Console {
             file,
             findings_file: findings.transpose()?.map(BufWriter::new),
             found: BTreeMap::new(),
+            time_left: TimeLeft::default(),
             cells: 0,
             bytes: 0,
             written: Instant::now(),
@@ -178,19 +199,45 @@ impl CopyObserver for Console {
         inner.bytes += copied.bytes;
         inner.state.tables.entry(part.table.to_string()).or_default().add(copied);
         inner.state.parts.insert(part.name.to_owned(), part.progress.clone());
-        let rates = self.rates(inner);
+        let left = inner.time_left.estimate(Instant::now(), done).filter(|left| *left < MAX_LEFT);
+        let left =
+            left.map_or_else(String::new, |left| format!("  about {} left", HumanDuration(left)));
+        let text = format!("{}{left}", self.rates(inner));
         self.bar.set_position((done * STEPS as f64) as u64);
-        self.bar.set_message(rates.clone());
+        self.bar.set_message(text.clone());
         if inner.written.elapsed() < INTERVAL {
             return;
         }
         if self.bar.is_hidden() {
-            let left = match self.bar.eta() {
-                left if left > MAX_LEFT => String::new(),
-                left => format!("  about {} left", HumanDuration(left)),
-            };
-            eprintln!("tsdb: {:.1}%  {rates}{left}", done * 100.0);
+            eprintln!("tsdb: {:.1}%  {text}", done * 100.0);
         }
         inner.write_state();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last of several shares, each with its second, and the seconds left.
+    #[track_caller]
+    fn check(shares: &[(u64, f64)], expected: Option<u64>) {
+        let (start, mut time_left) = (Instant::now(), TimeLeft::default());
+        let estimates = shares
+            .iter()
+            .map(|(second, done)| time_left.estimate(start + Duration::from_secs(*second), *done));
+        let left = estimates.last().flatten().map(|left| left.as_secs_f64().round() as u64);
+        assert_eq!(left, expected, "{shares:?}");
+    }
+
+    #[test]
+    fn time_left_is_that_of_the_pace_of_this_process() {
+        check(&[(0, 0.0)], None);
+        check(&[(0, 0.0), (10, 0.1)], Some(90));
+        check(&[(0, 0.0), (10, 0.1), (20, 1.0)], Some(0));
+        // Half of it was copied before.
+        check(&[(0, 0.5), (10, 0.75)], Some(10));
+        // Names took a minute.
+        check(&[(0, 0.0), (60, 0.0), (70, 0.1)], Some(90));
     }
 }

@@ -299,6 +299,7 @@ async fn a_row_that_a_node_holds_is_not_compacted() {
     let rewrite = |row: &'static [u8]| RowRewrite {
         row: Bytes::from_static(row),
         put: None,
+        superseded_ms: None,
         delete: Vec::new(),
         read: ReadVersion::default(),
     };

@@ -87,7 +87,13 @@ async fn compact_once(
     if plan.is_nothing() {
         return Some(done);
     }
-    let rewrite = RowRewrite { row: key.clone(), put: plan.put, delete: plan.delete, read };
+    let rewrite = RowRewrite {
+        row: key.clone(),
+        put: plan.put,
+        superseded_ms: plan.superseded_ms,
+        delete: plan.delete,
+        read,
+    };
     Some(match storage.rewrite_row(table, rewrite).await {
         Ok(()) => done,
         Err(StorageError::Changed) => return None,

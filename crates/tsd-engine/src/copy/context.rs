@@ -15,7 +15,7 @@ use super::{
     options::{CopyObserver, CopyRun},
     pace::CopyPace,
     part_rows::ReadSide,
-    parts::TotalProgress,
+    progress::TotalProgress,
 };
 use crate::EngineHandle;
 

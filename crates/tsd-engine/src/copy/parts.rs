@@ -5,15 +5,15 @@
 //! eighth: whether UIDs were assigned one after the other or at random, several ranges have rows. The first
 //! part begins with the first row of the table and the last one ends with the last, whatever their keys are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use tsd_model::{SaltBucket, TableSchema, Uid, UidKind};
-use tsd_storage::{Get, Table};
+use tsd_storage::Table;
 
 use super::{
     error::CopyError,
-    options::{CopiedKind, CopySelection, PartProgress},
+    options::{CopiedKind, CopySelection},
     tables::CopiedTable,
 };
 use crate::{EngineHandle, series_scan::prefix_range};
@@ -159,107 +159,6 @@ fn bounds(schema: TableSchema) -> Vec<Bytes> {
         }
     }
     bounds
-}
-
-/// Epoch seconds from which on points are expected, for the estimate of a share only.
-const EXPECTED_FROM: u32 = 946_684_800;
-
-/// Estimates which share of all parts is copied, from the numbers of metrics and the times of their rows.
-#[derive(Debug)]
-pub(super) struct TotalProgress {
-    salt_width: usize,
-    metric_width: usize,
-    /// The metric numbers of each part: first, and how many.
-    metrics: BTreeMap<String, (u64, u64)>,
-    total: u64,
-    /// First and last base time of a metric, as far as they are known.
-    bases: (u32, u32),
-    /// Metrics that are copied, by part.
-    copied: std::sync::Mutex<BTreeMap<String, f64>>,
-}
-
-impl TotalProgress {
-    pub(super) async fn new(
-        of: &EngineHandle,
-        parts: &[TablePart],
-        copied: &BTreeMap<String, PartProgress>,
-    ) -> Result<Self, CopyError> {
-        let schema = of.config().schema;
-        let last = highest_metric(of).await?;
-        let (salt_width, metric_width) = (schema.salt_width(), schema.metric_width());
-        let number = |key: &Bytes| {
-            let metric = key.get(salt_width..).unwrap_or_default();
-            let metric = metric.get(..metric_width).unwrap_or(metric);
-            let mut padded = [0_u8; 8];
-            for (to, from) in padded.iter_mut().skip(8 - metric_width).zip(metric) {
-                *to = *from;
-            }
-            u64::from_be_bytes(padded)
-        };
-        let mut metrics = BTreeMap::new();
-        let mut total = 0;
-        for part in parts.iter().filter(|part| part.kind.has_row_keys()) {
-            let first = number(&part.start);
-            // A range of a salt, or the last one, ends with the last metric.
-            let stop = Some(number(&part.stop)).filter(|stop| *stop > first);
-            let stop = stop.unwrap_or(u64::MAX).min(last.saturating_add(1));
-            let count = stop.saturating_sub(first);
-            total += count;
-            metrics.insert(part.name.clone(), (first, count));
-        }
-        let complete = metrics
-            .iter()
-            .filter(|(name, _)| copied.get(*name).is_some_and(|progress| progress.is_complete));
-        let complete = complete.map(|(name, (_, count))| (name.clone(), *count as f64)).collect();
-        let copied = std::sync::Mutex::new(complete);
-        let now = u32::try_from(of.config().clock.now_ms() / 1_000).unwrap_or(u32::MAX);
-        let (first, last) = parts.iter().find_map(|part| part.bases).unwrap_or((0, u32::MAX));
-        let bases = (first.max(EXPECTED_FROM), last.min(now));
-        Ok(Self { salt_width, metric_width, metrics, total, bases, copied })
-    }
-
-    /// The share that is copied, with this progress of a part.
-    pub(super) fn share(&self, part: &str, progress: &PartProgress) -> f64 {
-        let mut copied = self.copied.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some((first, count)) = self.metrics.get(part) {
-            let of_part = if progress.is_complete {
-                *count as f64
-            } else {
-                self.metrics_before(&progress.row, *first).min(*count as f64)
-            };
-            copied.insert(part.to_owned(), of_part);
-        }
-        if self.total == 0 {
-            return 0.0;
-        }
-        (copied.values().sum::<f64>() / self.total as f64).min(1.0)
-    }
-
-    /// Metrics from `first` on that are before a row, that of the row in part.
-    fn metrics_before(&self, row: &[u8], first: u64) -> f64 {
-        let (at, end) = (self.salt_width, self.salt_width + self.metric_width);
-        let Some(metric) = row.get(at..end) else { return 0.0 };
-        let before = Uid::number_of(metric).saturating_sub(first) as f64;
-        let base = row.get(end..).and_then(<[u8]>::first_chunk::<4>);
-        let (from, to) = self.bases;
-        let past = base.map_or(0, |base| u32::from_be_bytes(*base).saturating_sub(from));
-        let span = to.saturating_sub(from).max(1);
-        before + (f64::from(past) / f64::from(span)).min(1.0)
-    }
-}
-
-/// The highest number that was assigned to a metric; with random UIDs nothing tells it.
-async fn highest_metric(of: &EngineHandle) -> Result<u64, CopyError> {
-    let table = &of.config().tables.uid;
-    let row = Bytes::from_static(&tsd_model::UID_COUNTER_ROW);
-    let column = Bytes::from_static(UidKind::Metric.as_str().as_bytes());
-    let get = Get::column(row, tsd_model::Family::Id, column);
-    let row = of.storage().get(table, get).await.map_err(CopyError::source(table))?;
-    let cell = row.and_then(|row| row.cells.into_iter().next());
-    let count = cell.and_then(|cell| tsd_model::decode_counter(&cell.value)).unwrap_or_default();
-    let is_random = of.config().uids.random_metrics;
-    let most = Uid::max_number(of.config().schema.metric_width());
-    Ok(if is_random { most } else { u64::try_from(count).unwrap_or_default() })
 }
 
 /// True if a name matches a pattern of `*` and `?`.

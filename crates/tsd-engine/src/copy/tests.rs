@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod comparison;
+mod progress;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -99,6 +100,8 @@ struct Progress {
     found: Mutex<Vec<String>>,
     parts: Mutex<BTreeMap<String, PartProgress>>,
     copied: Mutex<CopiedRows>,
+    /// Copied rows, and the estimated share, after each batch.
+    shares: Mutex<Vec<(u64, f64)>>,
     stops_after: AtomicUsize,
     stop: Arc<AtomicBool>,
 }
@@ -111,7 +114,11 @@ impl CopyObserver for Progress {
     fn advanced(&self, part: &CopiedPart<'_>, copied: &CopiedRows, done: f64) {
         assert!((0.0..=1.0).contains(&done), "{done}");
         self.parts.lock().unwrap().insert(part.name.to_owned(), part.progress.clone());
-        self.copied.lock().unwrap().add(copied);
+        let mut all = self.copied.lock().unwrap();
+        all.add(copied);
+        if part.table.as_str() == "tsdb" {
+            self.shares.lock().unwrap().push((all.rows, done));
+        }
         let left = self.stops_after.load(Ordering::Relaxed);
         if left == 1 {
             self.stop.store(true, Ordering::Relaxed);

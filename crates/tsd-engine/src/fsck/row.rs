@@ -10,7 +10,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tsd_model::{
     AppendedPoints, BaseTime, Cell, ColumnKind, Family, Flags, PointValue, Qualifier,
-    ReplacedColumn, StoredPoint, Value, encode_column, java_byte_list, java_double, to_hex,
+    ReplacedColumn, StoredPoint, Value, encode_column, java_byte_list, java_double, superseded_ms,
+    to_hex,
 };
 
 use super::{
@@ -28,6 +29,8 @@ pub(crate) struct RowRepairs {
     pub(crate) put: Vec<Cell>,
     /// The column with all points of the row.
     pub(crate) compacted: Option<Cell>,
+    /// [`superseded_ms`] of that column.
+    pub(crate) superseded_ms: Option<i64>,
     /// Columns to delete.
     pub(crate) delete: Vec<ReplacedColumn>,
     /// Cells whose value is replaced, unless it was changed meanwhile.
@@ -115,6 +118,9 @@ impl<'a> RowCheck<'a> {
         if has_points {
             check.all_points();
         }
+        let repairs = &mut check.repairs;
+        repairs.superseded_ms =
+            repairs.compacted.as_ref().and_then(|put| superseded_ms(cells, put));
         (check.report, check.findings, check.repairs, has_points)
     }
 

@@ -1,13 +1,22 @@
 //! The column of a row compaction: when it may be put, and that nothing newer is hidden by it.
 
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
+
 use bytes::Bytes;
-use hbase_rs::{Condition, Delete as HBaseDelete, Put};
+use hbase_rs::{
+    Condition, Delete as HBaseDelete, Failure, Mutation, OperationError, Put, TimeRange,
+};
+use tokio::time::sleep;
 use tsd_model::{Cell, ColumnKind, Family};
-use tsd_storage::{Get, ReplacedColumn, Storage, StorageError, Table};
+use tsd_storage::{Column, Get, ReplacedColumn, Storage, StorageError, Table};
 
 use super::HBaseStorage;
 use crate::{
-    context::StoreContext,
+    conditional::{RETRY_PAUSE, read_cell},
+    context::{OpenTable, StoreContext},
     error::storage_error,
     metrics, read_back,
     request::{family_name, timestamp},
@@ -44,6 +53,9 @@ impl HBaseStorage {
     /// Puts the column of a row compaction with its timestamp. Before the replaced columns are
     /// deleted it must be visible, and points written since the row was read must be read before it.
     ///
+    /// A flush may have written the very column since, with an earlier time: it would be superseded, and no
+    /// read finds it. So the column is put only while it is as it was read ([`Self::put_over`]).
+    ///
     /// The first put is as old as the newest replaced column: a delete of the row since the read hides
     /// it. Every later put is newer than that, and is executed only while what it depends on is visible:
     /// otherwise a deleted point would come back.
@@ -51,14 +63,14 @@ impl HBaseStorage {
         &self,
         table: &Table,
         row: &Bytes,
-        compacted: &Cell,
+        (compacted, superseded_ms): (&Cell, Option<i64>),
         replaced: &[ReplacedColumn],
     ) -> Result<(), StorageError> {
         let read = async || {
             let get = Get { row: row.clone(), family: Some(Family::T), qualifiers: Vec::new() };
             Ok::<_, StorageError>(self.get(table, get).await?.map_or_else(Vec::new, |r| r.cells))
         };
-        self.put_marked(table, row, compacted).await?;
+        self.put_over(table, row, compacted, superseded_ms).await?;
         let Some(newest) = replaced.iter().max_by_key(|old| old.timestamp_ms) else {
             return Ok(());
         };
@@ -75,7 +87,7 @@ impl HBaseStorage {
             let timestamp_ms = self.after_markers(table, row, compacted).await?;
             let later = Cell { timestamp_ms, ..compacted.clone() };
             self.put_while(table, row, &later, source).await?;
-            self.put_marked(table, row, &later).await?;
+            self.put_marked(table, row, &later, None).await?;
             cells = read().await?;
         }
         if !cells.iter().any(is_compacted) {
@@ -144,32 +156,38 @@ impl HBaseStorage {
         .await
     }
 
+    /// Puts a compacted column if its column has nothing newer than what was read.
+    async fn put_over(
+        &self,
+        table: &Table,
+        row: &Bytes,
+        cell: &Cell,
+        superseded_ms: Option<i64>,
+    ) -> Result<(), StorageError> {
+        if self.context.table(table)?.compactible.is_none() {
+            return self.put_marked(table, row, cell, None).await;
+        }
+        let since = superseded_ms.map_or(0, |read| read.saturating_add(1).max(0).unsigned_abs());
+        let newer = TimeRange::try_new(since, u64::MAX >> 1)
+            .map_err(|error| StorageError::backend(&error))?;
+        let absent = Condition::absent(family_name(cell.family), cell.qualifier.clone());
+        self.put_marked(table, row, cell, Some(absent.time_range(newer))).await
+    }
+
     /// Puts a compacted column, and in one step the mark by which daemons tell it from a flush.
     async fn put_marked(
         &self,
         table: &Table,
         row: &Bytes,
         cell: &Cell,
+        condition: Option<Condition>,
     ) -> Result<(), StorageError> {
         let (row, cell) = (row.clone(), cell.clone());
-        self.write(table, move |to, table, _| async move {
-            let family = cell.family.as_str().as_bytes();
-            let invalid = |error| StorageError::backend(&error);
-            let at = timestamp(cell.timestamp_ms)?;
-            let put = Put::try_new(row.clone())
-                .and_then(|put| put.cell(family, &cell.qualifier, at, &cell.value))
-                .map_err(invalid)?;
-            let mut mutations = vec![put.into()];
-            let is_column = ColumnKind::of(&cell.qualifier) == ColumnKind::Compacted;
-            let is_marked = to.compactible.is_some() && is_column;
-            if let Some(mark_ms) = compaction_mark_ms(cell.timestamp_ms).filter(|_| is_marked) {
-                let mark = HBaseDelete::try_new(row)
-                    .and_then(|mark| mark.version(family, &cell.qualifier, mark_ms.unsigned_abs()))
-                    .map_err(invalid)?;
-                mutations.push(mark.into());
-            }
-            let done = to.rows.mutate_row(mutations, None).await;
-            done.map(|_| ()).map_err(|error| storage_error(&table, &error))
+        self.write(table, move |to, table, timeout| async move {
+            let mutations = marked_column(&to, row.clone(), &cell)?;
+            let column = Column { row, family: cell.family, qualifier: cell.qualifier.clone() };
+            let put = to.put_if(&table, column, (&cell, mutations), condition, timeout).await?;
+            if put { Ok(()) } else { Err(StorageError::Changed) }
         })
         .await
     }
@@ -214,4 +232,81 @@ impl HBaseStorage {
         })
         .await
     }
+}
+
+/// The column, and its mark in the table of points.
+fn marked_column(of: &OpenTable, row: Bytes, cell: &Cell) -> Result<Vec<Mutation>, StorageError> {
+    let family = cell.family.as_str().as_bytes();
+    let invalid = |error| StorageError::backend(&error);
+    let at = timestamp(cell.timestamp_ms)?;
+    let put = Put::try_new(row.clone())
+        .and_then(|put| put.cell(family, &cell.qualifier, at, &cell.value))
+        .map_err(invalid)?;
+    let mut mutations = vec![put.into()];
+    let is_column = ColumnKind::of(&cell.qualifier) == ColumnKind::Compacted;
+    let is_marked = of.compactible.is_some() && is_column;
+    if let Some(mark_ms) = compaction_mark_ms(cell.timestamp_ms).filter(|_| is_marked) {
+        let mark = HBaseDelete::try_new(row)
+            .and_then(|mark| mark.version(family, &cell.qualifier, mark_ms.unsigned_abs()))
+            .map_err(invalid)?;
+        mutations.push(mark.into());
+    }
+    Ok(mutations)
+}
+
+impl OpenTable {
+    /// Puts a column if the condition holds; returns true if the row has it. An attempt without a response may have
+    /// been executed, or be executed later: then the condition fails at the next one, and the column tells.
+    async fn put_if(
+        &self,
+        table: &Table,
+        column: Column,
+        (cell, mutations): (&Cell, Vec<Mutation>),
+        condition: Option<Condition>,
+        timeout: Duration,
+    ) -> Result<bool, StorageError> {
+        let started = Instant::now();
+        let mut is_in_doubt = false;
+        loop {
+            let error = match self.put_once(mutations.clone(), condition.as_ref()).await {
+                Ok(false) if is_in_doubt => {
+                    let found = read_cell(&self.rows, &column).await;
+                    let found = found.map_err(|error| storage_error(table, &error))?;
+                    return Ok(found == (Some(cell.value.clone()), Some(cell.timestamp_ms)));
+                }
+                Ok(is_done) => return Ok(is_done),
+                Err(error) => error,
+            };
+            let failure = storage_error(table, &error);
+            let is_permanent =
+                error.class().is_some() && matches!(failure, StorageError::Backend(_));
+            if !error.in_doubt || is_permanent || started.elapsed() >= timeout {
+                return Err(failure);
+            }
+            is_in_doubt = true;
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Servers before HBase 2.4 cannot check conditions: there the row is changed in any case, and what is
+    /// superseded is left to the second read-back.
+    async fn put_once(
+        &self,
+        mutations: Vec<Mutation>,
+        condition: Option<&Condition>,
+    ) -> Result<bool, OperationError> {
+        let condition = condition.filter(|_| !self.has_old_servers.load(Relaxed));
+        match self.rows.mutate_row(mutations.clone(), condition).await {
+            Err(error) if is_too_old(&error) => {
+                self.has_old_servers.store(true, Relaxed);
+                self.rows.mutate_row(mutations, None).await
+            }
+            result => result,
+        }
+    }
+}
+
+/// True if nothing was sent because the server would ignore the condition.
+fn is_too_old(error: &OperationError) -> bool {
+    matches!(*error.cause, Failure::ServerTooOld { .. }) && !error.in_doubt
 }

@@ -52,6 +52,19 @@ async fn late_flush_wins_over_a_row_compaction() {
 }
 
 #[tokio::test]
+async fn flush_of_the_same_column_stops_a_row_compaction() {
+    let cluster = cluster().await;
+    corrections::flush_of_the_same_column_stops_a_row_compaction(&store(&cluster, "")).await;
+}
+
+#[tokio::test]
+async fn rows_are_compacted_on_servers_that_check_no_conditions() {
+    let cluster = cluster().await;
+    cluster.set_version("2.3.7");
+    corrections::late_flush_wins_over_a_row_compaction(&store(&cluster, ""), || {}).await;
+}
+
+#[tokio::test]
 async fn flush_during_a_row_compaction_is_kept() {
     let cluster = cluster().await;
     corrections::flush_during_a_row_compaction_is_kept(&store(&cluster, "")).await;

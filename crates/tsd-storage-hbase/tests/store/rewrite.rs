@@ -84,7 +84,13 @@ async fn deleted_correction_is_not_put_again_by_a_compaction() {
     // The compacted column supersedes a correction that was flushed after the read.
     put(&store, &row, &[0, 1], &[0, 7], Some(15)).await;
     let read = ReadVersion::default();
-    let rewrite = RowRewrite { row, put: plan.put, delete: plan.delete, read };
+    let rewrite = RowRewrite {
+        row,
+        put: plan.put,
+        superseded_ms: plan.superseded_ms,
+        delete: plan.delete,
+        read,
+    };
     // It gets what it reads when the row is deleted.
     compact_during_a_delete(&cluster, &store, rewrite, 250).await;
 }

@@ -213,7 +213,7 @@ async fn execute(store: &dyn FlushTarget, table: &Table, step: &ModelStep) -> St
                     })
                     .collect();
                 let read = if *late { ReadVersion::default() } else { version };
-                let rewrite = RowRewrite { row, put, delete, read };
+                let rewrite = RowRewrite { row, put, superseded_ms: None, delete, read };
                 format!("{:?}", store.rewrite_row(table, rewrite).await?)
             }
             ModelStep::Reopen => String::from("()"),

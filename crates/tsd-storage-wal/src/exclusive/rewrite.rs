@@ -16,7 +16,7 @@ pub(crate) async fn rewrite_row<B: FlushTarget>(
     writer: TableWriter<'_, B>,
     rewrite: RowRewrite,
 ) -> Result<(), StorageError> {
-    let RowRewrite { row, put, delete, read } = rewrite;
+    let RowRewrite { row, put, delete, read, .. } = rewrite;
     check_row(&row)?;
     delete.iter().try_for_each(|old| check_qualifier(&old.qualifier))?;
     let put = match &put {

@@ -156,7 +156,13 @@ impl Operation {
                     let read =
                         if *is_stale { ReadVersion::default() } else { store.read_version(table) };
                     let (row, put, delete) = (row.clone(), put.clone(), delete.clone());
-                    match store.rewrite_row(table, RowRewrite { row, put, delete, read }).await {
+                    match store
+                        .rewrite_row(
+                            table,
+                            RowRewrite { row, put, superseded_ms: None, delete, read },
+                        )
+                        .await
+                    {
                         Err(StorageError::Changed) if *is_stale => return Ok(()),
                         // A flush came between.
                         Err(StorageError::Changed) => {}

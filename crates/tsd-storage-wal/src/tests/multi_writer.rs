@@ -116,7 +116,7 @@ async fn row_compaction_waits_for_the_flush_of_its_row() {
             timestamp_ms: clock(),
         };
         let row = Bytes::from_static(b"row");
-        RowRewrite { row, put: Some(cell), delete: vec![old], read }
+        RowRewrite { row, put: Some(cell), superseded_ms: None, delete: vec![old], read }
     };
     let rejected = store.rewrite_row(&table, rewrite(store.read_version(&table))).await;
     assert!(matches!(rejected, Err(StorageError::Throttled(_))), "{rejected:?}");

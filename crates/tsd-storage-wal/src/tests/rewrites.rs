@@ -36,7 +36,7 @@ async fn compact(store: &Store, row: &'static [u8], number: usize) -> bool {
         timestamp_ms: cells.iter().map(|cell| cell.timestamp_ms).max().unwrap(),
     };
     let delete = delete.collect();
-    let rewrite = RowRewrite { row, put: Some(whole), delete, read: version };
+    let rewrite = RowRewrite { row, put: Some(whole), superseded_ms: None, delete, read: version };
     match store.rewrite_row(&data(), rewrite).await {
         Ok(()) => true,
         Err(StorageError::Changed) => false,
@@ -111,7 +111,13 @@ async fn rewrite_sees_earlier_writes_of_its_group() {
         let qualifier = Bytes::from_static(b"q");
         let old = ReplacedColumn { family: Family::T, qualifier, timestamp_ms: clock() };
         let read = store.read_version(&data());
-        RowRewrite { row: Bytes::from_static(row), put: None, delete: vec![old], read }
+        RowRewrite {
+            row: Bytes::from_static(row),
+            put: None,
+            superseded_ms: None,
+            delete: vec![old],
+            read,
+        }
     };
     let table = data();
     let results = tokio::join!(
@@ -142,7 +148,7 @@ async fn rewrite_needs_no_second_read() {
             timestamp_ms: clock(),
         };
         let row = Bytes::from_static(b"row");
-        let rewrite = RowRewrite { row, put: None, delete: vec![old], read };
+        let rewrite = RowRewrite { row, put: None, superseded_ms: None, delete: vec![old], read };
         backend.script(Operation::Get, [Fault::Error(StorageError::Closed)]);
         let result = store.rewrite_row(&data(), rewrite).await;
         backend.heal();

@@ -181,6 +181,7 @@ pub(super) async fn rewrite_replaces_many_cells_by_one(store: Arc<dyn Storage>) 
                 value: bytes(b"123\0"),
                 timestamp_ms: WRITTEN,
             }),
+            superseded_ms: None,
             delete: replaced(&*store, row).await,
             read,
         };
@@ -198,7 +199,7 @@ pub(super) async fn rewrite_without_a_put_only_deletes(store: Arc<dyn Storage>) 
     let read = store.read_version(&data());
     let mut delete = replaced(&*store, b"row").await;
     delete.truncate(1);
-    let rewrite = RowRewrite { row: bytes(b"row"), put: None, delete, read };
+    let rewrite = RowRewrite { row: bytes(b"row"), put: None, superseded_ms: None, delete, read };
     store.rewrite_row(&data(), rewrite).await.unwrap();
     assert_eq!(get(&*store, b"row").await, vec![t(b"\x01\x40", b"2")]);
 }
@@ -274,7 +275,8 @@ async fn rewrite_after(
         timestamp_ms: delete.iter().map(|column| column.timestamp_ms).max().unwrap(),
     };
     let is_version = read != ReadVersion::default();
-    let rewrite = RowRewrite { row: bytes(row), put: Some(compacted), delete, read };
+    let rewrite =
+        RowRewrite { row: bytes(row), put: Some(compacted), superseded_ms: None, delete, read };
     match store.rewrite_row(&data(), rewrite).await {
         Ok(()) => {
             // A store with versions executes it only if nothing has changed.
@@ -309,7 +311,8 @@ pub(super) async fn unchanged_row_is_rewritten(store: Arc<dyn Storage>) {
         value: bytes(b"12\0"),
         timestamp_ms: delete[1].timestamp_ms,
     };
-    let rewrite = RowRewrite { row: bytes(b"row"), put: Some(compacted), delete, read };
+    let rewrite =
+        RowRewrite { row: bytes(b"row"), put: Some(compacted), superseded_ms: None, delete, read };
     store.rewrite_row(&data(), rewrite).await.unwrap();
     assert_eq!(get(&*store, b"row").await, vec![t(b"\0\0\x01\x40", b"12\0")]);
 }

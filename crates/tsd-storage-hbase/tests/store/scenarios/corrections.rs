@@ -260,7 +260,13 @@ pub(crate) async fn correction_written_during_a_row_compaction_is_kept(store: &H
         let plan = plan_row_compaction(&key(), &read, MergeRule::Newest).unwrap();
         put_cells(store, since, &[correction]).await;
         let (row, read) = (key(), ReadVersion::default());
-        let rewrite = RowRewrite { row, put: plan.put, delete: plan.delete, read };
+        let rewrite = RowRewrite {
+            row,
+            put: plan.put,
+            superseded_ms: plan.superseded_ms,
+            delete: plan.delete,
+            read,
+        };
         store.rewrite_row(&data(), rewrite).await.unwrap();
         assert_eq!(values(store).await, [7, 6], "{correction}");
     }
@@ -271,7 +277,13 @@ async fn compact(store: &HBaseStorage) {
     let read = cells(store, &key()).await;
     let plan = plan_row_compaction(&key(), &read, MergeRule::Newest).unwrap();
     let (row, read) = (key(), ReadVersion::default());
-    let rewrite = RowRewrite { row, put: plan.put, delete: plan.delete, read };
+    let rewrite = RowRewrite {
+        row,
+        put: plan.put,
+        superseded_ms: plan.superseded_ms,
+        delete: plan.delete,
+        read,
+    };
     store.rewrite_row(&data(), rewrite).await.unwrap();
 }
 
@@ -304,9 +316,39 @@ pub(crate) async fn flush_during_a_row_compaction_is_kept(store: &HBaseStorage) 
     // They are one column.
     flush_held(store, since, &["0000=07@15", "0020=08@15"]).await;
     let (row, read) = (key(), ReadVersion::default());
-    let rewrite = RowRewrite { row, put: plan.put, delete: plan.delete, read };
+    let rewrite = RowRewrite {
+        row,
+        put: plan.put,
+        superseded_ms: plan.superseded_ms,
+        delete: plan.delete,
+        read,
+    };
     store.rewrite_row(&data(), rewrite).await.unwrap();
     assert_eq!(values(store).await, [7, 6, 8]);
+}
+
+/// The flush of another daemon has just the column of the compaction, and an earlier time: no read would find it
+/// below the compacted column.
+pub(crate) async fn flush_of_the_same_column_stops_a_row_compaction(store: &HBaseStorage) {
+    // A column is replaced, and then one of the same instants that was there before.
+    for before in [&["0000=05@10", "0010=06@20"][..], &["00000010=050600@10", "0000=09@20"]] {
+        delete_row(store).await;
+        let since = system_clock_ms();
+        put_cells(store, since, before).await;
+        let read = cells(store, &key()).await;
+        let plan = plan_row_compaction(&key(), &read, MergeRule::Newest).unwrap();
+        flush_held(store, since, &["0000=07@15", "0010=08@15"]).await;
+        let seen = values(store).await;
+        let (row, read) = (key(), ReadVersion::default());
+        let RowCompaction { put, superseded_ms, delete, .. } = plan;
+        let rewrite = RowRewrite { row, put, superseded_ms, delete, read };
+        let result = store.rewrite_row(&data(), rewrite).await;
+        assert!(matches!(result, Err(StorageError::Changed)), "{result:?}");
+        assert_eq!(values(store).await, seen);
+        // Nor does the compaction that has read it lose it.
+        compact(store).await;
+        assert_eq!(values(store).await, seen);
+    }
 }
 
 /// A put that HBase executes late, after a row compaction has put a column with a later time.
@@ -345,7 +387,13 @@ pub(crate) async fn row_that_a_log_may_hold_is_not_compacted(
     let plan = plan_row_compaction(&key(), &cells(store, &key()).await, MergeRule::Newest);
     let plan = plan.unwrap();
     let (row, read) = (key(), ReadVersion::default());
-    let rewrite = RowRewrite { row, put: plan.put, delete: plan.delete, read };
+    let rewrite = RowRewrite {
+        row,
+        put: plan.put,
+        superseded_ms: plan.superseded_ms,
+        delete: plan.delete,
+        read,
+    };
     let result = store.rewrite_row(&data(), rewrite).await;
     assert_eq!(result.is_ok(), is_compacted, "{result:?}");
     assert!(result.is_ok() || matches!(result, Err(StorageError::Throttled(_))));

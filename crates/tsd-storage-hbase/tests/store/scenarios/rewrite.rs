@@ -16,7 +16,7 @@ pub(crate) fn rewrite(put_at: i64, delete: &[(&[u8], i64)]) -> RowRewrite {
     };
     let delete = delete.iter().map(replaced).collect();
     let read = ReadVersion::default();
-    RowRewrite { row: bytes(b"row"), put: Some(cell), delete, read }
+    RowRewrite { row: bytes(b"row"), put: Some(cell), superseded_ms: None, delete, read }
 }
 
 pub(crate) async fn cells_written_since_the_read_are_kept(store: &HBaseStorage) {
