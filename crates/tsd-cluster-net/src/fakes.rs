@@ -240,3 +240,8 @@ pub(crate) fn member(incarnation: u64, address: &str) -> Member {
 pub(crate) fn far() -> Instant {
     Instant::now() + Duration::from_mins(1)
 }
+/// Limits that nothing reaches, also on a machine that is busy with something else.
+pub(crate) fn patient() -> NetConfig {
+    NetConfig { connect_timeout: Duration::from_mins(1), ..NetConfig::default() }
+}
+

@@ -15,7 +15,7 @@ use tsd_storage::{HeldRow, KeyRange, RowFilter, SeriesSet, Table, TagCondition, 
 
 use crate::{
     HeldQuery, NetConfig, NodeIdentity, PeerClient, PeerError,
-    fakes::{CLUSTER, FakeNode, far, identity},
+    fakes::{CLUSTER, FakeNode, far, identity, patient},
     wire::{
         HeldMessage, Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame,
         Welcome, encode,
@@ -38,13 +38,13 @@ async fn held(client: &PeerClient, query: &HeldQuery) -> Result<Vec<HeldRow>, Pe
 
 #[tokio::test]
 async fn rows_come_in_order_with_their_deletes_and_then_the_proof() {
-    let node = FakeNode::start(1, NetConfig::default()).await;
+    let node = FakeNode::start(1, patient()).await;
     for key in [b"b", b"a", b"c"] {
         node.rows.put(key, b"q", Some(b"1"), 10);
     }
     node.rows.put(b"a", b"r", None, 11);
     node.rows.delete_row(b"c", 12);
-    let client = node.client(NetConfig::default());
+    let client = node.client(patient());
     let rows = held(&client, &query()).await.unwrap();
     let keys: Vec<&[u8]> = rows.iter().map(|row| &*row.key).collect();
     assert_eq!(keys, [b"a", b"b", b"c"]);
@@ -58,7 +58,7 @@ async fn rows_come_in_order_with_their_deletes_and_then_the_proof() {
 
 #[tokio::test]
 async fn a_row_that_is_larger_than_a_batch_comes_in_parts() {
-    let config = NetConfig { batch_bytes: 100, ..NetConfig::default() };
+    let config = NetConfig { batch_bytes: 100, ..patient() };
     let node = FakeNode::start(1, config.clone()).await;
     node.rows.delete_row(b"a", 5);
     for at in 0..50_u8 {
@@ -74,7 +74,7 @@ async fn a_row_that_is_larger_than_a_batch_comes_in_parts() {
 
 #[tokio::test]
 async fn many_requests_share_a_connection() {
-    let config = NetConfig { max_requests: 3, ..NetConfig::default() };
+    let config = NetConfig { max_requests: 3, ..patient() };
     let node = FakeNode::start(1, config.clone()).await;
     node.rows.put(b"a", b"q", Some(b"1"), 10);
     let client = node.client(config);
@@ -91,10 +91,10 @@ async fn many_requests_share_a_connection() {
 
 #[tokio::test]
 async fn a_node_that_is_fenced_while_it_answers_proves_nothing() {
-    let node = FakeNode::start(1, NetConfig::default()).await;
+    let node = FakeNode::start(1, patient()).await;
     node.rows.put(b"a", b"q", Some(b"1"), 10);
     node.membership.proof.send_replace(None);
-    let client = node.client(NetConfig::default());
+    let client = node.client(patient());
     let query = query();
     let mut has_rows = false;
     let mut take = |_: Vec<HeldRow>| {
@@ -108,9 +108,9 @@ async fn a_node_that_is_fenced_while_it_answers_proves_nothing() {
 
 #[tokio::test]
 async fn a_silent_node_is_waited_for_until_the_deadline() {
-    let node = FakeNode::start(1, NetConfig::default()).await;
+    let node = FakeNode::start(1, patient()).await;
     node.membership.proof.send_replace(None);
-    let client = node.client(NetConfig::default());
+    let client = node.client(patient());
     let soon = Instant::now() + Duration::from_millis(50);
     let error = client.held(&query(), soon, &mut |_| Ok(())).await.unwrap_err();
     assert!(matches!(error, PeerError::Timeout));
@@ -120,10 +120,10 @@ async fn a_silent_node_is_waited_for_until_the_deadline() {
 
 #[tokio::test]
 async fn another_cluster_and_another_run_are_refused_with_the_reason() {
-    let node = FakeNode::start(1, NetConfig::default()).await;
+    let node = FakeNode::start(1, patient()).await;
     let address = node.member().address.unwrap();
     let client = |identity: NodeIdentity, incarnation| {
-        PeerClient::new(&address, incarnation, Arc::new(identity), NetConfig::default())
+        PeerClient::new(&address, incarnation, Arc::new(identity), patient())
     };
     let other = NodeIdentity { cluster: ClusterId::new([8; 16]), ..identity(2) };
     let error = client(other, 1).probe(far()).await.unwrap_err().to_string();
@@ -136,7 +136,7 @@ async fn another_cluster_and_another_run_are_refused_with_the_reason() {
 
 #[tokio::test]
 async fn a_version_that_is_too_new_is_refused_with_both() {
-    let node = FakeNode::start(1, NetConfig::default()).await;
+    let node = FakeNode::start(1, patient()).await;
     let mut stream = TcpStream::connect(node.member().address.unwrap()).await.unwrap();
     let hello = Hello {
         lowest_version: 5,
@@ -155,7 +155,7 @@ async fn a_version_that_is_too_new_is_refused_with_both() {
 
 #[tokio::test]
 async fn a_frame_that_is_too_large_or_none_ends_the_connection() {
-    let config = NetConfig { max_frame_bytes: 1_000, ..NetConfig::default() };
+    let config = NetConfig { max_frame_bytes: 1_000, ..patient() };
     let node = FakeNode::start(1, config).await;
     for bad in [&2_000_u32.to_be_bytes()[..], &[0, 0, 0, 3, 255, 255, 255]] {
         let mut stream = TcpStream::connect(node.member().address.unwrap()).await.unwrap();
@@ -165,7 +165,7 @@ async fn a_frame_that_is_too_large_or_none_ends_the_connection() {
         ended.unwrap().unwrap();
         assert!(answer.is_empty(), "{answer:?}");
     }
-    node.client(NetConfig::default()).probe(far()).await.unwrap();
+    node.client(patient()).probe(far()).await.unwrap();
 }
 
 /// A listener that greets and then does what `then` does.
@@ -185,7 +185,7 @@ async fn misbehaving<F: Future<Output = ()> + Send + 'static>(
         stream.write_all(&encode(&ResponseFrame { id: 0, body })).await.unwrap();
         then(stream).await;
     });
-    PeerClient::new(&address, 1, Arc::new(identity(2)), NetConfig::default())
+    PeerClient::new(&address, 1, Arc::new(identity(2)), patient())
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn an_answer_that_is_too_large_ends_the_connection() {
 
 #[tokio::test]
 async fn a_node_that_does_not_read_its_answers_is_disconnected() {
-    let config = NetConfig { write_timeout: Duration::from_millis(50), ..NetConfig::default() };
+    let config = NetConfig { write_timeout: Duration::from_millis(50), ..patient() };
     let node = FakeNode::start(1, config).await;
     let value = vec![0; 100_000];
     for at in 0..300_u16 {
@@ -248,11 +248,11 @@ async fn a_node_that_does_not_read_its_answers_is_disconnected() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed() {
-    let config = NetConfig { max_connections: 1, ..NetConfig::default() };
+    let config = NetConfig { max_connections: 1, ..patient() };
     let node = FakeNode::start(1, config).await;
-    let first = node.client(NetConfig::default());
+    let first = node.client(patient());
     first.probe(far()).await.unwrap();
-    let second = node.client(NetConfig::default());
+    let second = node.client(patient());
     second.probe(far()).await.unwrap_err();
     first.probe(far()).await.unwrap();
 }
