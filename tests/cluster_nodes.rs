@@ -154,3 +154,61 @@ fn nodes_of_one_name_do_not_run_at_once_and_others_do_not_answer_for_a_cluster()
     assert_eq!(response.status, 400, "{}", response.body);
     assert!(response.body.contains("tsd.storage.ack = cluster"), "{}", response.body);
 }
+
+/// What a node reads of a metric; `None` if the query fails.
+fn read(node: &Daemon, metric: &str) -> Option<String> {
+    let uri = format!("/api/query?start=1599999000&end=1600001000&m=none:{metric}");
+    let response = http(node.address(), "GET", &uri, None);
+    (response.status == 200).then_some(response.body)
+}
+
+#[test]
+fn a_node_that_was_paused_and_recovered_joins_again_by_itself() {
+    let hbase = HBase::with_tables();
+    let mut nodes = nodes(&hbase);
+    nodes.truncate(2);
+    let (other, paused) = (&nodes[0].0, &nodes[1].0);
+    put(paused.address(), "m", 0, 100);
+    let correct = |node: &Daemon, value: u32| {
+        let body = format!(
+            r#"{{"metric":"c","timestamp":1600000000,"value":{value},"tags":{{"h":"a"}}}}"#
+        );
+        assert_eq!(http(node.address(), "POST", "/api/put", Some(&body)).status, 204);
+    };
+    correct(paused, 1);
+    let before = cluster_status(other)["nodes"][1]["incarnation"].as_u64().expect("a number");
+    paused.signal("STOP");
+    wait_for(TIMEOUT, || read(other, "m")).expect("its points are recovered");
+    correct(other, 2);
+    paused.signal("CONT");
+    let fenced = paused.wait_for_event(
+        "this node was fenced; it drops what it holds and joins the cluster again",
+        |event| event["level"] == "WARN",
+    );
+    assert!(fenced["reason"].as_str().is_some_and(|reason| reason.contains("taken over")));
+    let _ = paused.wait_for_event("joined the cluster again", |_| true);
+    // On its port, without what it held.
+    assert_eq!(http(paused.address(), "GET", "/api/health/ready", None).status, 200);
+    let status = cluster_status(paused);
+    let member =
+        status["nodes"].as_array().expect("nodes").iter().find(|node| node["this"] == true);
+    let member = member.expect("this node");
+    assert!(member["incarnation"].as_u64() > Some(before), "{status}");
+    assert_eq!((&member["name"], &member["heldRows"]), (&"tsd1".into(), &0.into()));
+    put(paused.address(), "m", 100, 150);
+    for node in [other, paused] {
+        check(node.address(), "m", 150);
+    }
+    let flushed = http(other.address(), "POST", "/api/cluster/flush", Some(""));
+    assert_eq!(flushed.status, 200, "{}", flushed.body);
+    for node in [other, paused] {
+        check(node.address(), "m", 150);
+        // The former run has not stored its older value again.
+        assert!(read(node, "c").is_some_and(|body| body.contains("\"1600000000\":2}")));
+    }
+    assert_eq!(metric(paused.address(), "tsd_cluster_log_fenced"), Some(0.0));
+    assert!(metric(paused.address(), "tsd_cluster_log_fences_total").is_some_and(|n| n >= 1.0));
+    for (daemon, _) in nodes {
+        assert!(daemon.terminate().success());
+    }
+}
