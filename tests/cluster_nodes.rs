@@ -1,10 +1,10 @@
 //! Three daemon processes with one log table on a fake HBase: each one's queries see what all have acknowledged.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{fs, path::Path, process::Command, thread, time::Duration};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tsd_testkit::{Daemon, DaemonBuilder, http, metric, wait_for};
+use tsd_testkit::{Daemon, DaemonBuilder, ProcessClock, http, metric, wait_for};
 
 use crate::{
     TSDB,
@@ -211,4 +211,122 @@ fn a_node_that_was_paused_and_recovered_joins_again_by_itself() {
     for (daemon, _) in nodes {
         assert!(daemon.terminate().success());
     }
+}
+
+/// Starts a node that must not join, and returns why. One that is alive has noted the same.
+#[track_caller]
+fn refused(node: DaemonBuilder, alive: &Daemon) -> String {
+    let (status, stderr) = node.run_to_exit();
+    assert!(!status.success(), "{stderr}");
+    let noted = alive.wait_for_event("a node does not join the cluster", |event| {
+        event["node"].as_str().is_some_and(|name| name.contains('b'))
+    });
+    let reason = noted["reason"].as_str().expect("a reason").to_owned();
+    format!("{reason}\n{stderr}")
+}
+
+#[test]
+fn a_node_that_others_do_not_reach_does_not_join() {
+    let hbase = HBase::with_tables();
+    let (first, second) = (directory(), directory());
+    let alive = node(&hbase, "a", first.path()).start();
+    put(alive.address(), "m", 0, 10);
+    // Nobody listens there.
+    let b = node(&hbase, "b", second.path()).env("TSD_CLUSTER_ADVERTISE", "127.0.0.1:1");
+    let text = refused(b, &alive);
+    let expected = "node a cannot reach this one at 127.0.0.1:1";
+    assert!(
+        text.matches(expected).count() >= 2 && text.contains("tsd.cluster.advertise"),
+        "{text}"
+    );
+    check(alive.address(), "m", 10);
+}
+
+#[test]
+fn a_node_with_other_settings_is_refused_on_both_sides() {
+    let hbase = HBase::with_tables();
+    let (first, second) = (directory(), directory());
+    let alive = node(&hbase, "a", first.path()).start();
+    put(alive.address(), "m", 0, 10);
+    let b = node(&hbase, "b", second.path());
+    let b = b.env("TSD_STORAGE_SALT_WIDTH", "1").env("TSD_STORAGE_SALT_BUCKETS", "8");
+    let text = refused(b, &alive);
+    let expected = "tsd.storage.salt.width is 1, and 0 in the cluster";
+    assert!(text.matches(expected).count() >= 2, "{text}");
+}
+
+#[test]
+fn a_node_whose_clock_differs_does_not_join_and_one_whose_clock_is_set_says_so() {
+    let hbase = HBase::with_tables();
+    let (first, second) = (directory(), directory());
+    let clock = match ProcessClock::prepare(second.path()) {
+        Ok(clock) => clock,
+        Err(error) => {
+            crate::report(&format!("skipped: no clock of its own for a process: {error}"));
+            return;
+        }
+    };
+    let alive = node(&hbase, "a", first.path()).start();
+    put(alive.address(), "m", 0, 10);
+    let data = second.path().join("data");
+    clock.set_offset(3600);
+    let text = refused(clock.apply(node(&hbase, "b", &data)), &alive);
+    assert!(text.contains("ahead of those of 1 other nodes"), "{text}");
+    clock.set_offset(0);
+    let b = clock.apply(node(&hbase, "b", &data)).start();
+    let skewed = |node: &Daemon| metric(node.address(), "tsd_cluster_net_clock_skewed");
+    assert_eq!(skewed(&b), Some(0.0));
+    clock.set_offset(-60);
+    wait_for(TIMEOUT, || (skewed(&b) == Some(1.0)).then_some(())).expect("it notices");
+    let _ = b
+        .wait_for_event("the clock of this host differs from those of the other nodes", |event| {
+            event["ahead_ms"].as_i64().is_some_and(|ms| (-70_000..=-50_000).contains(&ms))
+        });
+}
+
+#[test]
+fn queries_of_all_nodes_are_listed_and_cancelled_on_any() {
+    let hbase = HBase::with_tables();
+    let nodes: Vec<(Daemon, TempDir)> = (0..3)
+        .map(|at| {
+            let data = directory();
+            let node = node(&hbase, &format!("tsd{at}"), data.path());
+            (node.env("TSD_CLUSTER_SUSPECT_AFTER", "3600").start(), data)
+        })
+        .collect();
+    let [first, second, third] = [0, 1, 2].map(|at| &nodes[at].0);
+    for node in [first, second, third] {
+        put(node.address(), "m", 0, 10);
+    }
+    // A query waits for the one that is paused.
+    second.signal("STOP");
+    let asked = first.address();
+    let client = thread::spawn(move || {
+        http(asked, "GET", "/api/query?start=1600000000&end=1600000100&m=none:m", None)
+    });
+    let id = wait_for(TIMEOUT, || {
+        let list = http(third.address(), "GET", "/api/cluster/queries", None);
+        let list: Value = serde_json::from_str(&list.body).expect("JSON");
+        assert_eq!(list["silent"], serde_json::json!(["tsd1"]));
+        let id = list["nodes"][0]["running"][0]["clusterId"].as_str()?.to_owned();
+        assert_eq!(list["nodes"][0]["name"], "tsd0");
+        Some(id)
+    });
+    let id = id.expect("a query");
+    let url = format!("http://{}", third.address());
+    let tsdb = |words: &[&str]| {
+        let mut command = Command::new(TSDB);
+        command.args(["cluster", "queries", "--url", &url]).args(words);
+        let done = command.output().expect("tsdb");
+        (done.status.code(), String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    let (code, table) = tsdb(&[]);
+    assert_eq!(code, Some(0));
+    assert!(table.contains(&id) && table.contains("tsd1: no answer in time"), "{table}");
+    let (code, cancelled) = tsdb(&["--cancel", &id]);
+    assert_eq!((code, cancelled), (Some(0), format!("cancelled {id} on tsd0\n")));
+    let response = client.join().expect("a response");
+    assert!(response.body.contains("cancelled by an operator"), "{}", response.body);
+    assert_eq!(tsdb(&["--cancel", &id]).0, Some(1));
+    second.signal("CONT");
 }

@@ -1,6 +1,6 @@
 //! Checks of what the page shows of a cluster of several daemons.
 
-use std::path::Path;
+use std::{path::Path, thread};
 
 use serde_json::{Value, json};
 use tsd_testkit::{Daemon, http};
@@ -42,6 +42,23 @@ fn rows(bench: &Bench) -> Vec<Vec<String>> {
     rows.as_array().expect("rows").iter().map(texts).collect()
 }
 
+/// A query on one node waits for the killed one; it is listed and cancelled on the page of another one.
+fn cancel_on_another(bench: &Bench, page: &str, node: &Daemon) {
+    let browser = &bench.browser;
+    let asked = node.address();
+    let client = thread::spawn(move || http(asked, "GET", "/api/query?start=1h-ago&m=sum:m", None));
+    browser.open_anew(&format!("{page}#/queries"));
+    let running = "document.querySelector('[aria-label=\"Running queries\"] tbody')";
+    browser.wait(&format!("{running}?.innerText.includes('tsd2')"));
+    browser.wait("document.querySelector('main').innerText.includes('tsd1: ')");
+    let shown = browser.text(&format!("return {running}.innerText"));
+    browser.click("[id^=cancel-]");
+    let response = client.join().expect("a response");
+    assert!(response.body.contains("cancelled by an operator"), "{}", response.body);
+    browser.wait("!document.querySelector('[id^=cancel-]')");
+    println!("page:   cancelled on another node: {}", shown.replace(['\n', '\t'], " "));
+}
+
 pub(crate) fn nodes(bench: &Bench) {
     let hbase = HBase::with_tables();
     let directory = tempfile::tempdir().expect("a directory");
@@ -79,6 +96,9 @@ pub(crate) fn nodes(bench: &Bench) {
     bench.picture("cluster.png");
     println!("page:   a killed node: {}", killed.join(" | "));
 
+    cancel_on_another(bench, &address, &third);
+
+    browser.open_anew(&format!("{address}#/storage"));
     let hostile = start(&hbase, HOSTILE_NODE, directory.path());
     browser.wait(&format!("{NODES}.querySelectorAll('tbody tr').length === 4"));
     assert!(rows(bench).iter().any(|row| row[0] == HOSTILE_NODE), "{:?}", rows(bench));

@@ -87,6 +87,9 @@ impl Node {
         }
         server.log = logging::control();
         let cluster = open.store.hbase.as_ref().and_then(|hbase| hbase.cluster_node.clone());
+        if let Some(cluster) = &cluster {
+            cluster.attach(open.engine.clone());
+        }
         server.cluster = cluster.map(|node| node as Arc<dyn ClusterNodes>);
         server.static_root = server.static_root.filter(|root| is_static_root(root));
         let limits = &mut server.limits;
@@ -191,9 +194,6 @@ impl Node {
         self.server.stop_requested().await;
     }
 
-    /// Stops accepting requests, completes those in progress, and flushes all data.
-    pub async fn shutdown(self) -> anyhow::Result<()> {
-        drop(self.followers);
     /// Completes when another node of the cluster has taken over the log of this one, with the reason.
     pub(crate) async fn fenced(&self) -> String {
         match self.open.store.hbase.as_ref().and_then(|hbase| hbase.cluster_log.as_ref()) {
@@ -219,6 +219,9 @@ impl Node {
         }
     }
 
+    /// Stops accepting requests, completes those in progress, and flushes all data.
+    pub async fn shutdown(self) -> anyhow::Result<()> {
+        drop(self.followers);
         drop(self.client_metrics);
         // Half of the time is for the clients, the other half for the store.
         let half = self.shutdown_timeout / 2;

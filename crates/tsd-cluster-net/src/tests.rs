@@ -32,7 +32,7 @@ async fn held(client: &PeerClient, query: &HeldQuery) -> Result<Vec<HeldRow>, Pe
         rows.extend(more);
         Ok(())
     };
-    client.held(query, far(), &mut take).await?;
+    client.held(query, 0, far(), &mut take).await?;
     Ok(rows)
 }
 
@@ -73,6 +73,24 @@ async fn a_row_that_is_larger_than_a_batch_comes_in_parts() {
 }
 
 #[tokio::test]
+async fn an_answer_that_would_be_too_large_ends_at_a_key() {
+    let node = FakeNode::start(1, patient()).await;
+    for key in [b"a", b"b", b"c"] {
+        node.rows.put(key, b"q", Some(&[1; 100]), 10);
+    }
+    let client = node.client(patient());
+    let mut keys = Vec::new();
+    let mut take = |rows: Vec<HeldRow>| {
+        keys.extend(rows.into_iter().map(|row| row.key));
+        Ok(())
+    };
+    let stopped_at = client.held(&query(), 150, far(), &mut take).await.unwrap();
+    assert_eq!((keys, stopped_at), (vec!["a".into(), "b".into()], Some("c".into())));
+    let all = client.held(&query(), 1_000, far(), &mut |_| Ok(())).await.unwrap();
+    assert_eq!(all, None);
+}
+
+#[tokio::test]
 async fn many_requests_share_a_connection() {
     let config = NetConfig { max_requests: 3, ..patient() };
     let node = FakeNode::start(1, config.clone()).await;
@@ -87,6 +105,10 @@ async fn many_requests_share_a_connection() {
     assert_eq!(client.report(far()).await.unwrap().rows, 3);
     let error = client.flush(far()).await.unwrap_err();
     assert!(matches!(error, PeerError::Failed(text) if &*text == "the disk of HBase is full"));
+    assert_eq!(client.queries(far()).await.unwrap(), r#"[{"id":7}]"#);
+    client.cancel_query(7, far()).await.unwrap();
+    let error = client.cancel_query(8, far()).await.unwrap_err().to_string();
+    assert_eq!(error, "no query with the id 8 is running");
 }
 
 #[tokio::test]
@@ -102,7 +124,7 @@ async fn a_node_that_is_fenced_while_it_answers_proves_nothing() {
         node.membership.proof.send_replace(Some(Err(ProofError::Fenced("fenced".to_owned()))));
         Ok(())
     };
-    let error = client.held(&query, far(), &mut take).await.unwrap_err();
+    let error = client.held(&query, 0, far(), &mut take).await.unwrap_err();
     assert!(has_rows && matches!(error, PeerError::Failed(text) if &*text == "fenced"));
 }
 
@@ -112,7 +134,7 @@ async fn a_silent_node_is_waited_for_until_the_deadline() {
     node.membership.proof.send_replace(None);
     let client = node.client(patient());
     let soon = Instant::now() + Duration::from_millis(50);
-    let error = client.held(&query(), soon, &mut |_| Ok(())).await.unwrap_err();
+    let error = client.held(&query(), 0, soon, &mut |_| Ok(())).await.unwrap_err();
     assert!(matches!(error, PeerError::Timeout));
     // The connection serves others.
     client.probe(far()).await.unwrap();
@@ -233,7 +255,7 @@ async fn a_node_that_does_not_read_its_answers_is_disconnected() {
     };
     let hello = RequestFrame { id: 0, timeout_ms: 0, body: Some(RequestBody::Hello(hello)) };
     stream.write_all(&encode(&hello)).await.unwrap();
-    let body = Some(RequestBody::Held(HeldMessage::of(&query())));
+    let body = Some(RequestBody::Held(HeldMessage::of(&query(), 0)));
     let request = RequestFrame { id: 1, timeout_ms: 60_000, body };
     stream.write_all(&encode(&request)).await.unwrap();
     // It reads only after the node has given up.
@@ -275,6 +297,6 @@ fn filters_are_sent_as_they_are() {
         RowFilter::Keys(Arc::new(vec![bytes(b"x"), bytes(b"y")])),
     ];
     let sent = HeldQuery { filter: Some(RowFilter::All(filters)), ..query() };
-    assert_eq!(HeldMessage::of(&sent).into_query(), sent);
-    assert_eq!(HeldMessage::of(&query()).into_query(), query());
+    assert_eq!(HeldMessage::of(&sent, 0).into_query(), sent);
+    assert_eq!(HeldMessage::of(&query(), 0).into_query(), query());
 }
