@@ -230,7 +230,8 @@ mod tests {
         let (start, stop) = keys().segments();
         assert!(start < key && key < stop);
         let manifest = keys().state(StateRow::Manifest(9));
-        for other in [&manifest[..], &[], &key[1..], &key[..key.len() - 1]] {
+        let (first, last) = (key.slice(..1), key.slice(..key.len() - 1));
+        for other in [&manifest[..], &[], &first[..], &last[..]] {
             assert_eq!(keys().segment_of(other), None, "{other:?}");
         }
         assert!(stop <= manifest);
