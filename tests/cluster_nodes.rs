@@ -1,10 +1,10 @@
 //! Three daemon processes with one log table on a fake HBase: each one's queries see what all have acknowledged.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path, process::Command, thread};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tsd_testkit::{Daemon, DaemonBuilder, http, metric, wait_for};
+use tsd_testkit::{Daemon, DaemonBuilder, ProcessClock, http, metric, wait_for};
 
 use crate::{
     TSDB,
@@ -151,4 +151,180 @@ fn nodes_of_one_name_do_not_run_at_once_and_others_do_not_answer_for_a_cluster()
     let response = http(alone.address(), "GET", "/api/cluster", None);
     assert_eq!(response.status, 400, "{}", response.body);
     assert!(response.body.contains("tsd.storage.ack = cluster"), "{}", response.body);
+}
+
+/// What a node reads of a metric; `None` if the query fails.
+fn read(node: &Daemon, metric: &str) -> Option<String> {
+    let uri = format!("/api/query?start=1599999000&end=1600001000&m=none:{metric}");
+    let response = http(node.address(), "GET", &uri, None);
+    (response.status == 200).then_some(response.body)
+}
+
+#[test]
+fn a_node_that_was_paused_and_recovered_joins_again_by_itself() {
+    let hbase = HBase::with_tables();
+    let mut nodes = nodes(&hbase);
+    nodes.truncate(2);
+    let (other, paused) = (&nodes[0].0, &nodes[1].0);
+    put(paused.address(), "m", 0, 100);
+    let correct = |node: &Daemon, value: u32| {
+        let body = format!(
+            r#"{{"metric":"c","timestamp":1600000000,"value":{value},"tags":{{"h":"a"}}}}"#
+        );
+        assert_eq!(http(node.address(), "POST", "/api/put", Some(&body)).status, 204);
+    };
+    correct(paused, 1);
+    let before = cluster_status(other)["nodes"][1]["incarnation"].as_u64().expect("a number");
+    paused.signal("STOP");
+    wait_for(|| read(other, "m")).expect("its points are recovered");
+    correct(other, 2);
+    paused.signal("CONT");
+    let fenced = paused.wait_for_event(
+        "this node was fenced; it drops what it holds and joins the cluster again",
+        |event| event["level"] == "WARN",
+    );
+    assert!(fenced["reason"].as_str().is_some_and(|reason| reason.contains("taken over")));
+    let _ = paused.wait_for_event("joined the cluster again", |_| true);
+    // On its port, without what it held.
+    assert_eq!(http(paused.address(), "GET", "/api/health/ready", None).status, 200);
+    let status = cluster_status(paused);
+    let member =
+        status["nodes"].as_array().expect("nodes").iter().find(|node| node["this"] == true);
+    let member = member.expect("this node");
+    assert!(member["incarnation"].as_u64() > Some(before), "{status}");
+    assert_eq!((&member["name"], &member["heldRows"]), (&"tsd1".into(), &0.into()));
+    put(paused.address(), "m", 100, 150);
+    for node in [other, paused] {
+        check(node.address(), "m", 150);
+    }
+    let flushed = http(other.address(), "POST", "/api/cluster/flush", Some(""));
+    assert_eq!(flushed.status, 200, "{}", flushed.body);
+    for node in [other, paused] {
+        check(node.address(), "m", 150);
+        // The former run has not stored its older value again.
+        assert!(read(node, "c").is_some_and(|body| body.contains("\"1600000000\":2}")));
+    }
+    assert_eq!(metric(paused.address(), "tsd_cluster_log_fenced"), Some(0.0));
+    assert!(metric(paused.address(), "tsd_cluster_log_fences_total").is_some_and(|n| n >= 1.0));
+    for (daemon, _) in nodes {
+        assert!(daemon.terminate().success());
+    }
+}
+
+/// Starts a node that must not join, and returns why. One that is alive has noted the same.
+#[track_caller]
+fn refused(node: DaemonBuilder, alive: &Daemon) -> String {
+    let (status, stderr) = node.run_to_exit();
+    assert!(!status.success(), "{stderr}");
+    let noted = alive.wait_for_event("a node does not join the cluster", |event| {
+        event["node"].as_str().is_some_and(|name| name.contains('b'))
+    });
+    let reason = noted["reason"].as_str().expect("a reason").to_owned();
+    format!("{reason}\n{stderr}")
+}
+
+#[test]
+fn a_node_that_others_do_not_reach_does_not_join() {
+    let hbase = HBase::with_tables();
+    let (first, second) = (directory(), directory());
+    let alive = node(&hbase, "a", first.path()).start();
+    put(alive.address(), "m", 0, 10);
+    // Nobody listens there.
+    let b = node(&hbase, "b", second.path()).env("TSD_CLUSTER_ADVERTISE", "127.0.0.1:1");
+    let text = refused(b, &alive);
+    let expected = "node a cannot reach this one at 127.0.0.1:1";
+    assert!(
+        text.matches(expected).count() >= 2 && text.contains("tsd.cluster.advertise"),
+        "{text}"
+    );
+    check(alive.address(), "m", 10);
+}
+
+#[test]
+fn a_node_with_other_settings_is_refused_on_both_sides() {
+    let hbase = HBase::with_tables();
+    let (first, second) = (directory(), directory());
+    let alive = node(&hbase, "a", first.path()).start();
+    put(alive.address(), "m", 0, 10);
+    let b = node(&hbase, "b", second.path());
+    let b = b.env("TSD_STORAGE_SALT_WIDTH", "1").env("TSD_STORAGE_SALT_BUCKETS", "8");
+    let text = refused(b, &alive);
+    let expected = "tsd.storage.salt.width is 1, and 0 in the cluster";
+    assert!(text.matches(expected).count() >= 2, "{text}");
+}
+
+#[test]
+fn a_node_whose_clock_differs_does_not_join_and_one_whose_clock_is_set_says_so() {
+    let hbase = HBase::with_tables();
+    let (first, second) = (directory(), directory());
+    let clock = match ProcessClock::prepare(second.path()) {
+        Ok(clock) => clock,
+        Err(error) => {
+            crate::report(&format!("skipped: no clock of its own for a process: {error}"));
+            return;
+        }
+    };
+    let alive = node(&hbase, "a", first.path()).start();
+    put(alive.address(), "m", 0, 10);
+    let data = second.path().join("data");
+    clock.set_offset(3600);
+    let text = refused(clock.apply(node(&hbase, "b", &data)), &alive);
+    assert!(text.contains("ahead of those of 1 other nodes"), "{text}");
+    clock.set_offset(0);
+    let b = clock.apply(node(&hbase, "b", &data)).start();
+    let skewed = |node: &Daemon| metric(node.address(), "tsd_cluster_net_clock_skewed");
+    assert_eq!(skewed(&b), Some(0.0));
+    clock.set_offset(-60);
+    wait_for(|| (skewed(&b) == Some(1.0)).then_some(())).expect("it notices");
+    let _ = b
+        .wait_for_event("the clock of this host differs from those of the other nodes", |event| {
+            event["ahead_ms"].as_i64().is_some_and(|ms| (-70_000..=-50_000).contains(&ms))
+        });
+}
+
+#[test]
+fn queries_of_all_nodes_are_listed_and_cancelled_on_any() {
+    let hbase = HBase::with_tables();
+    let nodes: Vec<(Daemon, TempDir)> = (0..3)
+        .map(|at| {
+            let data = directory();
+            let node = node(&hbase, &format!("tsd{at}"), data.path());
+            (node.env("TSD_CLUSTER_SUSPECT_AFTER", "3600").start(), data)
+        })
+        .collect();
+    let [first, second, third] = [0, 1, 2].map(|at| &nodes[at].0);
+    for node in [first, second, third] {
+        put(node.address(), "m", 0, 10);
+    }
+    // A query waits for the one that is paused.
+    second.signal("STOP");
+    let asked = first.address();
+    let client = thread::spawn(move || {
+        http(asked, "GET", "/api/query?start=1600000000&end=1600000100&m=none:m", None)
+    });
+    let id = wait_for(|| {
+        let list = http(third.address(), "GET", "/api/cluster/queries", None);
+        let list: Value = serde_json::from_str(&list.body).expect("JSON");
+        assert_eq!(list["silent"], serde_json::json!(["tsd1"]));
+        let id = list["nodes"][0]["running"][0]["clusterId"].as_str()?.to_owned();
+        assert_eq!(list["nodes"][0]["name"], "tsd0");
+        Some(id)
+    });
+    let id = id.expect("a query");
+    let url = format!("http://{}", third.address());
+    let tsdb = |words: &[&str]| {
+        let mut command = Command::new(TSDB);
+        command.args(["cluster", "queries", "--url", &url]).args(words);
+        let done = command.output().expect("tsdb");
+        (done.status.code(), String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    let (code, table) = tsdb(&[]);
+    assert_eq!(code, Some(0));
+    assert!(table.contains(&id) && table.contains("tsd1: no answer in time"), "{table}");
+    let (code, cancelled) = tsdb(&["--cancel", &id]);
+    assert_eq!((code, cancelled), (Some(0), format!("cancelled {id} on tsd0\n")));
+    let response = client.join().expect("a response");
+    assert!(response.body.contains("cancelled by an operator"), "{}", response.body);
+    assert_eq!(tsdb(&["--cancel", &id]).0, Some(1));
+    second.signal("CONT");
 }

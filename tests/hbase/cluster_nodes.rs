@@ -219,15 +219,20 @@ async fn fail(
         for writer in node.writers.drain(..) {
             writer.await?;
         }
-        let refused = put(daemon.address(), node.number as u64, 0, 1_000_000_000_000);
+        let woken = Instant::now();
+        let joined = block_in_place(|| daemon.wait_for_event("joined the cluster again", |_| true));
+        println!(
+            "cluster_nodes: {name} was fenced, and is a member again {:.1?} after it woke up ({} ms for it)",
+            woken.elapsed(),
+            joined["took_ms"]
+        );
         let ready = tsd::request(daemon.address(), "GET", "/api/health/ready", None)?;
-        if refused || ready.status != 503 {
-            return Err(
-                format!("{name} acknowledges after it was recovered: {}", ready.body).into()
-            );
+        if ready.status != 200 {
+            return Err(format!("{name} is not ready: {}", ready.body).into());
         }
-        // It says at its end that its rows are stored by another one.
-        let _ = block_in_place(|| daemon.terminate());
+        if !block_in_place(|| daemon.terminate()).success() {
+            return Err(format!("{name} does not end cleanly").into());
+        }
     }
     for writer in node.writers.drain(..) {
         writer.await?;

@@ -10,9 +10,11 @@
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
+mod cluster_checks;
 mod console;
 mod data;
 mod graph_checks;
+mod hbase;
 mod picture;
 mod query_checks;
 mod touch_checks;
@@ -122,6 +124,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("queries, one of them cancelled", view_checks::queries),
     ("storage", view_checks::storage),
     ("storage on HBase, with its servers", view_checks::storage_on_hbase),
+    ("the nodes of a cluster, one of them killed", cluster_checks::nodes),
     ("cardinality", view_checks::cardinality),
     ("configuration", view_checks::config),
     ("log", view_checks::log),

@@ -3,16 +3,16 @@
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    process::Command,
     thread,
 };
 
-use hbase_fake::{FakeCluster, FakeEnsemble};
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
-use tsd_testkit::{DaemonBuilder, connect, http};
+use tsd_testkit::{connect, http};
 
-use crate::{Bench, TSDB, data};
+use crate::{
+    Bench, data,
+    hbase::{HBase, page_of},
+};
 
 const DASHBOARD: &str = "start=6h-ago&tz=UTC&m=avg:2m-avg:sys.cpu.user{host=*}&ylabel=CPU,+percent";
 
@@ -162,23 +162,13 @@ pub(crate) fn storage(bench: &Bench) {
 }
 
 pub(crate) fn storage_on_hbase(bench: &Bench) {
-    let runtime = Runtime::new().expect("a runtime");
-    let (cluster, ensemble) =
-        runtime.block_on(async { (FakeCluster::start(2).await, FakeEnsemble::start().await) });
-    cluster.publish(&ensemble, "/hbase");
-    let of_cluster = ["--zkquorum", ensemble.quorum()];
-    let created = Command::new(TSDB).args(["table", "create"]).args(of_cluster).output();
-    assert!(created.expect("run tsdb").status.success());
+    let hbase = HBase::with_tables();
     let directory = tempfile::tempdir().expect("a directory");
-    let daemon = DaemonBuilder::new(TSDB, directory.path())
-        .args(&of_cluster)
-        .args(&["--auto-metric"])
-        .start();
+    let daemon = hbase.daemon(directory.path()).start();
     let point = json!({ "metric": "m", "timestamp": data::now_secs(), "value": 1, "tags": { "host": "a" } });
     let stored = http(daemon.address(), "POST", "/api/put?details&sync", Some(&point.to_string()));
     assert!(stored.body.contains("\"failed\":0"), "{}", stored.body);
-    let address = format!("http://{}/", daemon.address());
-    bench.others.borrow_mut().push(address.clone());
+    let address = page_of(bench, &daemon);
     let browser = &bench.browser;
     browser.open_anew(&format!("{address}#/storage"));
     browser

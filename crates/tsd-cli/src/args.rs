@@ -21,7 +21,7 @@ mod user;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::{
-    cluster::{ClusterArgs, ClusterCommand, ClusterPlace},
+    cluster::{ClusterArgs, ClusterCommand, ClusterPlace, ClusterQueriesArgs},
     config::{ConfigArgs, ConfigCheckArgs, ConfigCommand},
     copy::CopyArgs,
     fsck::FsckArgs,

@@ -1,5 +1,7 @@
 //! `tsdb cluster`: the nodes of a cluster, and the flush of all of them, through any of its daemons.
 
+mod queries;
+
 use std::fmt::Write as _;
 
 use anyhow::{Context, bail, ensure};
@@ -31,6 +33,7 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
         match &args.command {
             ClusterCommand::Status(place) => status(place).await,
             ClusterCommand::Flush(place) => flush(place).await,
+            ClusterCommand::Queries(args) => queries::run(args).await,
         }
     })
 }
@@ -76,24 +79,30 @@ fn describe(status: &Value) -> anyhow::Result<String> {
     let nodes = nodes.context("the response is no list of nodes")?;
     let mut rows = vec![TITLES.map(str::to_owned)];
     rows.extend(nodes.iter().map(cells));
-    let width = |at: usize| {
-        rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max()
-    };
-    let widths: Vec<usize> = (0..TITLES.len()).map(|at| width(at).unwrap_or(0)).collect();
-    let mut out = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            write!(line, "{cell:<width$}  ")?;
-        }
-        writeln!(out, "{}", line.trim_end())?;
-    }
+    let mut out = table(&rows)?;
     for node in nodes {
         let problems = node.get("problems").and_then(Value::as_array).into_iter().flatten();
         let reasons = problems.chain(node.get("error")).filter_map(Value::as_str);
         for reason in reasons {
             writeln!(out, "{}: {reason}", text(node, "name"))?;
         }
+    }
+    Ok(out)
+}
+
+/// Rows with their cells below each other.
+fn table<const N: usize>(rows: &[[String; N]]) -> Result<String, std::fmt::Error> {
+    let width = |at: usize| {
+        rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..N).map(|at| width(at).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            write!(line, "{cell:<width$}  ")?;
+        }
+        writeln!(out, "{}", line.trim_end())?;
     }
     Ok(out)
 }

@@ -1,10 +1,13 @@
 //! `tsdb tsd`: runs the daemon from start to shutdown.
 
+mod rejoin;
+
 use std::{process, time::Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
+use self::rejoin::Rejoins;
 use crate::{
     config::{Config, EngineKind, Settings},
     logging,
@@ -87,7 +90,7 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     // Until the daemon serves, a SIGHUP waits.
-    let mut hang_up = signal(SignalKind::hangup())?;
+    let hang_up = signal(SignalKind::hangup())?;
     let node = tokio::select! {
         node = Node::start(config) => node?,
         signal = signals.stop() => {
@@ -95,6 +98,24 @@ async fn serve(
             return Ok(());
         }
     };
+    say_ready(&node, started);
+    let Some(node) = run_until_stopped(node, config, reload, &mut signals, hang_up).await? else {
+        return Ok(());
+    };
+    let stopping = Instant::now();
+    let second = tokio::spawn(async move {
+        let signal = signals.stop().await;
+        warn!(signal, "exiting at once; unacknowledged points may be lost");
+        process::exit(1);
+    });
+    node.shutdown().await?;
+    second.abort();
+    info!(took_ms = stopping.elapsed().as_millis() as u64, "stopped");
+    Ok(())
+}
+
+/// Says where the daemon serves.
+fn say_ready(node: &Node, started: Instant) {
     let (replayed_cells, replayed_bytes) = node.replayed();
     let urls = node.urls();
     info!(
@@ -109,28 +130,42 @@ async fn serve(
     if let Some(url) = urls.first() {
         info!("open {url} in a browser; points by telnet or {url}api/put, metrics at {url}metrics");
     }
+}
+
+/// Serves until a signal or a client stops the daemon. `None`: it was stopped while it joined its cluster again.
+async fn run_until_stopped(
+    mut node: Node,
+    config: &Config,
+    reload: impl Fn() -> anyhow::Result<(Config, Settings)>,
+    signals: &mut StopSignals,
+    mut hang_up: Signal,
+) -> anyhow::Result<Option<Node>> {
     let mut running = config.clone();
+    let mut rejoins = Rejoins::new();
     loop {
-        tokio::select! {
-            signal = signals.stop() => info!(signal, "stopping; a second signal exits at once"),
-            () = node.stop_requested() => info!("stopping: requested by a client"),
+        let reason = tokio::select! {
+            signal = signals.stop() => {
+                info!(signal, "stopping; a second signal exits at once");
+                return Ok(Some(node));
+            }
+            () = node.stop_requested() => {
+                info!("stopping: requested by a client");
+                return Ok(Some(node));
+            }
             _ = hang_up.recv() => {
                 reload_config(&mut running, &node, &reload);
                 continue;
             }
-        }
-        break;
+            reason = node.fenced() => reason,
+        };
+        node = tokio::select! {
+            joined = rejoins.join_again(config, node, &reason) => joined?,
+            signal = signals.stop() => {
+                info!(signal, "stopped while joining the cluster again");
+                return Ok(None);
+            }
+        };
     }
-    let stopping = Instant::now();
-    let second = tokio::spawn(async move {
-        let signal = signals.stop().await;
-        warn!(signal, "exiting at once; unacknowledged points may be lost");
-        process::exit(1);
-    });
-    node.shutdown().await?;
-    second.abort();
-    info!(took_ms = stopping.elapsed().as_millis() as u64, "stopped");
-    Ok(())
 }
 
 /// Handles SIGHUP. A configuration with an error changes nothing.

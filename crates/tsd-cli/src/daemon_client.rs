@@ -172,6 +172,11 @@ impl DaemonClient {
         self.send(Method::GET, path, Bytes::new()).await
     }
 
+    /// Sends a DELETE and reads the whole response.
+    pub(crate) async fn delete(&mut self, path: &str) -> Result<DaemonResponse, ClientError> {
+        self.send(Method::DELETE, path, Bytes::new()).await
+    }
+
     async fn send(
         &mut self,
         method: Method,

@@ -33,6 +33,11 @@ use crate::{
 /// Least time that a plug-in has to deliver what is queued at the shutdown.
 const LEAST_PLUGIN_STOP: Duration = Duration::from_secs(1);
 
+/// How long the requests of a fenced daemon may take to end. They fail: it can neither read nor write.
+const ABANDON_LIMIT: Duration = Duration::from_secs(2);
+/// Pause between two looks whether its memtables are dropped.
+const RELEASE_LOOK: Duration = Duration::from_millis(20);
+
 /// A daemon in this process.
 #[derive(Debug)]
 pub struct Node {
@@ -82,6 +87,9 @@ impl Node {
         }
         server.log = logging::control();
         let cluster = open.store.hbase.as_ref().and_then(|hbase| hbase.cluster_node.clone());
+        if let Some(cluster) = &cluster {
+            cluster.attach(open.engine.clone());
+        }
         server.cluster = cluster.map(|node| node as Arc<dyn ClusterNodes>);
         server.static_root = server.static_root.filter(|root| is_static_root(root));
         let limits = &mut server.limits;
@@ -184,6 +192,31 @@ impl Node {
     /// Completes when a client requests a shutdown.
     pub async fn stop_requested(&self) {
         self.server.stop_requested().await;
+    }
+
+    /// Completes when another node of the cluster has taken over the log of this one, with the reason.
+    pub(crate) async fn fenced(&self) -> String {
+        match self.open.store.hbase.as_ref().and_then(|hbase| hbase.cluster_log.as_ref()) {
+            Some(log) => log.fenced().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends a daemon that was fenced: nothing that it holds can be stored any more.
+    pub(crate) async fn abandon(mut self) {
+        let storage = Arc::downgrade(self.storage());
+        self.shutdown_timeout = ABANDON_LIMIT;
+        if let Err(error) = self.shutdown().await {
+            tracing::debug!(%error, "a fenced node has ended");
+        }
+        let released = async {
+            while storage.strong_count() > 0 {
+                tokio::time::sleep(RELEASE_LOOK).await;
+            }
+        };
+        if tokio::time::timeout(ABANDON_LIMIT, released).await.is_err() {
+            tracing::warn!("the rows of the fenced node still take memory: a request uses them");
+        }
     }
 
     /// Stops accepting requests, completes those in progress, and flushes all data.

@@ -336,7 +336,7 @@ fn manifest_of(
     Ok(Some(manifest.ok_or_else(what)?))
 }
 
-fn state() -> Selection {
+pub(crate) fn state() -> Selection {
     Selection::all().family(STATE.to_vec())
 }
 
@@ -370,7 +370,7 @@ fn damaged(what: String) -> CallFailure {
 
 /// What the table, the rights or the request must change for is a failure; all else is repeated.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn failure(error: OperationError) -> CallFailure {
+pub(crate) fn failure(error: OperationError) -> CallFailure {
     let text = error_chain(&error);
     let is_permanent = match &*error.cause {
         Failure::NoTable(_) | Failure::Request(_) | Failure::CellTooLong { .. } => true,

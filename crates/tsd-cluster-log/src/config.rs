@@ -46,6 +46,10 @@ pub struct ClusterLogConfig {
     pub append_timeout: Duration,
     /// After this time without an answer an append is sent to another region server too; `None`: it is not.
     pub hedge_after: Option<Duration>,
+    /// Bound of a heartbeat, a proof, a trim, or the opening of a segment that stands by; each is tried again.
+    pub work_timeout: Duration,
+    /// Time between two looks for rows of segments that nobody reads; those that both have found are removed.
+    pub orphan_age: Duration,
     /// How long a start tries to reach the table.
     pub start_timeout: Duration,
 }
@@ -63,6 +67,8 @@ impl ClusterLogConfig {
             durability: LogDurability::Sync,
             append_timeout: Duration::from_secs(2),
             hedge_after: Some(Duration::from_millis(50)),
+            work_timeout: Duration::from_secs(2),
+            orphan_age: Duration::from_hours(1),
             start_timeout: Duration::from_mins(1),
         }
     }

@@ -16,18 +16,21 @@ mod error;
 mod former;
 mod heartbeat;
 mod incarnation;
+mod listed_nodes;
 mod log;
 mod log_table;
 mod maintenance;
 mod members;
 mod metrics;
 mod open;
+mod orphans;
 mod recover;
 mod shared;
 
 pub use self::{
     config::{ClusterLogConfig, LogDurability},
     error::OpenLogError,
+    listed_nodes::listed_nodes,
     log::ClusterLog,
     metrics::describe_metrics,
     open::{OpenedLog, is_in_use, open},

@@ -57,6 +57,8 @@ pub(crate) struct LogInner {
     pub(crate) section_bytes: AtomicU64,
     /// Why nothing is acknowledged any more.
     fence: OnceLock<String>,
+    /// Notified when that is known.
+    fence_noticed: Notify,
     /// Begin of the last call that has proven that this process owns the log.
     proven: Mutex<Instant>,
     /// What is known of the other nodes.
@@ -101,6 +103,7 @@ impl LogInner {
             trim_goal: Mutex::default(),
             section_bytes: AtomicU64::new(0),
             fence: OnceLock::new(),
+            fence_noticed: Notify::new(),
             proven: Mutex::new(Instant::now()),
             wake: Arc::default(),
             is_closed: AtomicBool::new(false),
@@ -132,11 +135,13 @@ impl LogInner {
         let by = by.map_or_else(String::new, |by| format!(" (incarnation {by})"));
         let text = format!(
             "another node{by} has taken over the log of this one in {}, because its heartbeats had stopped: it \
-             acknowledges nothing any more, and what it had is stored by the other one; restart it",
+             acknowledges nothing any more, and what it had is stored by the other one",
             self.name()
         );
         if self.fence.set(text.clone()).is_ok() {
             tracing::error!("{text}");
+            self.metrics.fences.increment(1);
+            self.fence_noticed.notify_waiters();
         }
         self.check_fence().err().unwrap_or(StorageError::Closed)
     }
@@ -195,6 +200,25 @@ impl ClusterLog {
         let inner = Arc::clone(&self.inner);
         let ending = self.inner.runtime.spawn(async move { inner.end().await });
         ending.await.unwrap_or(Err(StorageError::Closed))
+    }
+}
+
+impl ClusterLog {
+    /// True once another process has taken the log over.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        self.inner.fence.get().is_some()
+    }
+
+    /// Waits until another process has taken the log over. Returns how.
+    pub async fn fenced(&self) -> String {
+        loop {
+            let noticed = self.inner.fence_noticed.notified();
+            if let Some(text) = self.inner.fence.get() {
+                return text.clone();
+            }
+            noticed.await;
+        }
     }
 }
 

@@ -18,8 +18,6 @@ use crate::{
     log::{LogInner, STREAM, SharedRecovery},
 };
 
-/// Bound of a trim, a proof, or the opening of a standby segment; each is tried again.
-pub(crate) const WORK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bound of the lookup of a region, to choose a stripe.
 const LOCATE_TIMEOUT: Duration = Duration::from_millis(200);
 /// Pause before a standby segment that could not be opened is tried again.
@@ -72,6 +70,11 @@ impl LogInner {
         if self.config.hedge_after.is_some() { 2 } else { 1 }
     }
 
+    /// When work that begins now is given up.
+    pub(crate) fn work_deadline(&self) -> Instant {
+        Instant::now() + self.config.work_timeout
+    }
+
     /// Opens a segment, unless there is a standby one now.
     pub(crate) async fn open_segment(&self, deadline: Instant) -> Result<(), StorageError> {
         self.open_up_to(1, deadline).await
@@ -92,14 +95,14 @@ impl LogInner {
 
     /// Proves that this process owns the log.
     pub(crate) async fn confirm(&self) -> Result<(), StorageError> {
-        let deadline = Instant::now() + WORK_TIMEOUT;
+        let deadline = self.work_deadline();
         let mut work = self.maintenance(deadline).await?;
         self.change(&mut work, deadline, LogOwner::confirmation).await
     }
 
     /// Trims up to the goal.
     pub(crate) async fn trim(&self) -> Result<(), StorageError> {
-        let deadline = Instant::now() + WORK_TIMEOUT;
+        let deadline = self.work_deadline();
         let mut work = self.maintenance(deadline).await?;
         let goal = *self.trim_goal();
         // The commit time first: that of an earlier owner must outlast its log.
@@ -136,7 +139,7 @@ impl LogInner {
         if self.trim_goal().is_open() {
             self.trim().await?;
         }
-        let deadline = Instant::now() + WORK_TIMEOUT;
+        let deadline = self.work_deadline();
         let mut work = self.maintenance(deadline).await?;
         self.finish_begun(&mut work, deadline).await?;
         let is_empty = {
@@ -171,7 +174,7 @@ impl LogInner {
 
     /// Shows others that this node is alive, and proves that it was not fenced.
     pub(crate) async fn heartbeat(&self, now_ms: i64) -> Result<(), StorageError> {
-        let deadline = Instant::now() + WORK_TIMEOUT;
+        let deadline = self.work_deadline();
         let mut work = self.maintenance(deadline).await?;
         let is_joining = self.recoverer().is_some() && !self.owner().has_joined();
         let beat = |owner: &LogOwner| {
@@ -203,7 +206,7 @@ impl LogInner {
 
     /// Gives up a start: what this node has listed may be removed by anybody.
     pub(crate) async fn give_up(&self) -> Result<(), StorageError> {
-        let deadline = Instant::now() + WORK_TIMEOUT;
+        let deadline = self.work_deadline();
         let mut work = self.maintenance(deadline).await?;
         self.change(&mut work, deadline, LogOwner::retirement).await
     }
@@ -353,7 +356,7 @@ pub(crate) async fn keep_standby(log: Weak<LogInner>) {
             let _ = timeout(pause, wake.notified()).await;
         }
         let Some(inner) = log.upgrade().filter(|inner| !inner.is_over()) else { return };
-        let deadline = Instant::now() + WORK_TIMEOUT;
+        let deadline = inner.work_deadline();
         pause = match inner.open_up_to(inner.wanted_standby(), deadline).await {
             Ok(()) => Duration::ZERO,
             Err(error) => {

@@ -12,10 +12,7 @@ use tsd_cluster::{
 };
 use tsd_storage::StorageError;
 
-use crate::{
-    log::{ClusterLog, LogInner},
-    maintenance::WORK_TIMEOUT,
-};
+use crate::log::{ClusterLog, LogInner};
 
 /// What a node knows of the others.
 #[derive(Debug)]
@@ -88,7 +85,7 @@ impl LogInner {
             return Ok(());
         }
         let begun = Instant::now();
-        let found = self.table.manifests(begun + WORK_TIMEOUT).await?;
+        let found = self.table.manifests(self.work_deadline()).await?;
         self.members.looked(begun, found);
         *looked = Some(begun);
         Ok(())

@@ -5,7 +5,7 @@ use metrics::{
     histogram,
 };
 
-const COUNTERS: [(&str, &str); 13] = [
+const COUNTERS: [(&str, &str); 15] = [
     ("tsd_cluster_log_appends_total", "Records that the log table has stored."),
     ("tsd_cluster_log_appended_bytes_total", "Bytes of the records that were stored, compressed."),
     (
@@ -26,11 +26,19 @@ const COUNTERS: [(&str, &str); 13] = [
         "tsd_cluster_log_segments_removed_total",
         "Segments removed, after all of their rows were stored.",
     ),
+    (
+        "tsd_cluster_log_orphans_removed_total",
+        "Rows of segments that came into being after their log was removed, and were removed.",
+    ),
     ("tsd_cluster_log_trim_failures_total", "Trims that failed; each is tried again."),
     ("tsd_cluster_log_recovered_records_total", "Records of other owners that were replayed."),
     (
         "tsd_cluster_log_heartbeat_failures_total",
         "Heartbeats, or looks at those of others, that failed; others suspect this node after some.",
+    ),
+    (
+        "tsd_cluster_log_fences_total",
+        "Times that another node has taken the log of this process over; it joins the cluster again.",
     ),
     ("tsd_cluster_log_recoveries_total", "Logs of other nodes whose rows this one has stored."),
     (
@@ -53,7 +61,7 @@ const GAUGES: [(&str, Unit, &str); 8] = [
     (
         "tsd_cluster_log_fenced",
         Unit::Count,
-        "1 once another node has taken the log of this one over.",
+        "1 from when another node has taken the log of this one over until it has joined again.",
     ),
     (
         "tsd_cluster_log_former_logs",
@@ -78,9 +86,11 @@ pub(crate) struct Metrics {
     pub(crate) hedges_suppressed: Counter,
     pub(crate) segments_opened: Counter,
     pub(crate) segments_removed: Counter,
+    pub(crate) orphans_removed: Counter,
     pub(crate) trim_failures: Counter,
     pub(crate) recovered_records: Counter,
     pub(crate) heartbeat_failures: Counter,
+    pub(crate) fences: Counter,
     pub(crate) recoveries: Counter,
     pub(crate) recovery_failures: Counter,
     pub(crate) append_seconds: Histogram,
@@ -99,9 +109,11 @@ impl Metrics {
             hedges_suppressed: counter!("tsd_cluster_log_hedges_suppressed_total"),
             segments_opened: counter!("tsd_cluster_log_segments_opened_total"),
             segments_removed: counter!("tsd_cluster_log_segments_removed_total"),
+            orphans_removed: counter!("tsd_cluster_log_orphans_removed_total"),
             trim_failures: counter!("tsd_cluster_log_trim_failures_total"),
             recovered_records: counter!("tsd_cluster_log_recovered_records_total"),
             heartbeat_failures: counter!("tsd_cluster_log_heartbeat_failures_total"),
+            fences: counter!("tsd_cluster_log_fences_total"),
             recoveries: counter!("tsd_cluster_log_recoveries_total"),
             recovery_failures: counter!("tsd_cluster_log_recovery_failures_total"),
             append_seconds: histogram!(APPEND_SECONDS),

@@ -24,6 +24,7 @@ use crate::{
     log_table,
     maintenance::{drive_change, keep_standby},
     members::namesake_watch,
+    orphans,
     recover::RecoverError,
     shared,
 };
@@ -77,6 +78,7 @@ pub async fn open(client: &Client, config: ClusterLogConfig) -> Result<OpenedLog
         }
     };
     inner.runtime.spawn(keep_standby(Arc::downgrade(inner)));
+    inner.runtime.spawn(orphans::clean(Arc::downgrade(inner)));
     inner.wake.notify_one();
     tracing::info!(log = inner.name(), incarnation, former = former.logs.len(), "owns a log");
     Ok(OpenedLog { log: Arc::new(log), former })

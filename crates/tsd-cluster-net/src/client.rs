@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tokio::{
     sync::{Mutex, OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout_at},
@@ -14,7 +15,7 @@ use crate::{
     error::PeerError,
     metrics::{NetMetrics, RequestKind},
     service::{HeldQuery, NodeReport},
-    wire::{HeldMessage, Nothing, RequestBody, ResponseBody, RowMessage},
+    wire::{DialBackMessage, HeldMessage, Nothing, RequestBody, ResponseBody, RowMessage},
 };
 
 /// One run of a peer. It takes requests also while it cannot be reached; they fail.
@@ -83,7 +84,9 @@ impl PeerClient {
         &self.address
     }
 
-    /// Takes the rows that the peer holds, and returns after it has proven that it was not fenced then.
+    /// Takes the rows that the peer holds, in key order, and returns after it has proven that it was not fenced
+    /// then. After about `max_bytes` (0: never) the peer may stop: then the key is returned before which all rows
+    /// were taken.
     ///
     /// # Errors
     ///
@@ -91,10 +94,11 @@ impl PeerClient {
     pub async fn held(
         &self,
         query: &HeldQuery,
+        max_bytes: usize,
         deadline: Instant,
         take: &mut (dyn FnMut(Vec<HeldRow>) -> Result<(), PeerError> + Send),
-    ) -> Result<(), PeerError> {
-        let body = RequestBody::Held(HeldMessage::of(query));
+    ) -> Result<Option<Bytes>, PeerError> {
+        let body = RequestBody::Held(HeldMessage::of(query, max_bytes));
         self.metered(RequestKind::Held, async {
             let mut request = self.request(body, deadline).await?;
             loop {
@@ -105,7 +109,8 @@ impl PeerClient {
                             rows.map(RowMessage::into_row).collect();
                         take(rows?)?;
                     }
-                    ResponseBody::Proven(_) => return Ok(()),
+                    ResponseBody::Proven(_) => return Ok(None),
+                    ResponseBody::ProvenUpTo(key) => return Ok(Some(key)),
                     _ => return Err(out_of_place()),
                 }
             }
@@ -131,6 +136,62 @@ impl PeerClient {
     pub async fn flush(&self, deadline: Instant) -> Result<(), PeerError> {
         let body = RequestBody::Flush(Nothing {});
         self.metered(RequestKind::Flush, self.done(body, deadline)).await
+    }
+
+    /// Has the peer connect to this node at `address`, as others will.
+    ///
+    /// # Errors
+    ///
+    /// [`PeerError::Failed`] if it cannot; no answer before the deadline.
+    pub(crate) async fn dial_back(
+        &self,
+        address: &str,
+        deadline: Instant,
+    ) -> Result<(), PeerError> {
+        let incarnation = self.identity.incarnation;
+        let message = DialBackMessage { address: address.to_owned(), incarnation };
+        let body = RequestBody::DialBack(message);
+        self.metered(RequestKind::Admission, self.done(body, deadline)).await
+    }
+
+    /// Has the peer note in its log why this node does not join.
+    ///
+    /// # Errors
+    ///
+    /// No answer before the deadline.
+    pub(crate) async fn note_refusal(
+        &self,
+        reason: &str,
+        deadline: Instant,
+    ) -> Result<(), PeerError> {
+        let body = RequestBody::NoteRefusal(reason.to_owned());
+        self.metered(RequestKind::Admission, self.done(body, deadline)).await
+    }
+
+    /// The queries that run on the peer, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// No answer before the deadline.
+    pub async fn queries(&self, deadline: Instant) -> Result<String, PeerError> {
+        self.metered(RequestKind::Queries, async {
+            let body = RequestBody::Queries(Nothing {});
+            match self.request(body, deadline).await?.next().await? {
+                ResponseBody::Queries(json) => Ok(json),
+                _ => Err(out_of_place()),
+            }
+        })
+        .await
+    }
+
+    /// Cancels a query on the peer.
+    ///
+    /// # Errors
+    ///
+    /// [`PeerError::Failed`] if it does not run; no answer before the deadline.
+    pub async fn cancel_query(&self, id: u64, deadline: Instant) -> Result<(), PeerError> {
+        let body = RequestBody::CancelQuery(id);
+        self.metered(RequestKind::Queries, self.done(body, deadline)).await
     }
 
     /// What the peer says of itself.

@@ -30,6 +30,8 @@ pub struct NetConfig {
     pub max_frame_bytes: usize,
     /// Size from which rows are sent, bytes.
     pub batch_bytes: usize,
+    /// Size of the held rows of a node that a scan takes at a time, bytes.
+    pub part_bytes: usize,
     /// Requests in progress on a connection; more wait.
     pub max_requests: usize,
     /// Connections that a node accepts; more are closed at once.
@@ -45,6 +47,7 @@ impl Default for NetConfig {
             backoff: (Duration::from_millis(50), Duration::from_secs(2)),
             max_frame_bytes: 16 << 20,
             batch_bytes: 256 << 10,
+            part_bytes: 4 << 20,
             max_requests: 64,
             max_connections: 256,
         }

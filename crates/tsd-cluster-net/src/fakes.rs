@@ -7,13 +7,17 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
-use tokio::{net::TcpListener, sync::watch, time::Instant};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, watch},
+    time::Instant,
+};
 use tsd_cluster::{
     ClusterId, Member, MemberState, Membership, MembershipFuture, ProofError, Settlement,
 };
@@ -22,7 +26,7 @@ use tsd_storage::{BoxFuture, HeldColumn, HeldRow, HeldRowBatches, HeldRowReader,
 
 use crate::{
     NetConfig, NodeControl, NodeIdentity, NodeReport, PeerClient, PeerServer, PeerService,
-    ReadMemory,
+    ReadMemory, peers::now_ms,
 };
 
 pub(crate) const CLUSTER: ClusterId = ClusterId::new([7; 16]);
@@ -166,12 +170,38 @@ impl Membership for FakeMembership {
 }
 
 /// A node that flushes nothing and says little.
-#[derive(Debug)]
-pub(crate) struct FakeControl;
+#[derive(Debug, Default)]
+pub(crate) struct FakeControl {
+    clock_ahead_ms: AtomicI64,
+    refusals: Mutex<Vec<String>>,
+}
+
+impl FakeControl {
+    pub(crate) fn set_clock_ahead(&self, ms: i64) {
+        self.clock_ahead_ms.store(ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn noted_refusals(&self) -> Vec<String> {
+        self.refusals.lock().unwrap().clone()
+    }
+}
 
 impl NodeControl for FakeControl {
     fn report(&self) -> NodeReport {
-        NodeReport { version: "1".to_owned(), rows: 3, ..NodeReport::default() }
+        let time_ms = now_ms() + self.clock_ahead_ms.load(Ordering::Relaxed);
+        NodeReport { version: "1".to_owned(), rows: 3, time_ms, ..NodeReport::default() }
+    }
+
+    fn note_refusal(&self, _: &str, reason: &str) {
+        self.refusals.lock().unwrap().push(reason.to_owned());
+    }
+
+    fn queries(&self) -> BoxFuture<'_, String> {
+        Box::pin(async { r#"[{"id":7}]"#.to_owned() })
+    }
+
+    fn cancel_query(&self, id: u64) -> bool {
+        id == 7
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -181,11 +211,18 @@ impl NodeControl for FakeControl {
 
 /// Memory for a number of bytes.
 #[derive(Debug)]
-pub(crate) struct FakeMemory(pub(crate) usize);
+pub(crate) struct FakeMemory(Arc<Semaphore>);
+
+impl FakeMemory {
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self(Arc::new(Semaphore::new(bytes)))
+    }
+}
 
 impl ReadMemory for FakeMemory {
     fn try_reserve(&self, bytes: usize) -> Option<Box<dyn Send + Sync>> {
-        if bytes <= self.0 { Some(Box::new(())) } else { None }
+        let permit = Arc::clone(&self.0).try_acquire_many_owned(u32::try_from(bytes).ok()?);
+        Some(Box::new(permit.ok()?))
     }
 }
 
@@ -193,6 +230,7 @@ impl ReadMemory for FakeMemory {
 pub(crate) struct FakeNode {
     pub(crate) rows: Arc<FakeRows>,
     pub(crate) membership: Arc<FakeMembership>,
+    pub(crate) control: Arc<FakeControl>,
     pub(crate) server: Option<PeerServer>,
     address: SocketAddr,
 }
@@ -204,15 +242,16 @@ pub(crate) fn identity(incarnation: u64) -> NodeIdentity {
 impl FakeNode {
     pub(crate) async fn start(incarnation: u64, config: NetConfig) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let control = Arc::<FakeControl>::default();
         let (rows, membership) = (Arc::<FakeRows>::default(), FakeMembership::new(incarnation));
         let service = PeerService {
             rows: Arc::<FakeRows>::clone(&rows),
             membership: Arc::<FakeMembership>::clone(&membership),
-            node: Arc::new(FakeControl),
+            node: Arc::<FakeControl>::clone(&control),
         };
         let server = PeerServer::start(listener, identity(incarnation), config, service).unwrap();
         let address = server.local_addr();
-        Self { rows, membership, server: Some(server), address }
+        Self { rows, membership, control, server: Some(server), address }
     }
 
     pub(crate) fn member(&self) -> Member {
@@ -234,6 +273,11 @@ pub(crate) fn member(incarnation: u64, address: &str) -> Member {
         heartbeat_age: Duration::ZERO,
         log_bytes: 0,
     }
+}
+
+/// Limits that nothing reaches, also on a machine that is busy with something else.
+pub(crate) fn patient() -> NetConfig {
+    NetConfig { connect_timeout: Duration::from_mins(1), ..NetConfig::default() }
 }
 
 /// A deadline that no test reaches.

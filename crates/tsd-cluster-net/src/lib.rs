@@ -6,7 +6,9 @@
 //!
 //! Who is a member, and who is fenced, is decided in the log table and not here.
 
+mod admission;
 mod client;
+mod clocks;
 mod config;
 mod connection;
 mod error;
@@ -21,7 +23,9 @@ mod service;
 mod wire;
 
 pub use self::{
+    admission::{AdmissionError, admit, note_refusal},
     client::PeerClient,
+    clocks::ClockWatch,
     config::{NetConfig, NodeIdentity},
     error::PeerError,
     metrics::describe_metrics,
@@ -29,6 +33,7 @@ pub use self::{
     reads::{ClusterReads, ReadConfig, ReadMemory},
     server::PeerServer,
     service::{HeldQuery, NodeControl, NodeReport, PeerService},
+    wire::VERSIONS,
 };
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use metrics::{
 
 use crate::error::PeerError;
 
-const COUNTERS: [(&str, Unit, &str); 13] = [
+const COUNTERS: [(&str, Unit, &str); 15] = [
     ("tsd_cluster_net_requests_total", Unit::Count, "Requests to other nodes, by kind."),
     (
         "tsd_cluster_net_failures_total",
@@ -55,12 +55,27 @@ const COUNTERS: [(&str, Unit, &str); 13] = [
         "Reads that failed because the rows of a node were neither answered nor recovered in time.",
     ),
     (
+        "tsd_cluster_net_partial_reads_total",
+        Unit::Count,
+        "Parts of scans that ended early, because the nodes held more rows than one part takes.",
+    ),
+    (
+        "tsd_cluster_net_refusals_noted_total",
+        Unit::Count,
+        "Nodes that have said why they do not join.",
+    ),
+    (
         "tsd_cluster_net_refused_rows_total",
         Unit::Count,
         "Reads that failed because there was no memory for the rows of other nodes.",
     ),
 ];
-const GAUGES: [(&str, &str); 2] = [
+const GAUGES: [(&str, &str); 4] = [
+    (
+        "tsd_cluster_net_clock_ahead_seconds",
+        "How far the clock of this host is surely ahead of the median of the other nodes; negative if it is behind.",
+    ),
+    ("tsd_cluster_net_clock_skewed", "1 while that is more than tsd.cluster.max_clock_skew."),
     ("tsd_cluster_net_connections", "Connections to and from other nodes."),
     ("tsd_cluster_net_read_bytes", "Memory of rows of other nodes in reads in progress, bytes."),
 ];
@@ -76,10 +91,13 @@ pub(crate) enum RequestKind {
     Probe,
     Report,
     Flush,
+    Admission,
+    Queries,
 }
 
 impl RequestKind {
-    const ALL: [Self; 4] = [Self::Held, Self::Probe, Self::Report, Self::Flush];
+    const ALL: [Self; 6] =
+        [Self::Held, Self::Probe, Self::Report, Self::Flush, Self::Admission, Self::Queries];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -87,13 +105,15 @@ impl RequestKind {
             Self::Probe => "probe",
             Self::Report => "report",
             Self::Flush => "flush",
+            Self::Admission => "admission",
+            Self::Queries => "queries",
         }
     }
 }
 
 /// Registered handles.
 pub(crate) struct NetMetrics {
-    requests: [(Counter, Histogram); 4],
+    requests: [(Counter, Histogram); 6],
     failures: BTreeMap<&'static str, Counter>,
     pub(crate) sent_bytes: Counter,
     pub(crate) received_bytes: Counter,
@@ -106,6 +126,10 @@ pub(crate) struct NetMetrics {
     pub(crate) suspicions: Counter,
     pub(crate) failed_reads: Counter,
     pub(crate) refused_rows: Counter,
+    pub(crate) partial_reads: Counter,
+    pub(crate) refusals_noted: Counter,
+    pub(crate) clock_ahead: Gauge,
+    pub(crate) clock_skewed: Gauge,
     pub(crate) connections: Gauge,
     pub(crate) read_bytes: Gauge,
     pub(crate) held_seconds: Histogram,
@@ -141,6 +165,10 @@ impl NetMetrics {
             suspicions: counter!("tsd_cluster_net_suspicions_total"),
             failed_reads: counter!("tsd_cluster_net_failed_reads_total"),
             refused_rows: counter!("tsd_cluster_net_refused_rows_total"),
+            partial_reads: counter!("tsd_cluster_net_partial_reads_total"),
+            refusals_noted: counter!("tsd_cluster_net_refusals_noted_total"),
+            clock_ahead: gauge!("tsd_cluster_net_clock_ahead_seconds"),
+            clock_skewed: gauge!("tsd_cluster_net_clock_skewed"),
             connections: gauge!("tsd_cluster_net_connections"),
             read_bytes: gauge!("tsd_cluster_net_read_bytes"),
             held_seconds: histogram!("tsd_cluster_net_held_seconds"),
@@ -165,7 +193,11 @@ pub fn describe_metrics() {
         describe_counter!(name, unit, text);
     }
     for (name, text) in GAUGES {
-        let unit = if name.ends_with("_bytes") { Unit::Bytes } else { Unit::Count };
+        let unit = match name.rsplit('_').next() {
+            Some("bytes") => Unit::Bytes,
+            Some("seconds") => Unit::Seconds,
+            _ => Unit::Count,
+        };
         describe_gauge!(name, unit, text);
     }
     for (name, text) in HISTOGRAMS {

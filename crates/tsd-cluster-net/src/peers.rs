@@ -12,6 +12,7 @@ use tsd_cluster::{Member, MemberState, Membership};
 
 use crate::{
     client::PeerClient,
+    clocks::ClockOffset,
     config::{NetConfig, NodeIdentity},
     error::PeerError,
     service::{NodeControl, NodeReport},
@@ -48,6 +49,16 @@ impl Peers {
         Self { identity: Arc::new(identity), config, membership, clients }
     }
 
+    /// This node, as its peers check it.
+    pub(crate) const fn identity(&self) -> &Arc<NodeIdentity> {
+        &self.identity
+    }
+
+    /// Limits of its connections.
+    pub(crate) const fn config(&self) -> &NetConfig {
+        &self.config
+    }
+
     /// The members of the cluster.
     #[must_use]
     pub fn membership(&self) -> &Arc<dyn Membership> {
@@ -72,6 +83,36 @@ impl Peers {
         client
     }
 
+    /// The members but this one.
+    pub(crate) fn others(&self) -> Vec<Member> {
+        let mut members = self.membership.members();
+        members.retain(|member| member.incarnation != self.membership.this());
+        members
+    }
+
+    /// How far the clock of a member is ahead of that of this node.
+    pub(crate) async fn clock_offset(
+        &self,
+        member: &Member,
+        limit: Duration,
+    ) -> Result<ClockOffset, PeerError> {
+        let (_, offset) = self.timed_report(member, Instant::now() + limit).await?;
+        Ok(offset)
+    }
+
+    async fn timed_report(
+        &self,
+        member: &Member,
+        deadline: Instant,
+    ) -> Result<(NodeReport, ClockOffset), PeerError> {
+        let client = self.client(member);
+        let (sent, sent_ms) = (Instant::now(), now_ms());
+        let report = client.report(deadline).await?;
+        let half_ms = sent.elapsed().as_millis() as i64 / 2;
+        let ahead_ms = report.time_ms.saturating_sub(sent_ms + half_ms);
+        Ok((report, ClockOffset { ahead_ms, error_ms: half_ms + 1 }))
+    }
+
     /// Asks all members for what they say of themselves.
     pub async fn reports(
         &self,
@@ -84,13 +125,8 @@ impl Peers {
                 let answer = Ok((node.report(), 0));
                 return NodeAnswer { member, is_this: true, answer };
             }
-            let sent_ms = now_ms();
-            let report = self.client(&member).report(deadline).await;
-            let middle_ms = i64::midpoint(sent_ms, now_ms());
-            let answer = report.map(|report| {
-                let ahead_ms = report.time_ms - middle_ms;
-                (report, ahead_ms)
-            });
+            let answer = self.timed_report(&member, deadline).await;
+            let answer = answer.map(|(report, offset)| (report, offset.ahead_ms));
             NodeAnswer { member, is_this: false, answer }
         };
         join_all(self.listed().into_iter().map(ask)).await
@@ -112,6 +148,44 @@ impl Peers {
             NodeAnswer { member, is_this, answer }
         };
         join_all(self.listed().into_iter().map(ask)).await
+    }
+
+    /// Asks all members for the queries that run, as JSON.
+    pub async fn queries(
+        &self,
+        node: &dyn NodeControl,
+        limit: Duration,
+    ) -> Vec<NodeAnswer<String>> {
+        let deadline = Instant::now() + limit;
+        let ask = |member: Member| async move {
+            let is_this = member.incarnation == self.membership.this();
+            let answer = if is_this {
+                Ok(node.queries().await)
+            } else {
+                self.client(&member).queries(deadline).await
+            };
+            NodeAnswer { member, is_this, answer }
+        };
+        join_all(self.listed().into_iter().map(ask)).await
+    }
+
+    /// Cancels a query of a member. `None`: there is no such member.
+    pub async fn cancel_query(
+        &self,
+        node: &dyn NodeControl,
+        (incarnation, id): (u64, u64),
+        limit: Duration,
+    ) -> Option<NodeAnswer<()>> {
+        let member = self.listed().into_iter().find(|member| member.incarnation == incarnation)?;
+        let is_this = incarnation == self.membership.this();
+        let answer = if !is_this {
+            self.client(&member).cancel_query(id, Instant::now() + limit).await
+        } else if node.cancel_query(id) {
+            Ok(())
+        } else {
+            Err(no_query(id))
+        };
+        Some(NodeAnswer { member, is_this, answer })
     }
 
     /// Flushes a peer, or waits until its rows were recovered.
@@ -137,7 +211,13 @@ impl Peers {
     }
 }
 
-fn now_ms() -> i64 {
+/// The error for a query that does not run.
+pub(crate) fn no_query(id: u64) -> PeerError {
+    PeerError::Failed(format!("no query with the id {id} is running").into())
+}
+
+/// The clock, epoch milliseconds.
+pub(crate) fn now_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
 }

@@ -3,6 +3,7 @@
 //! Bounds: connections, requests in progress of each, frames that wait to be written. A peer that does not read
 //! its answers is disconnected; it asks again.
 
+mod dial_back;
 mod session;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -21,6 +22,8 @@ use crate::{
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Least time between two messages about connections that were closed.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Bytes of a reason that another node has sent, in the log.
+const REASON_BYTES: usize = 1_000;
 
 /// The listener for peers. Dropping it closes all connections.
 #[derive(Debug)]
@@ -36,6 +39,7 @@ struct ServerContext {
     config: NetConfig,
     service: PeerService,
     log: LogLimit,
+    refusal_log: LogLimit,
 }
 
 impl PeerServer {
@@ -52,7 +56,8 @@ impl PeerServer {
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let log = LogLimit::new(LOG_INTERVAL);
-        let context = Arc::new(ServerContext { identity, config, service, log });
+        let refusal_log = LogLimit::new(LOG_INTERVAL);
+        let context = Arc::new(ServerContext { identity, config, service, log, refusal_log });
         let accepting = tokio::spawn(accept(listener, context));
         Ok(Self { address, _accepting: AbortOnDropHandle::new(accepting) })
     }
@@ -97,6 +102,15 @@ async fn accept(listener: TcpListener, context: Arc<ServerContext>) {
 }
 
 impl ServerContext {
+    /// Notes why another node does not join.
+    fn note_refusal(&self, peer: &str, reason: &str) {
+        NetMetrics::of_process().refusals_noted.increment(1);
+        if self.refusal_log.admit().is_some() {
+            let reason = reason.get(..reason.floor_char_boundary(REASON_BYTES)).unwrap_or_default();
+            self.service.node.note_refusal(peer, reason);
+        }
+    }
+
     fn warn(&self, text: impl FnOnce() -> String) {
         if let Some(suppressed) = self.log.admit() {
             tracing::warn!(suppressed, "{}", text());

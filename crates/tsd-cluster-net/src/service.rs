@@ -46,6 +46,15 @@ pub trait NodeControl: fmt::Debug + Send + Sync + 'static {
     /// What the node says of itself.
     fn report(&self) -> NodeReport;
 
+    /// Notes why another node does not join. The texts come from that node.
+    fn note_refusal(&self, node: &str, reason: &str);
+
+    /// The queries that run, as a JSON list of bounded length.
+    fn queries(&self) -> BoxFuture<'_, String>;
+
+    /// Cancels a query. False if it does not run.
+    fn cancel_query(&self, id: u64) -> bool;
+
     /// Flushes all rows.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use tsd_storage::{HeldRow, KeyRange, RowFilter, SeriesSet, Table, TagCondition, 
 
 use crate::{
     HeldQuery, NetConfig, NodeIdentity, PeerClient, PeerError,
-    fakes::{CLUSTER, FakeNode, far, identity},
+    fakes::{CLUSTER, FakeNode, far, identity, patient},
     wire::{
         HeldMessage, Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame,
         Welcome, encode,
@@ -32,19 +32,19 @@ async fn held(client: &PeerClient, query: &HeldQuery) -> Result<Vec<HeldRow>, Pe
         rows.extend(more);
         Ok(())
     };
-    client.held(query, far(), &mut take).await?;
+    client.held(query, 0, far(), &mut take).await?;
     Ok(rows)
 }
 
 #[tokio::test]
 async fn rows_come_in_order_with_their_deletes_and_then_the_proof() {
-    let node = FakeNode::start(1, NetConfig::default()).await;
+    let node = FakeNode::start(1, patient()).await;
     for key in [b"b", b"a", b"c"] {
         node.rows.put(key, b"q", Some(b"1"), 10);
     }
     node.rows.put(b"a", b"r", None, 11);
     node.rows.delete_row(b"c", 12);
-    let client = node.client(NetConfig::default());
+    let client = node.client(patient());
     let rows = held(&client, &query()).await.unwrap();
     let keys: Vec<&[u8]> = rows.iter().map(|row| &*row.key).collect();
     assert_eq!(keys, [b"a", b"b", b"c"]);
@@ -58,7 +58,7 @@ async fn rows_come_in_order_with_their_deletes_and_then_the_proof() {
 
 #[tokio::test]
 async fn a_row_that_is_larger_than_a_batch_comes_in_parts() {
-    let config = NetConfig { batch_bytes: 100, ..NetConfig::default() };
+    let config = NetConfig { batch_bytes: 100, ..patient() };
     let node = FakeNode::start(1, config.clone()).await;
     node.rows.delete_row(b"a", 5);
     for at in 0..50_u8 {
@@ -73,8 +73,26 @@ async fn a_row_that_is_larger_than_a_batch_comes_in_parts() {
 }
 
 #[tokio::test]
+async fn an_answer_that_would_be_too_large_ends_at_a_key() {
+    let node = FakeNode::start(1, patient()).await;
+    for key in [b"a", b"b", b"c"] {
+        node.rows.put(key, b"q", Some(&[1; 100]), 10);
+    }
+    let client = node.client(patient());
+    let mut keys = Vec::new();
+    let mut take = |rows: Vec<HeldRow>| {
+        keys.extend(rows.into_iter().map(|row| row.key));
+        Ok(())
+    };
+    let stopped_at = client.held(&query(), 150, far(), &mut take).await.unwrap();
+    assert_eq!((keys, stopped_at), (vec!["a".into(), "b".into()], Some("c".into())));
+    let all = client.held(&query(), 1_000, far(), &mut |_| Ok(())).await.unwrap();
+    assert_eq!(all, None);
+}
+
+#[tokio::test]
 async fn many_requests_share_a_connection() {
-    let config = NetConfig { max_requests: 3, ..NetConfig::default() };
+    let config = NetConfig { max_requests: 3, ..patient() };
     let node = FakeNode::start(1, config.clone()).await;
     node.rows.put(b"a", b"q", Some(b"1"), 10);
     let client = node.client(config);
@@ -87,14 +105,18 @@ async fn many_requests_share_a_connection() {
     assert_eq!(client.report(far()).await.unwrap().rows, 3);
     let error = client.flush(far()).await.unwrap_err();
     assert!(matches!(error, PeerError::Failed(text) if &*text == "the disk of HBase is full"));
+    assert_eq!(client.queries(far()).await.unwrap(), r#"[{"id":7}]"#);
+    client.cancel_query(7, far()).await.unwrap();
+    let error = client.cancel_query(8, far()).await.unwrap_err().to_string();
+    assert_eq!(error, "no query with the id 8 is running");
 }
 
 #[tokio::test]
 async fn a_node_that_is_fenced_while_it_answers_proves_nothing() {
-    let node = FakeNode::start(1, NetConfig::default()).await;
+    let node = FakeNode::start(1, patient()).await;
     node.rows.put(b"a", b"q", Some(b"1"), 10);
     node.membership.proof.send_replace(None);
-    let client = node.client(NetConfig::default());
+    let client = node.client(patient());
     let query = query();
     let mut has_rows = false;
     let mut take = |_: Vec<HeldRow>| {
@@ -102,17 +124,17 @@ async fn a_node_that_is_fenced_while_it_answers_proves_nothing() {
         node.membership.proof.send_replace(Some(Err(ProofError::Fenced("fenced".to_owned()))));
         Ok(())
     };
-    let error = client.held(&query, far(), &mut take).await.unwrap_err();
+    let error = client.held(&query, 0, far(), &mut take).await.unwrap_err();
     assert!(has_rows && matches!(error, PeerError::Failed(text) if &*text == "fenced"));
 }
 
 #[tokio::test]
 async fn a_silent_node_is_waited_for_until_the_deadline() {
-    let node = FakeNode::start(1, NetConfig::default()).await;
+    let node = FakeNode::start(1, patient()).await;
     node.membership.proof.send_replace(None);
-    let client = node.client(NetConfig::default());
+    let client = node.client(patient());
     let soon = Instant::now() + Duration::from_millis(50);
-    let error = client.held(&query(), soon, &mut |_| Ok(())).await.unwrap_err();
+    let error = client.held(&query(), 0, soon, &mut |_| Ok(())).await.unwrap_err();
     assert!(matches!(error, PeerError::Timeout));
     // The connection serves others.
     client.probe(far()).await.unwrap();
@@ -120,10 +142,10 @@ async fn a_silent_node_is_waited_for_until_the_deadline() {
 
 #[tokio::test]
 async fn another_cluster_and_another_run_are_refused_with_the_reason() {
-    let node = FakeNode::start(1, NetConfig::default()).await;
+    let node = FakeNode::start(1, patient()).await;
     let address = node.member().address.unwrap();
     let client = |identity: NodeIdentity, incarnation| {
-        PeerClient::new(&address, incarnation, Arc::new(identity), NetConfig::default())
+        PeerClient::new(&address, incarnation, Arc::new(identity), patient())
     };
     let other = NodeIdentity { cluster: ClusterId::new([8; 16]), ..identity(2) };
     let error = client(other, 1).probe(far()).await.unwrap_err().to_string();
@@ -136,7 +158,7 @@ async fn another_cluster_and_another_run_are_refused_with_the_reason() {
 
 #[tokio::test]
 async fn a_version_that_is_too_new_is_refused_with_both() {
-    let node = FakeNode::start(1, NetConfig::default()).await;
+    let node = FakeNode::start(1, patient()).await;
     let mut stream = TcpStream::connect(node.member().address.unwrap()).await.unwrap();
     let hello = Hello {
         lowest_version: 5,
@@ -155,7 +177,7 @@ async fn a_version_that_is_too_new_is_refused_with_both() {
 
 #[tokio::test]
 async fn a_frame_that_is_too_large_or_none_ends_the_connection() {
-    let config = NetConfig { max_frame_bytes: 1_000, ..NetConfig::default() };
+    let config = NetConfig { max_frame_bytes: 1_000, ..patient() };
     let node = FakeNode::start(1, config).await;
     for bad in [&2_000_u32.to_be_bytes()[..], &[0, 0, 0, 3, 255, 255, 255]] {
         let mut stream = TcpStream::connect(node.member().address.unwrap()).await.unwrap();
@@ -165,7 +187,7 @@ async fn a_frame_that_is_too_large_or_none_ends_the_connection() {
         ended.unwrap().unwrap();
         assert!(answer.is_empty(), "{answer:?}");
     }
-    node.client(NetConfig::default()).probe(far()).await.unwrap();
+    node.client(patient()).probe(far()).await.unwrap();
 }
 
 /// A listener that greets and then does what `then` does.
@@ -185,7 +207,7 @@ async fn misbehaving<F: Future<Output = ()> + Send + 'static>(
         stream.write_all(&encode(&ResponseFrame { id: 0, body })).await.unwrap();
         then(stream).await;
     });
-    PeerClient::new(&address, 1, Arc::new(identity(2)), NetConfig::default())
+    PeerClient::new(&address, 1, Arc::new(identity(2)), patient())
 }
 
 #[tokio::test]
@@ -217,7 +239,7 @@ async fn an_answer_that_is_too_large_ends_the_connection() {
 
 #[tokio::test]
 async fn a_node_that_does_not_read_its_answers_is_disconnected() {
-    let config = NetConfig { write_timeout: Duration::from_millis(50), ..NetConfig::default() };
+    let config = NetConfig { write_timeout: Duration::from_millis(50), ..patient() };
     let node = FakeNode::start(1, config).await;
     let value = vec![0; 100_000];
     for at in 0..300_u16 {
@@ -233,7 +255,7 @@ async fn a_node_that_does_not_read_its_answers_is_disconnected() {
     };
     let hello = RequestFrame { id: 0, timeout_ms: 0, body: Some(RequestBody::Hello(hello)) };
     stream.write_all(&encode(&hello)).await.unwrap();
-    let body = Some(RequestBody::Held(HeldMessage::of(&query())));
+    let body = Some(RequestBody::Held(HeldMessage::of(&query(), 0)));
     let request = RequestFrame { id: 1, timeout_ms: 60_000, body };
     stream.write_all(&encode(&request)).await.unwrap();
     // It reads only after the node has given up.
@@ -248,11 +270,11 @@ async fn a_node_that_does_not_read_its_answers_is_disconnected() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed() {
-    let config = NetConfig { max_connections: 1, ..NetConfig::default() };
+    let config = NetConfig { max_connections: 1, ..patient() };
     let node = FakeNode::start(1, config).await;
-    let first = node.client(NetConfig::default());
+    let first = node.client(patient());
     first.probe(far()).await.unwrap();
-    let second = node.client(NetConfig::default());
+    let second = node.client(patient());
     second.probe(far()).await.unwrap_err();
     first.probe(far()).await.unwrap();
 }
@@ -275,6 +297,6 @@ fn filters_are_sent_as_they_are() {
         RowFilter::Keys(Arc::new(vec![bytes(b"x"), bytes(b"y")])),
     ];
     let sent = HeldQuery { filter: Some(RowFilter::All(filters)), ..query() };
-    assert_eq!(HeldMessage::of(&sent).into_query(), sent);
-    assert_eq!(HeldMessage::of(&query()).into_query(), query());
+    assert_eq!(HeldMessage::of(&sent, 0).into_query(), sent);
+    assert_eq!(HeldMessage::of(&query(), 0).into_query(), query());
 }

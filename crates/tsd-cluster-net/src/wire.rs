@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Lowest and highest version of the messages that this node understands.
-pub(crate) const VERSIONS: (u32, u32) = (1, 1);
+pub const VERSIONS: (u32, u32) = (1, 1);
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestFrame {
@@ -29,7 +29,7 @@ pub(crate) struct RequestFrame {
     /// How long the answer is waited for, milliseconds.
     #[prost(uint32, tag = "2")]
     pub(crate) timeout_ms: u32,
-    #[prost(oneof = "RequestBody", tags = "3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "RequestBody", tags = "3, 4, 5, 6, 7, 8, 20, 21, 22, 23")]
     pub(crate) body: Option<RequestBody>,
 }
 
@@ -48,13 +48,33 @@ pub(crate) enum RequestBody {
     /// The answers to the request with this number are not waited for any more.
     #[prost(message, tag = "8")]
     Cancel(Nothing),
+    /// Connect to the node that asks, as others will.
+    #[prost(message, tag = "20")]
+    DialBack(DialBackMessage),
+    /// Why the node that asks does not join.
+    #[prost(string, tag = "21")]
+    NoteRefusal(String),
+    /// The queries that run.
+    #[prost(message, tag = "22")]
+    Queries(Nothing),
+    /// Cancel the query with this number.
+    #[prost(uint64, tag = "23")]
+    CancelQuery(u64),
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct DialBackMessage {
+    #[prost(string, tag = "1")]
+    pub(crate) address: String,
+    #[prost(uint64, tag = "2")]
+    pub(crate) incarnation: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseFrame {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
-    #[prost(oneof = "ResponseBody", tags = "2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "ResponseBody", tags = "2, 3, 4, 5, 6, 7, 20, 21")]
     pub(crate) body: Option<ResponseBody>,
 }
 
@@ -73,6 +93,12 @@ pub(crate) enum ResponseBody {
     Done(Nothing),
     #[prost(string, tag = "7")]
     Failed(String),
+    /// Queries as JSON.
+    #[prost(string, tag = "20")]
+    Queries(String),
+    /// As [`Self::Proven`], if more rows than were asked for are held: all those before this key were sent.
+    #[prost(bytes = "bytes", tag = "21")]
+    ProvenUpTo(Bytes),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -111,6 +137,9 @@ pub(crate) struct HeldMessage {
     /// All of them must match.
     #[prost(message, repeated, tag = "3")]
     pub(crate) filters: Vec<FilterMessage>,
+    /// Bytes of rows after which the answer may end; 0: it has all rows.
+    #[prost(uint64, tag = "20")]
+    pub(crate) max_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -242,7 +271,7 @@ pub(crate) fn decode<M: Message + Default>(frame: BytesMut) -> Result<M, PeerErr
 }
 
 impl HeldMessage {
-    pub(crate) fn of(query: &HeldQuery) -> Self {
+    pub(crate) fn of(query: &HeldQuery, max_bytes: usize) -> Self {
         let range = |range: &KeyRange| RangeMessage {
             start: range.start.clone(),
             stop: range.stop.clone(),
@@ -252,7 +281,8 @@ impl HeldMessage {
             add_filter(filter, &mut filters);
         }
         let table = query.table.as_str().to_owned();
-        Self { table, ranges: query.ranges.iter().map(range).collect(), filters }
+        let ranges = query.ranges.iter().map(range).collect();
+        Self { table, ranges, filters, max_bytes: max_bytes as u64 }
     }
 
     /// The query. A condition that this version does not know is left out: the asking node checks all.

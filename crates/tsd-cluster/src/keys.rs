@@ -151,6 +151,27 @@ impl LogKeys {
         Some(u64::from_be_bytes(rest.try_into().ok()?))
     }
 
+    /// Where the keys of segments begin, and where they end.
+    #[must_use]
+    pub fn segments(&self) -> (Bytes, Bytes) {
+        (self.key(0, &[]), self.key(MAX_STRIPES, &[]))
+    }
+
+    /// The segment of a key; `None` if it is another key.
+    #[must_use]
+    pub fn segment_of(&self, key: &[u8]) -> Option<SegmentId> {
+        let (stripe, rest) = key.strip_prefix(&self.cluster.0[..])?.split_first()?;
+        let (incarnation, rest) = rest.split_first_chunk::<8>()?;
+        let (stream, number) = rest.split_first()?;
+        let segment = SegmentId {
+            incarnation: u64::from_be_bytes(*incarnation),
+            stream: *stream,
+            number: u64::from_be_bytes(number.try_into().ok()?),
+            stripe: *stripe,
+        };
+        (*stripe < MAX_STRIPES).then_some(segment)
+    }
+
     fn key(&self, kind: u8, rest: &[u8]) -> Bytes {
         [&self.cluster.0[..], &[kind], rest].concat().into()
     }
@@ -199,6 +220,21 @@ mod tests {
         {
             assert_eq!(ClusterId::parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn the_segment_of_a_key_is_parsed_as_it_is_encoded() {
+        let id = SegmentId { incarnation: 7, stream: 2, number: 258, stripe: 3 };
+        let key = keys().segment(id);
+        assert_eq!(keys().segment_of(&key), Some(id));
+        let (start, stop) = keys().segments();
+        assert!(start < key && key < stop);
+        let manifest = keys().state(StateRow::Manifest(9));
+        let (first, last) = (key.slice(..1), key.slice(..key.len() - 1));
+        for other in [&manifest[..], &[], &first[..], &last[..]] {
+            assert_eq!(keys().segment_of(other), None, "{other:?}");
+        }
+        assert!(stop <= manifest);
     }
 
     #[test]

@@ -48,6 +48,6 @@ pub use self::{
     record_merge::{HoleError, RecordMerge},
     recovery::{Recovery, RecoveryError},
     segment_opening::{OpeningOutcome, SegmentOpening},
-    shared_settings::SharedSettings,
+    shared_settings::{SharedSettings, WIRE_VERSIONS},
     table_request::{SegmentToken, TableReply, TableRequest},
 };

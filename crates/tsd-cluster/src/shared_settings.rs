@@ -12,6 +12,10 @@ use bytes::Bytes;
 
 const VERSION: u8 = 1;
 
+/// The lowest and the highest version of the messages between the nodes, such as `1-3`: a node joins if it has one
+/// of them.
+pub const WIRE_VERSIONS: &str = "tsd.cluster.wire_versions";
+
 /// Names and values of settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedSettings(BTreeMap<String, String>);
@@ -61,10 +65,24 @@ impl SharedSettings {
     pub fn differences(&self, of_cluster: &Self) -> Vec<String> {
         let differs = |(name, own): (&String, &String)| {
             let theirs = of_cluster.0.get(name).filter(|theirs| *theirs != own)?;
+            if name == WIRE_VERSIONS && overlap(own, theirs) {
+                return None;
+            }
             Some(format!("{name} is {own}, and {theirs} in the cluster"))
         };
         self.0.iter().filter_map(differs).collect()
     }
+}
+
+/// True if two ranges of numbers have one in common.
+fn overlap(one: &str, other: &str) -> bool {
+    let range = |text: &str| {
+        let (lowest, highest) = text.split_once('-')?;
+        Some((lowest.parse::<u32>().ok()?, highest.parse::<u32>().ok()?))
+    };
+    range(one)
+        .zip(range(other))
+        .is_some_and(|(one, other)| one.0.max(other.0) <= one.1.min(other.1))
 }
 
 #[cfg(test)]
@@ -83,6 +101,23 @@ mod tests {
         assert_eq!(other.differences(&cluster), expected);
         assert_eq!(cluster.with_missing(&same).count(), 3);
         assert_eq!(cluster.with_missing(&other), cluster);
+    }
+
+    #[test]
+    fn versions_of_messages_must_overlap() {
+        let with = |versions: &str| SharedSettings::new([(WIRE_VERSIONS, versions)]);
+        for (own, cluster, joins) in [
+            ("1-1", "1-1", true),
+            ("1-2", "1-1", true),
+            ("2-3", "1-2", true),
+            ("2-3", "1-1", false),
+        ] {
+            let differences = with(own).differences(&with(cluster));
+            assert_eq!(differences.is_empty(), joins, "{differences:?}");
+        }
+        let expected = ["tsd.cluster.wire_versions is 2-3, and 1-1 in the cluster"];
+        assert_eq!(with("2-3").differences(&with("1-1")), expected);
+        assert_eq!(with("x").differences(&with("1-1")).len(), 1);
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub use query_error::query_error;
 pub use query_failure::QueryFailureCause;
 pub use query_list::{
     ListedClient, ListedCompleted, ListedOutcome, ListedRunning, listed_exp_query,
-    render_query_list,
+    render_query_list, render_running_list,
 };
 pub use query_request::{parse_gexp_body, parse_gexp_uri, parse_query_body, parse_query_uri};
 pub use query_response::{QueryResponseWriter, ResponseLayout, SeriesResult, StatValue, Summary};

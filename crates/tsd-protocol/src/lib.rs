@@ -38,9 +38,9 @@ pub use http::{
     parse_lookup_body, parse_lookup_uri, parse_query_body, parse_query_uri, parse_search_body,
     parse_search_uri, parse_series_text, parse_ts_meta_body, parse_ts_meta_uri,
     parse_uid_meta_body, parse_uid_meta_uri, parse_uid_uri, query_error, render_annotation,
-    render_annotations, render_exp_query, render_query, render_query_list, render_series_meta,
-    render_sub_query, render_uid_meta, search_disabled, search_response, search_text,
-    series_metas_response, unnamed_series_text,
+    render_annotations, render_exp_query, render_query, render_query_list, render_running_list,
+    render_series_meta, render_sub_query, render_uid_meta, search_disabled, search_response,
+    search_text, series_metas_response, unnamed_series_text,
 };
 pub use http::{
     ListedLeaf, TestedPlace, TreeRequest, TreeSeriesRequest, TreeTestResult, TreeTestWriter,

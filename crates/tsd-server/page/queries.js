@@ -1,9 +1,10 @@
-/** @file The view of running and completed queries. */
+/** @file The view of running and completed queries; in a cluster the running ones are those of all nodes. */
 
 import { call, callText } from "./api.js";
 import { problemBox } from "./cost.js";
 import { button, el, fill } from "./dom.js";
 import { bytes, count, duration } from "./format.js";
+import { readMetrics } from "./metrics.js";
 import { panel, polled } from "./poll.js";
 import { sortableTable } from "./table.js";
 import { localZone, timeText } from "./time.js";
@@ -13,6 +14,8 @@ import { localZone, timeText } from "./time.js";
 /**
  * @typedef {object} Running
  * @property {number} id
+ * @property {string} [clusterId]
+ * @property {string} [node]
  * @property {QueryJson} query
  * @property {string} remote
  * @property {string} [user]
@@ -34,6 +37,8 @@ import { localZone, timeText } from "./time.js";
  * @property {Record<string, number>} stats
  */
 
+/** @typedef {{ nodes: { name: string, running: Running[], omitted: number, error: string | null }[] }} ClusterQueries */
+
 /** @returns {import("./poll.js").PageView} */
 export function queries() {
   const running = el("div", { class: "scroll" });
@@ -44,13 +49,16 @@ export function queries() {
   let order = { column: 0, descending: true };
   /** @type {Completed[]} */
   let last = [];
+  /** @type {boolean | undefined} */
+  let inCluster;
 
-  const cancel = async (/** @type {number} */ id) => {
+  const cancel = async (/** @type {Running} */ row) => {
+    const path = row.clusterId ? `/api/cluster/queries?id=${row.clusterId}` : `/api/stats/query?id=${row.id}`;
     try {
-      await callText(`/api/stats/query?id=${id}`, { method: "DELETE" });
+      await callText(path, { method: "DELETE" });
       fill(problem);
     } catch (error) {
-      fill(problem, problemBox(error, `Cancel of ${id}`));
+      fill(problem, problemBox(error, `Cancel of ${row.clusterId ?? row.id}`));
     }
     view.again();
   };
@@ -61,11 +69,23 @@ export function queries() {
     }) : el("p", { class: "panel-body dim" }, "None since the start"));
   };
   const view = polled(body, 1500, async () => {
-    const list = /** @type {{ running?: Running[], completed?: Completed[] }} */ (await call("/api/stats/query"));
+    inCluster ??= (await readMetrics()).sum("tsd_cluster_log_members") !== null;
+    const [list, nodes] = await Promise.all([
+      /** @type {Promise<{ running?: Running[], completed?: Completed[] }>} */ (call("/api/stats/query")),
+      inCluster ? /** @type {Promise<ClusterQueries>} */ (call("/api/cluster/queries")).then((found) => found.nodes) : [],
+    ]);
     // A table that is drawn anew loses the focus.
     const focused = running.contains(document.activeElement) ? document.activeElement?.id : "";
-    const rows = list.running ?? [];
-    fill(running, rows.length ? runningTable(rows, cancel) : el("p", { class: "panel-body dim" }, "None"));
+    const rows = inCluster ? nodes.flatMap((node) => node.running.map((row) => ({ ...row, node: node.name }))) : (list.running ?? []);
+    const gaps = nodes.flatMap((node) => [
+      ...(node.error ? [`${node.name}: ${node.error}`] : []),
+      ...(node.omitted ? [`${node.name}: ${count(node.omitted)} more`] : []),
+    ]);
+    fill(
+      running,
+      rows.length ? runningTable(rows, cancel, nodes.length > 1) : el("p", { class: "panel-body dim" }, "None"),
+      ...gaps.map((gap) => el("p", { class: "panel-body ERROR" }, gap)),
+    );
     if (focused) {
       document.getElementById(focused)?.focus();
     }
@@ -79,10 +99,11 @@ export function queries() {
 
 /**
  * @param {Running[]} rows
- * @param {(id: number) => void} cancel
+ * @param {(row: Running) => void} cancel
+ * @param {boolean} withNodes
  * @returns {HTMLElement}
  */
-function runningTable(rows, cancel) {
+function runningTable(rows, cancel, withNodes) {
   const progress = (/** @type {Running} */ row, /** @type {string} */ name) => row.progress?.[name] ?? 0;
   return sortableTable({
     label: "Running queries",
@@ -90,7 +111,8 @@ function runningTable(rows, cancel) {
     order: null,
     onOrder: () => {},
     columns: [
-      { label: "id", number: true, cell: (row) => row.id },
+      { label: "id", number: true, cell: (row) => row.clusterId ?? row.id },
+      ...(withNodes ? [{ label: "node", class: "name", cell: (/** @type {Running} */ row) => row.node ?? "" }] : []),
       { label: "query", class: "name", cell: (row) => queryText(row.query) },
       { label: "client", cell: (row) => [row.user, row.remote].filter(Boolean).join(" @ ") },
       { label: "stage", cell: (row) => row.stage ?? "" },
@@ -98,7 +120,7 @@ function runningTable(rows, cancel) {
       { label: "rows", number: true, cell: (row) => count(progress(row, "rowsFromStorage")) },
       { label: "bytes", number: true, cell: (row) => bytes(progress(row, "bytesFromStorage")) },
       { label: "memory", number: true, cell: (row) => bytes(progress(row, "memoryBytes")) },
-      { label: "", cell: (row) => button("Cancel", () => cancel(row.id), { class: "danger", id: `cancel-${row.id}` }) },
+      { label: "", cell: (row) => button("Cancel", () => cancel(row), { class: "danger", id: `cancel-${row.clusterId ?? row.id}` }) },
     ],
   });
 }

@@ -1,6 +1,6 @@
 //! The cluster of a daemon, as `/api/cluster` shows it. How the nodes are asked is not known here.
 
-use std::{fmt, future::Future, pin::Pin};
+use std::{fmt, future::Future, pin::Pin, str::FromStr};
 
 /// A call to all nodes.
 pub type ClusterFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -12,6 +12,67 @@ pub trait ClusterNodes: fmt::Debug + Send + Sync + 'static {
 
     /// Flushes all held rows of all nodes. It returns when that is done or has failed.
     fn flush(&self) -> ClusterFuture<'_, Vec<FlushedNode>>;
+
+    /// The queries that run on all nodes. It takes about a second if one of them is silent.
+    fn queries(&self) -> ClusterFuture<'_, Vec<NodeQueries>>;
+
+    /// Cancels a query of any node, and returns the name of that.
+    fn cancel_query(
+        &self,
+        id: ClusterQueryId,
+    ) -> ClusterFuture<'_, Result<String, CancelQueryError>>;
+}
+
+/// The number of a query among those of all nodes: that of a node's run, and that of the query on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterQueryId {
+    /// Number of the run of its node.
+    pub incarnation: u64,
+    /// Number of the query.
+    pub query: u64,
+}
+
+impl fmt::Display for ClusterQueryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.incarnation, self.query)
+    }
+}
+
+impl FromStr for ClusterQueryId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (incarnation, query) = text.split_once('-').ok_or(())?;
+        let number = |digits: &str| digits.parse().map_err(drop);
+        Ok(Self { incarnation: number(incarnation)?, query: number(query)? })
+    }
+}
+
+/// A query was not cancelled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CancelQueryError {
+    /// It does not run, or there is no such node.
+    NotRunning,
+    /// The node does not answer.
+    Silent {
+        /// Its name.
+        node: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// The queries that run on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeQueries {
+    /// Its name.
+    pub name: String,
+    /// Number of its run.
+    pub incarnation: u64,
+    /// True for the node that was asked.
+    pub is_this: bool,
+    /// What [`running_queries`](crate::running_queries) has rendered there, or why it does not answer.
+    pub running: Result<String, String>,
 }
 
 /// A node of a cluster.

@@ -19,7 +19,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::routes::{
-    quarantine::quarantine_json, snapshot::snapshot_json, verify::verification_json,
+    quarantine::quarantine_json, query_list::running_queries, snapshot::snapshot_json,
+    verify::verification_json,
 };
 pub(crate) use self::{body::BodyMemory, route::Route};
 use crate::{

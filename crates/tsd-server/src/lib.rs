@@ -35,10 +35,13 @@ pub use auth::{
     OpenPaths, OpenPathsError, Permission, Permissions, Secret, UnknownPermission,
     UserFileAuthenticator, Users, UsersError, hash_password, hash_token, new_token,
 };
-pub use cluster_nodes::{ClusterFuture, ClusterNode, ClusterNodes, FlushedNode, NodeDetails};
+pub use cluster_nodes::{
+    CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, FlushedNode,
+    NodeDetails, NodeQueries,
+};
 pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
-pub use http::{quarantine_json, snapshot_json, verification_json};
+pub use http::{quarantine_json, running_queries, snapshot_json, verification_json};
 pub use metrics::{describe_metrics, install_metrics};
 pub use plugins::{
     PluginTask, PublisherConfig, PublisherUrl, PublisherUrlError, SpoolConfig, start_publisher,

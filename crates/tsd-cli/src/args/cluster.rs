@@ -17,6 +17,19 @@ pub(crate) enum ClusterCommand {
     Status(ClusterPlace),
     /// Flush all held rows of all nodes to HBase, and wait
     Flush(ClusterPlace),
+    /// List the queries that run on all nodes, or cancel one of them
+    Queries(ClusterQueriesArgs),
+}
+
+/// Arguments of `tsdb cluster queries`.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterQueriesArgs {
+    /// Cancel the query with this id, on whatever node it runs
+    #[arg(long, value_name = "ID")]
+    pub(crate) cancel: Option<String>,
+    /// The daemon.
+    #[command(flatten)]
+    pub(crate) place: ClusterPlace,
 }
 
 /// Which daemon is asked, and how its answer is printed.

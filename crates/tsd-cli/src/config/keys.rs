@@ -145,6 +145,8 @@ pub static KEYS: &[Key] = &[
     one_of("tsd.cluster.log_durability", "sync", &["sync", "fsync"]),
     // The table of the log; it is created if it is missing.
     text("tsd.cluster.log_table", Some("tsdb-log")),
+    // How far the clock of a node may be off from the median of the others, milliseconds.
+    int("tsd.cluster.max_clock_skew", "500", 1, 86_400_000),
     // Name of this daemon in the log table; by default that of the host.
     text("tsd.cluster.name", Some("")),
     // How long a read waits for a node that does not answer, or for the recovery of its log, seconds.

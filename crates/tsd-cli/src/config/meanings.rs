@@ -53,6 +53,10 @@ static MEANINGS: &[(&str, &str)] = &[
         "When the log of `ack = cluster` has a point: sync (in HBase's log) or fsync (on its disks)",
     ),
     ("tsd.cluster.log_table", "Table of the logs of all nodes of a cluster"),
+    (
+        "tsd.cluster.max_clock_skew",
+        "How far the clock of a node may be off from the median of the others, milliseconds",
+    ),
     ("tsd.cluster.name", "Name of the daemon in that table; by default that of the host"),
     (
         "tsd.cluster.read_timeout",

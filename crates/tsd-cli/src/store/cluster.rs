@@ -1,24 +1,30 @@
 //! This daemon as a member of a cluster: its listener for other nodes, reads of what all nodes hold, and
 //! `/api/cluster`.
 
+mod joining;
+
 use std::{
     net::SocketAddr,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tracing::info;
-use tsd_cluster::{Member, MemberState, Membership, SharedSettings};
+use tracing::{info, warn};
+use tsd_cluster::{Member, MemberState, Membership, SharedSettings, WIRE_VERSIONS};
 use tsd_cluster_net::{
-    ClusterReads, NetConfig, NodeAnswer, NodeControl, NodeIdentity, NodeReport, PeerServer,
-    PeerService, Peers, ReadConfig, ReadMemory, TimedReport,
+    ClockWatch, ClusterReads, NetConfig, NodeAnswer, NodeControl, NodeIdentity, NodeReport,
+    PeerError, PeerServer, PeerService, Peers, ReadConfig, ReadMemory, TimedReport,
 };
-use tsd_engine::{MemoryPart, ProcessMemory};
-use tsd_server::{ClusterFuture, ClusterNode, ClusterNodes, FlushedNode, NodeDetails};
+use tsd_engine::{EngineHandle, MemoryPart, ProcessMemory, QueryId};
+use tsd_server::{
+    CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, FlushedNode,
+    NodeDetails, NodeQueries, running_queries,
+};
 use tsd_storage::{BoxFuture, MeteredStorage, Storage, Table};
 
+pub(super) use self::joining::{admit, note_refusal};
 use super::hbase::HBaseLog;
 use crate::{
     config::{ClusterNetSettings, Settings, host_name},
@@ -71,7 +77,9 @@ fn has_port(address: &str) -> bool {
 /// What all nodes must have alike, because it decides what rows and names mean.
 pub(super) fn shared_settings(settings: &Settings) -> SharedSettings {
     let (tables, schema) = (&settings.engine.tables, &settings.storage.schema);
+    let (lowest, highest) = tsd_cluster_net::VERSIONS;
     SharedSettings::new([
+        (WIRE_VERSIONS, format!("{lowest}-{highest}")),
         ("tsd.storage.hbase.data_table", tables.data.as_str().to_owned()),
         ("tsd.storage.hbase.uid_table", tables.uid.as_str().to_owned()),
         ("tsd.storage.uid.width.metric", schema.metric_width().to_string()),
@@ -88,12 +96,22 @@ pub(crate) struct ClusterNodeHandle {
     peers: Arc<Peers>,
     control: Arc<LogControl>,
     _server: PeerServer,
+    _clock: ClockWatch,
 }
 
-/// The log of this node, for its peers.
+impl ClusterNodeHandle {
+    /// Names the engine whose queries the other nodes see. Until then there are none.
+    pub(crate) fn attach(&self, engine: EngineHandle) {
+        // A node has one engine.
+        let _ = self.control.engine.set(engine);
+    }
+}
+
+/// The log and the queries of this node, for its peers.
 #[derive(Debug)]
 struct LogControl {
     log: Arc<HBaseLog>,
+    engine: OnceLock<EngineHandle>,
 }
 
 impl NodeControl for LogControl {
@@ -112,6 +130,24 @@ impl NodeControl for LogControl {
             time_ms: now.map_or(0, |now| now.as_millis() as i64),
             problems: self.log.health().iter().map(|problem| problem.reason.to_string()).collect(),
         }
+    }
+
+    fn note_refusal(&self, node: &str, reason: &str) {
+        // The texts of another process are shown with their control characters escaped.
+        warn!(node = ?node, reason = ?reason, "a node does not join the cluster");
+    }
+
+    fn queries(&self) -> BoxFuture<'_, String> {
+        Box::pin(async {
+            match self.engine.get() {
+                Some(engine) => running_queries(engine).await,
+                None => "{}".to_owned(),
+            }
+        })
+    }
+
+    fn cancel_query(&self, id: u64) -> bool {
+        self.engine.get().is_some_and(|engine| engine.cancel_query(QueryId(id)))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -145,7 +181,7 @@ pub(super) fn join(
         incarnation: membership.this(),
     };
     let rows = log.held_row_reader();
-    let control = Arc::new(LogControl { log: Arc::clone(&log) });
+    let control = Arc::new(LogControl { log: Arc::clone(&log), engine: OnceLock::new() });
     let service = PeerService {
         rows: Arc::clone(&rows),
         membership: Arc::clone(&membership),
@@ -167,7 +203,8 @@ pub(super) fn join(
     } else {
         metered
     };
-    Ok((storage, Arc::new(ClusterNodeHandle { peers, control, _server: server })))
+    let clock = ClockWatch::start(Arc::clone(&peers), hbase.cluster_net.max_clock_skew);
+    Ok((storage, Arc::new(ClusterNodeHandle { peers, control, _server: server, _clock: clock })))
 }
 
 impl ClusterNodes for ClusterNodeHandle {
@@ -186,6 +223,42 @@ impl ClusterNodes for ClusterNodeHandle {
                 error: answer.answer.err().map(|error| error.to_string()),
             };
             answers.into_iter().map(flushed).collect()
+        })
+    }
+
+    fn queries(&self) -> ClusterFuture<'_, Vec<NodeQueries>> {
+        Box::pin(async {
+            let answers = self.peers.queries(&*self.control, STATUS_LIMIT).await;
+            let of_node =
+                |NodeAnswer { member, is_this, answer }: NodeAnswer<String>| NodeQueries {
+                    name: member.name,
+                    incarnation: member.incarnation,
+                    is_this,
+                    running: answer.map_err(|error| error.to_string()),
+                };
+            answers.into_iter().map(of_node).collect()
+        })
+    }
+
+    fn cancel_query(
+        &self,
+        id: ClusterQueryId,
+    ) -> ClusterFuture<'_, Result<String, CancelQueryError>> {
+        Box::pin(async move {
+            let ClusterQueryId { incarnation, query } = id;
+            let asked =
+                self.peers.cancel_query(&*self.control, (incarnation, query), STATUS_LIMIT).await;
+            let Some(NodeAnswer { member, answer, .. }) = asked else {
+                return Err(CancelQueryError::NotRunning);
+            };
+            match answer {
+                Ok(()) => Ok(member.name),
+                Err(PeerError::Failed(_)) => Err(CancelQueryError::NotRunning),
+                Err(error) => {
+                    let reason = error.to_string();
+                    Err(CancelQueryError::Silent { node: member.name, reason })
+                }
+            }
         })
     }
 }

@@ -163,6 +163,10 @@ impl OnHBase {
             Err(_) => StorageError::Timeout("HBase did not accept all rows in time"),
         };
         log.stop().await;
+        if self.cluster_log.as_ref().is_some_and(|log| log.is_fenced()) {
+            info!("what this node held is stored by the one that has fenced it");
+            return Ok(());
+        }
         let place = directory.as_ref().map(|directory| directory.display().to_string());
         let log = place.unwrap_or_else(|| "the log table".to_owned());
         if self.must_drain {
@@ -381,7 +385,14 @@ async fn cluster_logged(
         shared: cluster::shared_settings(settings),
         ..hbase.cluster_log.clone()
     };
-    let opened = Box::pin(tsd_cluster_log::open(&log_client, log_config)).await?;
+    let address = listener.advertised.clone();
+    let opened = match Box::pin(tsd_cluster_log::open(&log_client, log_config.clone())).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            cluster::note_refusal(&log_client, &log_config, &error).await;
+            return Err(error.into());
+        }
+    };
     let config = cluster_wal_config(settings);
     let commit_log: Arc<dyn CommitLog> = Arc::<ClusterLog>::clone(&opened.log);
     let opening = WalStorage::open_on(config, commit_log, opened.former, Arc::clone(&below));
@@ -397,6 +408,15 @@ async fn cluster_logged(
         open.storage = storage;
         hbase.cluster_node = Some(node);
         hbase.cluster_log = Some(opened.log);
+    }
+    let admitted = match open.hbase.as_ref().and_then(|hbase| hbase.cluster_node.as_ref()) {
+        Some(node) => cluster::admit(node, &address, &hbase.cluster_net).await,
+        None => Ok(()),
+    };
+    if let Err(error) = admitted {
+        // It has acknowledged nothing; what it has replayed is flushed, or stays in its log.
+        open.close(settings.shutdown_timeout).await?;
+        return Err(error);
     }
     Ok(open)
 }

@@ -1,15 +1,19 @@
 //! Answers that are lost, calls that fail, and calls that are executed late.
 
+use std::time::Duration;
+
 use hbase_fake::{FaultKind, InjectedFault};
 
 use crate::node::{World, put, value};
 
+/// For faults without an answer: it ends the call.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// Rows put while every `n`th change of the log table has a fault; all must be there after a kill.
-async fn check(fault: FaultKind) {
-    let world = World::start().await;
+async fn check(world: World, fault: FaultKind) {
     let node = world.open().await;
     for row in 0..40_u8 {
-        if row % 4 == 0 {
+        if row % 8 == 4 {
             world.cluster.inject(InjectedFault::once("Mutate", fault.clone()));
         }
         put(&node.store, &[row], &[row, 1]).await.unwrap();
@@ -30,19 +34,20 @@ async fn check(fault: FaultKind) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_answers_lose_and_repeat_nothing() {
-    check(FaultKind::CloseAfter(3)).await;
-    check(FaultKind::NoResponse).await;
+    check(World::start().await, FaultKind::CloseAfter(3)).await;
+    check(World::repeating_after(SILENCE).await, FaultKind::NoResponse).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_requests_lose_nothing() {
-    check(FaultKind::Close).await;
-    check(FaultKind::Exception { class: "RegionTooBusyException", text: "busy" }).await;
+    check(World::start().await, FaultKind::Close).await;
+    let busy = FaultKind::Exception { class: "RegionTooBusyException", text: "busy" };
+    check(World::start().await, busy).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_are_executed_late_do_no_harm() {
-    check(FaultKind::Late).await;
+    check(World::repeating_after(SILENCE).await, FaultKind::Late).await;
 }
 
 /// Each call of a start has a fault, one after the other.

@@ -1,12 +1,9 @@
 //! Recoveries that end at each of their steps, and begin again.
 
-use std::time::Duration;
-
 use hbase_fake::{FaultKind, InjectedFault};
-use tsd_cluster_log::ClusterLogConfig;
-use tsd_storage::{Storage, system_clock_ms};
+use tsd_storage::Storage;
 
-use crate::node::{World, delete, put, value};
+use crate::node::{World, delete, put, value, wait_until};
 
 const GONE: FaultKind =
     FaultKind::Exception { class: "DoNotRetryIOException", text: "the daemon is killed here" };
@@ -27,14 +24,20 @@ async fn check(method: &'static str, skipped: usize) -> bool {
 
     let before = world.cluster.calls(method);
     world.cluster.inject(InjectedFault::once(method, GONE).after(skipped).times(100_000));
-    let config = ClusterLogConfig { start_timeout: Duration::from_secs(1), ..World::config() };
-    if let Ok(node) = world.open_with(config, system_clock_ms).await {
-        // Its recovery is over, or ends in the middle.
-        let _ = tokio::time::timeout(Duration::from_millis(300), node.store.flush()).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    let calls = || world.cluster.calls(method) - before;
+    if let Ok(node) = world.try_open().await {
+        let recovering = async {
+            let _ = node.store.flush().await;
+            world.wait_until_retired(&node).await;
+        };
+        // Its recovery ends in the middle, or is over.
+        tokio::select! {
+            () = wait_until(|| calls() > skipped) => {}
+            () = recovering => {}
+        }
         drop(node);
     }
-    let calls = world.cluster.calls(method) - before;
+    let calls = calls();
     world.cluster.clear_faults();
 
     let node = world.open().await;

@@ -3,7 +3,7 @@
 use std::{
     path::Path,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
@@ -14,10 +14,15 @@ use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, Delete, Get, MemoryStorage, Storage, StorageError, Table};
 use tsd_storage_wal::{BackendSharing, CommitLog, OpenError, ReplayReport, WalConfig, WalStorage};
 
+/// A time that no call takes.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+
 /// HBase with the log, and the store of the rows.
 pub(crate) struct World {
     pub(crate) cluster: FakeCluster,
     pub(crate) backend: Arc<MemoryStorage>,
+    /// After which time a call without an answer is repeated.
+    call_timeout: Duration,
 }
 
 /// A daemon's store. It is killed by dropping it.
@@ -53,15 +58,22 @@ pub(crate) fn table() -> Table {
 
 impl World {
     pub(crate) async fn start() -> Self {
+        Self::repeating_after(Duration::from_mins(1)).await
+    }
+
+    /// A world in which calls are not answered; all other tests leave them time, also on a machine that is busy
+    /// with something else.
+    pub(crate) async fn repeating_after(call_timeout: Duration) -> Self {
         let backend = Arc::new(MemoryStorage::new([table()]));
-        Self { cluster: FakeCluster::start(3).await, backend }
+        Self { cluster: FakeCluster::start(3).await, backend, call_timeout }
     }
 
     pub(crate) fn client(&self) -> Client {
         let mut config = ClientConfig::new("test");
         let pause = Duration::from_millis(1);
         config.backoff = Backoff { base: pause, overloaded: pause, max: pause };
-        config.call_timeout = Duration::from_millis(200);
+        config.call_timeout = self.call_timeout;
+        config.connect_timeout = self.call_timeout;
         config.failed_server_pause = pause;
         Client::new(config, self.cluster.discovery())
     }
@@ -71,8 +83,9 @@ impl World {
         ClusterLogConfig {
             heartbeat: Duration::from_hours(1),
             suspect_after: Duration::ZERO,
-            start_timeout: Duration::from_secs(20),
-            append_timeout: Duration::from_secs(10),
+            start_timeout: PATIENCE,
+            append_timeout: PATIENCE,
+            work_timeout: PATIENCE,
             hedge_after: None,
             ..ClusterLogConfig::new("tsdb-log", "node")
         }
@@ -121,13 +134,11 @@ pub(crate) fn gauge(node: &LogNode, name: &str) -> u64 {
 }
 
 pub(crate) async fn wait_until(mut is_done: impl FnMut() -> bool) {
-    for _ in 0..3_000 {
-        if is_done() {
-            return;
-        }
+    let deadline = Instant::now() + PATIENCE;
+    while !is_done() {
+        assert!(Instant::now() < deadline, "it does not happen");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("it does not happen");
 }
 
 pub(crate) async fn put(

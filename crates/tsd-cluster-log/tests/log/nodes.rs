@@ -6,14 +6,14 @@ use tsd_cluster::{MemberState, Membership, ProofError, Settlement, SharedSetting
 use tsd_cluster_log::{ClusterLogConfig, OpenLogError};
 use tsd_storage::{Storage, StorageError, system_clock_ms};
 
-use crate::node::{LogNode, NodeError, World, delete, gauge, put, value, wait_until};
+use crate::node::{LogNode, NodeError, PATIENCE, World, delete, gauge, put, value, wait_until};
 
 /// A node that beats, and recovers others that are dead.
 fn alive(name: &str) -> ClusterLogConfig {
     ClusterLogConfig {
         node: name.to_owned(),
         heartbeat: Duration::from_millis(50),
-        suspect_after: Duration::from_secs(3),
+        suspect_after: Duration::from_secs(6),
         ..World::config()
     }
 }
@@ -121,15 +121,13 @@ async fn a_node_that_wakes_up_after_its_recovery_finds_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_is_in_use_is_refused() {
     let world = World::start().await;
-    let slow = |name| ClusterLogConfig {
-        heartbeat: Duration::from_secs(1),
-        suspect_after: Duration::from_mins(1),
-        ..alive(name)
-    };
-    let a =
-        open(&world, ClusterLogConfig { address: Some("host:1".to_owned()), ..slow("a") }).await;
+    let first = ClusterLogConfig { address: Some("host:1".to_owned()), ..alive("a") };
+    let a = open(&world, first).await;
     put(&a.store, b"row", b"1").await.unwrap();
-    let second = world.open_with(slow("a"), system_clock_ms).await;
+    // It watches the first one for as long as it takes until a heartbeat is seen.
+    let (heartbeat, suspect_after) = (PATIENCE, Duration::from_mins(10));
+    let second = ClusterLogConfig { heartbeat, suspect_after, ..alive("a") };
+    let second = world.open_with(second, system_clock_ms).await;
     let (name, address, incarnation) = match second {
         Err(NodeError::Log(OpenLogError::NameInUse { name, address, incarnation })) => {
             (name, address, incarnation)

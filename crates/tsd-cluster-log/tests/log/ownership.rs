@@ -1,5 +1,7 @@
 //! Two daemons on one log: the newer one owns it.
 
+use std::time::Duration;
+
 use hbase_fake::{FaultKind, InjectedFault};
 use tsd_storage::{HealthImpact, Storage, StorageError};
 
@@ -32,7 +34,7 @@ async fn a_daemon_that_is_fenced_acknowledges_and_flushes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_that_is_executed_after_the_fence_is_refused() {
-    let world = World::start().await;
+    let world = World::repeating_after(Duration::from_secs(1)).await;
     let old = world.open().await;
     put(&old.store, b"row", b"1").await.unwrap();
     // The request is in the network while the new owner takes over.

@@ -1,6 +1,11 @@
 //! The log is trimmed while it is written, and what is trimmed does not come back.
 
-use tsd_storage::Storage;
+use std::time::Duration;
+
+use hbase_rs::{Get, Put};
+use tsd_cluster::{LogKeys, Membership, SegmentId};
+use tsd_cluster_log::ClusterLogConfig;
+use tsd_storage::{Storage, system_clock_ms};
 
 use crate::node::{World, delete, gauge, put, value, wait_until};
 
@@ -62,4 +67,34 @@ async fn corrections_and_deletes_are_not_undone_by_a_replay() {
         let expected = if row % 3 == 0 { None } else { Some(&[4, 2][..]) };
         assert_eq!(value(&*world.backend, &[row]).await.as_deref(), expected);
     }
+}
+
+/// A token of a log that is gone, as a request leaves it that was executed late.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_of_a_segment_whose_log_is_gone_is_removed_and_no_other_one() {
+    let world = World::start().await;
+    let config = ClusterLogConfig { orphan_age: Duration::from_millis(100), ..World::config() };
+    let node = world.open_with(config, system_clock_ms).await.unwrap();
+    put(&node.store, b"row", b"1").await.unwrap();
+    let keys = LogKeys::new(node.log.cluster(), 2);
+    let (gone, own) = (1_000, node.log.this());
+    let row =
+        |incarnation| keys.segment(SegmentId { incarnation, stream: 0, number: 9, stripe: 1 });
+    let table = world.client().table("tsdb-log".parse().unwrap());
+    for incarnation in [gone, own] {
+        let token = [&b"O"[..], &incarnation.to_be_bytes(), &1_u32.to_be_bytes()].concat();
+        let token = Put::try_new(row(incarnation)).unwrap().cell(b"s", b"t", 1, &token).unwrap();
+        table.mutate(token).await.unwrap();
+    }
+    let is_there = async |incarnation| {
+        let found = table.get(&Get::try_new(row(incarnation)).unwrap()).await.unwrap();
+        found.value(b"s", b"t").is_some()
+    };
+    while is_there(gone).await {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(is_there(own).await, "it may be opened now");
+    drop(node);
+    let node = world.open().await;
+    assert_eq!(value(&node.store, b"row").await.as_deref(), Some(&b"1"[..]));
 }

@@ -46,13 +46,25 @@ pub(super) struct TakenRows {
     rows: Vec<HeldRow>,
     /// Index of the next row.
     at: usize,
+    /// The key from which on rows were not taken, if there were too many.
+    stopped_at: Option<Bytes>,
     _memory: Vec<ReservedMemory>,
 }
 
 /// Rows of one member, with their memory.
 struct MemberRows {
     rows: Vec<HeldRow>,
+    /// The key from which on it has sent none.
+    stopped_at: Option<Bytes>,
     memory: ReservedMemory,
+}
+
+/// How much a member is asked for, and until when.
+#[derive(Clone, Copy)]
+struct AskLimits {
+    /// Bytes of rows; 0: unlimited.
+    max_bytes: usize,
+    deadline: Instant,
 }
 
 struct ReservedMemory {
@@ -75,8 +87,25 @@ impl HeldFetch {
         &self.config.tables
     }
 
-    /// The rows of all members, as new as the call.
+    /// All rows of all members, as new as the call.
     pub(super) async fn fetch(&self, query: &HeldQuery) -> Result<TakenRows, StorageError> {
+        self.fetch_up_to(query, 0).await
+    }
+
+    /// The first rows of all members; where they are too many, up to [`TakenRows::stopped_at`].
+    pub(super) async fn fetch_part(&self, query: &HeldQuery) -> Result<TakenRows, StorageError> {
+        let taken = self.fetch_up_to(query, self.peers.config().part_bytes).await?;
+        if taken.stopped_at.is_some() {
+            NetMetrics::of_process().partial_reads.increment(1);
+        }
+        Ok(taken)
+    }
+
+    async fn fetch_up_to(
+        &self,
+        query: &HeldQuery,
+        max_bytes: usize,
+    ) -> Result<TakenRows, StorageError> {
         let started = Instant::now();
         let deadline = started + self.config.patience;
         let membership = self.peers.membership();
@@ -85,7 +114,8 @@ impl HeldFetch {
         known.retain(|member| needs_asking(member, this));
         // Of this moment, also if they are flushed meanwhile; they are read if another member has some.
         let own = self.rows.held_rows(&query.table, query.ranges.clone());
-        let ask_known = self.ask_all(&known, query, deadline);
+        let limits = AskLimits { max_bytes, deadline };
+        let ask_known = self.ask_all(&known, query, limits);
         let listing = async {
             let members = self.proven(membership.current(), deadline).await?;
             let known: HashSet<u64> = known.iter().map(|member| member.incarnation).collect();
@@ -93,7 +123,7 @@ impl HeldFetch {
                 needs_asking(member, this) && !known.contains(&member.incarnation)
             };
             let new: Vec<Member> = members.into_iter().filter(is_new).collect();
-            self.ask_all(&new, query, deadline).await
+            self.ask_all(&new, query, limits).await
         };
         let proving = self.proven(membership.prove(), deadline);
         let (known_rows, new_rows, ()) = tokio::try_join!(ask_known, listing, proving)?;
@@ -101,7 +131,9 @@ impl HeldFetch {
         let mut taken = TakenRows::merge(known_rows.into_iter().chain(new_rows));
         if !taken.is_empty() {
             for rows in own {
-                taken.add_own(rows);
+                if !taken.add_own(rows) {
+                    break;
+                }
                 // Copies of memtables are made between other tasks.
                 tokio::task::yield_now().await;
             }
@@ -134,9 +166,9 @@ impl HeldFetch {
         &self,
         members: &[Member],
         query: &HeldQuery,
-        deadline: Instant,
+        limits: AskLimits,
     ) -> Result<Vec<MemberRows>, StorageError> {
-        let asking = members.iter().map(|member| self.ask(member, query, deadline));
+        let asking = members.iter().map(|member| self.ask(member, query, limits));
         Ok(try_join_all(asking).await?.into_iter().flatten().collect())
     }
 
@@ -145,16 +177,16 @@ impl HeldFetch {
         &self,
         member: &Member,
         query: &HeldQuery,
-        deadline: Instant,
+        limits: AskLimits,
     ) -> Result<Option<MemberRows>, StorageError> {
         let mut last: Option<PeerError> = None;
         let answer = async {
             tokio::select! {
-                rows = self.ask_again(member, query, deadline, &mut last) => rows.map(Some),
+                rows = self.ask_again(member, query, limits, &mut last) => rows.map(Some),
                 () = self.stored(member) => Ok(None),
             }
         };
-        if let Ok(answer) = timeout_at(deadline, answer).await {
+        if let Ok(answer) = timeout_at(limits.deadline, answer).await {
             return answer;
         }
         NetMetrics::of_process().failed_reads.increment(1);
@@ -166,7 +198,7 @@ impl HeldFetch {
         &self,
         member: &Member,
         query: &HeldQuery,
-        deadline: Instant,
+        AskLimits { max_bytes, deadline }: AskLimits,
         last: &mut Option<PeerError>,
     ) -> Result<MemberRows, StorageError> {
         loop {
@@ -181,9 +213,13 @@ impl HeldFetch {
                 has_memory = taken.is_ok();
                 taken.map_err(|NoMemory| PeerError::Failed("no memory".into()))
             };
-            let asked = self.peers.client(member).held(query, deadline, &mut take).await;
+            let client = self.peers.client(member);
+            let asked = client.held(query, max_bytes, deadline, &mut take).await;
             match asked {
-                Ok(()) => return Ok(rows),
+                Ok(stopped_at) => {
+                    rows.stopped_at = stopped_at;
+                    return Ok(rows);
+                }
                 Err(_) if !has_memory => return Err(no_memory()),
                 Err(error) => *last = Some(error),
             }
@@ -239,7 +275,7 @@ struct NoMemory;
 impl MemberRows {
     fn new(source: Arc<dyn ReadMemory>) -> Self {
         let memory = ReservedMemory { source, permits: Vec::new(), reserved: 0, used: 0 };
-        Self { rows: Vec::new(), memory }
+        Self { rows: Vec::new(), stopped_at: None, memory }
     }
 
     /// Adds rows in key order. Parts of one row follow each other.
@@ -282,23 +318,39 @@ impl Drop for ReservedMemory {
 impl TakenRows {
     fn merge(members: impl Iterator<Item = MemberRows>) -> Self {
         let (mut rows, mut memory) = (Vec::new(), Vec::new());
+        let mut stopped_at: Option<Bytes> = None;
         for member in members {
             rows.extend(member.rows);
             memory.push(member.memory);
+            stopped_at = [stopped_at, member.stopped_at].into_iter().flatten().min();
+        }
+        if let Some(key) = &stopped_at {
+            // Of later rows another member may hold parts.
+            rows.retain(|row: &HeldRow| row.key < *key);
         }
         merge_rows(&mut rows);
-        Self { rows, at: 0, _memory: memory }
+        Self { rows, at: 0, stopped_at, _memory: memory }
     }
 
-    /// Adds rows of this node to those of others: the store below has the rest.
-    fn add_own(&mut self, own: Vec<HeldRow>) {
+    /// The key from which on rows were not taken.
+    pub(super) const fn stopped_at(&self) -> Option<&Bytes> {
+        self.stopped_at.as_ref()
+    }
+
+    /// Adds rows of this node to those of others: the store below has the rest. False: all later rows are not
+    /// needed.
+    fn add_own(&mut self, own: Vec<HeldRow>) -> bool {
         for row in own {
+            if self.stopped_at.as_ref().is_some_and(|key| row.key >= *key) {
+                return false;
+            }
             if let Ok(at) = self.index_of(&row.key)
                 && let Some(other) = self.rows.get_mut(at)
             {
                 merge(other, row);
             }
         }
+        true
     }
 
     fn index_of(&self, key: &[u8]) -> Result<usize, usize> {

@@ -1,7 +1,12 @@
 //! Scans that merge held rows of all nodes with those of the store.
+//!
+//! If the nodes hold more than a part's worth of rows in the range of a scan, it is read as several scans, one behind
+//! the other: each takes the held rows of its keys first, and has a proof of its own. So its memory is bounded, and a
+//! row is as new as the begin of its part.
 
 use std::{collections::VecDeque, sync::Arc};
 
+use bytes::Bytes;
 use tsd_model::Row;
 use tsd_storage::{KeyRange, RowScanner, Scan, StorageError, StorageFuture, Table};
 
@@ -16,12 +21,14 @@ const MAX_BATCH_ROWS: usize = 4096;
 /// Opens the scan of the store.
 type OpenScan = Box<dyn Fn(Scan) -> Box<dyn RowScanner> + Send>;
 
-/// Takes the held rows, then opens the scan of the store, and merges both, which are in key order.
+/// Takes held rows, then opens the scan of the store, and merges both, which are in key order.
 pub(super) struct ClusterScanner {
     fetch: Arc<HeldFetch>,
     table: Table,
     scan: Scan,
     open: OpenScan,
+    /// Where the part begins that is read now or next; `None` after the last.
+    position: Option<Bytes>,
     merge: Option<RowMerge>,
     /// Rows up to the limit of the scan.
     remaining: usize,
@@ -40,31 +47,44 @@ struct RowMerge {
 impl ClusterScanner {
     pub(super) fn new(fetch: Arc<HeldFetch>, table: Table, scan: Scan, open: OpenScan) -> Self {
         let remaining = scan.limit.unwrap_or(usize::MAX);
-        Self { fetch, table, scan, open, merge: None, remaining, error: None }
+        let position = Some(scan.start.clone());
+        Self { fetch, table, scan, open, position, merge: None, remaining, error: None }
     }
 
-    async fn opened(&mut self) -> Result<&mut RowMerge, StorageError> {
-        if self.merge.is_none() {
-            let Scan { start, stop, filter, .. } = self.scan.clone();
-            let ranges = vec![KeyRange { start, stop }];
-            let query = HeldQuery { table: self.table.clone(), ranges, filter };
-            let held = self.fetch.fetch(&query).await?;
-            // Held rows add and hide rows, so the store cannot apply the limit.
-            let limit = if held.is_empty() { self.scan.limit } else { None };
-            let inner = (self.open)(Scan { limit, ..self.scan.clone() });
-            let merge = RowMerge { held, inner, stored: VecDeque::new(), has_ended: false };
-            self.merge = Some(merge);
-        }
-        self.merge.as_mut().ok_or(StorageError::Closed)
+    /// Opens the part that begins at a key.
+    async fn open_part(&mut self, start: Bytes) -> Result<RowMerge, StorageError> {
+        let Scan { stop, filter, .. } = self.scan.clone();
+        let ranges = vec![KeyRange { start: start.clone(), stop: stop.clone() }];
+        let query = HeldQuery { table: self.table.clone(), ranges, filter };
+        let held = self.fetch.fetch_part(&query).await?;
+        // Held rows add and hide rows, so the store cannot apply the limit.
+        let limit = self.scan.limit.filter(|_| held.is_empty()).map(|_| self.remaining);
+        self.position = held.stopped_at().cloned();
+        let stop = self.position.clone().unwrap_or(stop);
+        let inner = (self.open)(Scan { start, stop, limit, ..self.scan.clone() });
+        Ok(RowMerge { held, inner, stored: VecDeque::new(), has_ended: false })
     }
 
     async fn next_batch(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
         let rows = self.scan.batch_rows.unwrap_or(BATCH_ROWS).clamp(1, MAX_BATCH_ROWS);
         let max_rows = rows.min(self.remaining);
-        let scan = self.scan.clone();
-        let rows = self.opened().await?.next_rows(max_rows, &scan).await?;
-        self.remaining -= rows.len();
-        Ok((!rows.is_empty()).then_some(rows))
+        while max_rows > 0 {
+            let merge = match &mut self.merge {
+                Some(merge) => merge,
+                None => {
+                    let Some(start) = self.position.take() else { break };
+                    let part = self.open_part(start).await?;
+                    self.merge.insert(part)
+                }
+            };
+            let rows = merge.next_rows(max_rows, &self.scan).await?;
+            if !rows.is_empty() {
+                self.remaining -= rows.len();
+                return Ok(Some(rows));
+            }
+            self.merge = None;
+        }
+        Ok(None)
     }
 }
 

@@ -12,7 +12,7 @@ use tsd_storage::{CellBatch, CellRef, Delete, HeldRow, MemoryStorage, ReadVersio
 use super::*;
 use crate::{
     NetConfig,
-    fakes::{FakeMembership, FakeMemory, FakeNode, FakeRows, identity, member},
+    fakes::{FakeMembership, FakeMemory, FakeNode, FakeRows, identity, member, patient},
 };
 
 fn table() -> Table {
@@ -36,22 +36,27 @@ impl ReadFixture {
         let membership = FakeMembership::new(1);
         let mut peers = Vec::new();
         for incarnation in [2, 3] {
-            peers.push(FakeNode::start(incarnation, NetConfig::default()).await);
+            peers.push(FakeNode::start(incarnation, patient()).await);
         }
         let members: Vec<Member> = peers.iter().map(FakeNode::member).collect();
         *membership.members.lock().unwrap() = members;
         membership.members.lock().unwrap().push(member(1, "127.0.0.1:1"));
         let dyn_membership: Arc<dyn Membership> = Arc::<FakeMembership>::clone(&membership);
-        let net = Arc::new(Peers::new(identity(1), NetConfig::default(), dyn_membership));
-        let config =
-            ReadConfig { tables: vec![table()], patience, memory: Arc::new(FakeMemory(memory)) };
+        // A few rows of the model.
+        let net_config = NetConfig { part_bytes: 100, ..patient() };
+        let net = Arc::new(Peers::new(identity(1), net_config, dyn_membership));
+        let config = ReadConfig {
+            tables: vec![table()],
+            patience,
+            memory: Arc::new(FakeMemory::new(memory)),
+        };
         let rows = Arc::<FakeRows>::clone(&own);
         let reads = ClusterReads::new(Arc::clone(&store), rows, net, config);
         Self { store, own, membership, peers, reads }
     }
 
     async fn new() -> Self {
-        Self::start(Duration::from_mins(1), usize::MAX).await
+        Self::start(Duration::from_mins(1), 1 << 30).await
     }
 
     fn rows(&self, node: usize) -> &FakeRows {
@@ -243,7 +248,7 @@ async fn a_node_that_joined_since_the_last_look_is_asked() {
 
 #[tokio::test]
 async fn a_silent_node_fails_the_read_by_name() {
-    let mut fixture = ReadFixture::start(Duration::from_millis(300), usize::MAX).await;
+    let mut fixture = ReadFixture::start(Duration::from_millis(300), 1 << 30).await;
     fixture.peers[0].server = None;
     let error = fixture.scan(Scan::default()).await.unwrap_err().to_string();
     let expected = "node node2 does not answer, and its acknowledged points are not in HBase yet";
@@ -264,14 +269,16 @@ async fn a_node_whose_rows_were_recovered_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_fenced_node_neither_answers_nor_reads() {
-    let fixture = ReadFixture::start(Duration::from_millis(300), usize::MAX).await;
+    let fixture = ReadFixture::start(Duration::from_millis(300), 1 << 30).await;
     let fenced = || Some(Err(ProofError::Fenced("fenced by 9".to_owned())));
     fixture.peers[0].membership.proof.send_replace(fenced());
-    let error = fixture.scan(Scan::default()).await.unwrap_err().to_string();
-    assert!(
-        error.contains("node node2 does not answer") && error.contains("fenced by 9"),
-        "{error}"
-    );
+    // The reason is known once the node has answered.
+    let is_named = |error: StorageError| {
+        let error = error.to_string();
+        assert!(error.contains("node node2 does not answer"), "{error}");
+        error.contains("fenced by 9")
+    };
+    while !is_named(fixture.scan(Scan::default()).await.unwrap_err()) {}
     fixture.peers[0].membership.proof.send_replace(Some(Ok(())));
     fixture.membership.proof.send_replace(fenced());
     let error = fixture.scan(Scan::default()).await.unwrap_err().to_string();
@@ -279,7 +286,7 @@ async fn a_fenced_node_neither_answers_nor_reads() {
     let problems = fixture.reads.health();
     assert_eq!(problems.first().unwrap().impact, HealthImpact::Unavailable);
     fixture.membership.proof.send_replace(Some(Ok(())));
-    fixture.scan(Scan::default()).await.unwrap();
+    while fixture.scan(Scan::default()).await.is_err() {}
     assert_eq!(fixture.reads.health().len(), 0);
 }
 
@@ -290,6 +297,21 @@ async fn rows_that_find_no_memory_fail_the_read() {
     fixture.peers[0].rows.put(b"a", b"q", Some(&value), 10);
     let error = fixture.scan(Scan::default()).await.unwrap_err();
     assert!(matches!(error, StorageError::Throttled(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_scan_takes_more_than_fits_into_memory_part_by_part() {
+    // Memory for three of them.
+    let fixture = ReadFixture::start(Duration::from_mins(1), 1 << 20).await;
+    let value = vec![1; 300 << 10];
+    for key in 0..20_u8 {
+        fixture.rows(1 + usize::from(key) % 2).put(&[key], b"q", Some(&value), 10);
+        fixture.change(0, |rows| rows.put(&[key], b"r", Some(b"1"), 11)).await;
+    }
+    let rows = fixture.scan(Scan { batch_rows: Some(3), ..Scan::default() }).await.unwrap();
+    assert_eq!(shown(rows).len(), 20);
+    let limited = fixture.scan(Scan { limit: Some(7), ..Scan::default() }).await.unwrap();
+    assert_eq!(limited.len(), 7);
 }
 
 #[tokio::test]

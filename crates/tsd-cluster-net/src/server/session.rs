@@ -15,11 +15,12 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
-use tsd_storage::HeldRow;
+use tsd_storage::{HeldRow, HeldRowBatches};
 
-use super::ServerContext;
+use super::{ServerContext, dial_back::dial_back};
 use crate::{
     metrics::NetMetrics,
+    peers::no_query,
     service::{HeldQuery, PeerService},
     wire::{
         Hello, Nothing, ReportMessage, RequestBody, RequestFrame, ResponseBody, ResponseFrame,
@@ -75,12 +76,11 @@ pub(super) async fn serve(
     let mut requests = Requests { frames };
     let greeted = greet(&mut requests, &mut write, context);
     let greeted = timeout(context.config.connect_timeout, greeted).await;
-    if !greeted.unwrap_or(Err(SessionError::NoGreeting))? {
-        return Ok(());
-    }
+    let Some(peer) = greeted.unwrap_or(Err(SessionError::NoGreeting))? else { return Ok(()) };
+    let peer: Arc<str> = peer.into();
     let (frames, waiting) = mpsc::channel(WAITING_FRAMES);
     tokio::select! {
-        ended = answer_all(&mut requests, frames, context) => ended,
+        ended = answer_all(&mut requests, frames, context, &peer) => ended,
         ended = write_answers(write, waiting, context.config.write_timeout) => ended,
     }
 }
@@ -111,31 +111,30 @@ impl Requests {
     }
 }
 
-/// Checks who connects. False: the connection has ended before.
+/// Checks who connects, and returns its name. `None`: the connection has ended before.
 async fn greet(
     requests: &mut Requests,
     write: &mut OwnedWriteHalf,
     context: &ServerContext,
-) -> Result<bool, SessionError> {
-    let Some(request) = requests.next().await? else { return Ok(false) };
+) -> Result<Option<String>, SessionError> {
+    let Some(request) = requests.next().await? else { return Ok(None) };
     let checked = match &request.body {
-        Some(RequestBody::Hello(hello)) => check_hello(hello, context),
+        Some(RequestBody::Hello(hello)) => {
+            check_hello(hello, context).map(|welcome| (welcome, hello.name.clone()))
+        }
         _ => Err("the first frame is no greeting".to_owned()),
     };
-    let (body, refused) = match checked {
-        Ok(welcome) => (ResponseBody::Welcome(welcome), None),
-        Err(reason) => (ResponseBody::Failed(reason.clone()), Some(reason)),
+    let (body, greeted) = match checked {
+        Ok((welcome, name)) => (ResponseBody::Welcome(welcome), Ok(Some(name))),
+        Err(reason) => {
+            NetMetrics::of_process().greetings_refused.increment(1);
+            (ResponseBody::Failed(reason.clone()), Err(SessionError::Greeting(reason)))
+        }
     };
     let frame = encode(&ResponseFrame { id: request.id, body: Some(body) });
     // A failure is noticed by the next read.
     let _ = write.write_all(&frame).await;
-    match refused {
-        None => Ok(true),
-        Some(reason) => {
-            NetMetrics::of_process().greetings_refused.increment(1);
-            Err(SessionError::Greeting(reason))
-        }
-    }
+    greeted
 }
 
 fn check_hello(hello: &Hello, context: &ServerContext) -> Result<Welcome, String> {
@@ -181,6 +180,7 @@ async fn answer_all(
     requests: &mut Requests,
     frames: mpsc::Sender<Bytes>,
     context: &Arc<ServerContext>,
+    peer: &Arc<str>,
 ) -> Result<(), SessionError> {
     let mut running = JoinSet::new();
     let mut by_id: HashMap<u64, AbortHandle> = HashMap::new();
@@ -209,13 +209,12 @@ async fn answer_all(
             }
             body => {
                 let limit = Duration::from_millis(timeout_ms.into());
-                let service = context.service.clone();
-                let batch_bytes = context.config.batch_bytes;
+                let (context, peer) = (Arc::clone(context), Arc::clone(peer));
                 by_id.insert(
                     id,
                     running.spawn(async move {
                         // The peer has its own deadline; what it does not wait for is dropped.
-                        let _ = timeout(limit, answer(&service, body, &answers, batch_bytes)).await;
+                        let _ = timeout(limit, answer(&context, &peer, body, &answers)).await;
                     }),
                 );
             }
@@ -224,15 +223,19 @@ async fn answer_all(
 }
 
 async fn answer(
-    service: &PeerService,
+    context: &ServerContext,
+    peer: &str,
     body: Option<RequestBody>,
     answers: &AnswerWriter,
-    batch_bytes: usize,
 ) -> Result<(), Closing> {
+    let service = &context.service;
     match body {
         Some(RequestBody::Held(query)) => {
-            let query = query.into_query();
-            answer_held(service, &query, answers, batch_bytes).await
+            let limits = HeldLimits {
+                batch_bytes: context.config.batch_bytes,
+                max_bytes: usize::try_from(query.max_bytes).unwrap_or(usize::MAX),
+            };
+            answer_held(service, &query.into_query(), answers, limits).await
         }
         Some(RequestBody::Probe(_)) => answers.done(Ok(())).await,
         Some(RequestBody::Report(_)) => {
@@ -240,39 +243,77 @@ async fn answer(
             answers.send(ResponseBody::Report(report)).await
         }
         Some(RequestBody::Flush(_)) => answers.done(service.node.flush().await).await,
+        Some(RequestBody::DialBack(message)) => {
+            answers.done(dial_back(context, &message, peer).await).await
+        }
+        Some(RequestBody::NoteRefusal(reason)) => {
+            context.note_refusal(peer, &reason);
+            answers.done(Ok(())).await
+        }
+        Some(RequestBody::Queries(_)) => {
+            answers.send(ResponseBody::Queries(service.node.queries().await)).await
+        }
+        Some(RequestBody::CancelQuery(id)) => {
+            let is_cancelled = service.node.cancel_query(id);
+            let done = if is_cancelled { Ok(()) } else { Err(no_query(id).to_string()) };
+            answers.done(done).await
+        }
         Some(RequestBody::Hello(_) | RequestBody::Cancel(_)) | None => {
             answers.done(Err("a request that this version does not know".to_owned())).await
         }
     }
 }
 
-/// Sends all held rows, and then whether the node was not fenced after the request came.
+/// Sizes of an answer with held rows, bytes.
+#[derive(Clone, Copy)]
+struct HeldLimits {
+    /// Of a frame.
+    batch_bytes: usize,
+    /// Of all rows; 0: unlimited.
+    max_bytes: usize,
+}
+
+/// Sends held rows up to the limit, and then whether the node was not fenced after the request came.
 async fn answer_held(
     service: &PeerService,
     query: &HeldQuery,
     answers: &AnswerWriter,
-    batch_bytes: usize,
+    limits: HeldLimits,
 ) -> Result<(), Closing> {
     let rows = service.rows.held_rows(&query.table, query.ranges.clone());
-    let sending = async {
-        let mut batch = RowBatch { rows: Vec::new(), bytes: 0, limit: batch_bytes };
-        for rows in rows {
-            for row in rows.into_iter().filter(|row| query.matches(&row.key)) {
-                batch.add(row, answers).await?;
-            }
-            // Copies of memtables are made between other tasks.
-            tokio::task::yield_now().await;
-        }
-        batch.send(answers).await
+    let sending = send_rows(rows, query, answers, limits);
+    let (stopped_at, proven) = tokio::join!(sending, service.membership.prove());
+    let complete = match stopped_at? {
+        None => ResponseBody::Proven(Nothing {}),
+        Some(key) => ResponseBody::ProvenUpTo(key),
     };
-    let (sent, proven) = tokio::join!(sending, service.membership.prove());
-    sent?;
-    answers
-        .send(match proven {
-            Ok(()) => ResponseBody::Proven(Nothing {}),
-            Err(error) => ResponseBody::Failed(error.to_string()),
-        })
-        .await
+    let failed = |error: tsd_cluster::ProofError| ResponseBody::Failed(error.to_string());
+    answers.send(proven.map_or_else(failed, |()| complete)).await
+}
+
+/// Returns the key of the first row that was not sent, if the limit was reached.
+async fn send_rows(
+    rows: HeldRowBatches,
+    query: &HeldQuery,
+    answers: &AnswerWriter,
+    limits: HeldLimits,
+) -> Result<Option<Bytes>, Closing> {
+    let mut batch = RowBatch { rows: Vec::new(), bytes: 0, limit: limits.batch_bytes };
+    let mut sent_bytes = 0;
+    for rows in rows {
+        for row in rows.into_iter().filter(|row| query.matches(&row.key)) {
+            if limits.max_bytes > 0 && sent_bytes >= limits.max_bytes {
+                batch.send(answers).await?;
+                return Ok(Some(row.key));
+            }
+            sent_bytes += row.byte_len();
+            batch.add(row, answers).await?;
+        }
+        // Copies of memtables are made between other tasks.
+        tokio::task::yield_now().await;
+    }
+    batch.send(answers).await?;
+    Ok(None)
 }
 
 /// Rows of one frame.

@@ -104,6 +104,29 @@ pub fn render_query_list(
     out
 }
 
+/// Renders running queries as far as they fit into about `max_bytes`, and the number of those that do not.
+#[must_use]
+pub fn render_running_list(running: &[ListedRunning<'_>], max_bytes: usize) -> Vec<u8> {
+    let (mut list, mut omitted) = (Vec::new(), 0);
+    for query in running {
+        let before = list.len();
+        list.extend_from_slice(if before == 0 { b"" } else { b"," });
+        write_running(&mut list, query);
+        if list.len() > max_bytes {
+            list.truncate(before);
+            omitted += 1;
+        }
+    }
+    let mut out = Vec::with_capacity(list.len() + 40);
+    let mut object = JsonObject::open(&mut out);
+    let into = object.key("running");
+    into.push(b'[');
+    into.append(&mut list);
+    into.push(b']');
+    object.literal("omitted", omitted).close();
+    out
+}
+
 fn write_completed(out: &mut Vec<u8>, query: &ListedCompleted<'_>) {
     let mut object = JsonObject::open(out);
     write_query(object.key("query"), query.client.query);

@@ -12,7 +12,7 @@ mod process_stats;
 mod put;
 pub(crate) mod quarantine;
 mod query;
-mod query_list;
+pub(super) mod query_list;
 mod search;
 mod serializers;
 pub(crate) mod snapshot;

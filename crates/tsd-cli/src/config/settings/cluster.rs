@@ -16,6 +16,8 @@ pub struct ClusterNetSettings {
     pub reads_held: bool,
     /// How long a read waits for a node that does not answer.
     pub read_timeout: Duration,
+    /// How far the clock may be off from the median of the other nodes.
+    pub max_clock_skew: Duration,
 }
 
 pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigError> {
@@ -34,6 +36,7 @@ pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigE
         advertise,
         reads_held: config.text("tsd.cluster.reads") != Some("stored"),
         read_timeout: config.seconds("tsd.cluster.read_timeout"),
+        max_clock_skew: Duration::from_millis(config.int("tsd.cluster.max_clock_skew")),
     })
 }
 
@@ -52,6 +55,7 @@ mod tests {
         };
         let default = cluster_net(&Config::new()).unwrap();
         assert_eq!((&default.bind[..], default.advertise), ("0.0.0.0:4243", None));
+        assert_eq!(default.max_clock_skew, Duration::from_millis(500));
         assert!(default.reads_held && default.read_timeout == Duration::from_secs(30));
         assert!(!of("tsd.cluster.reads", "stored").unwrap().reads_held);
         let advertised = of("tsd.cluster.advertise", "tsd1:9").unwrap().advertise;

@@ -1,5 +1,8 @@
 //! `/api/cluster`: GET has the nodes of the cluster and what they say of themselves; a POST of
-//! `/api/cluster/flush` flushes all held rows of all nodes, and responds when that is done.
+//! `/api/cluster/flush` flushes all held rows of all nodes, and responds when that is done. `/api/cluster/queries` is
+//! about the queries of all nodes.
+
+mod queries;
 
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -30,6 +33,7 @@ pub(super) async fn cluster(request: &HttpRequest<'_>) -> Result<HttpResponse, H
             let body = flush_json(&flushed).to_string();
             Ok(HttpResponse::new(status, ContentType::Json, body))
         }
+        "queries" => queries::queries(request, nodes(request)?).await,
         _ => Err(ApiError::endpoint_not_found().into()),
     }
 }

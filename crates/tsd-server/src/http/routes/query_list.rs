@@ -5,11 +5,12 @@ use std::fmt::Write;
 use hyper::{Method, StatusCode};
 use serde_json::json;
 use tsd_engine::{
-    CompletedQuery, QueryClient, QueryId, QueryList, QueryOutcome, RunningQuery, RunningStage,
+    CompletedQuery, EngineHandle, QueryClient, QueryId, QueryList, QueryOutcome, RunningQuery,
+    RunningStage,
 };
 use tsd_protocol::{
     ApiError, ListedClient, ListedCompleted, ListedOutcome, ListedRunning, StatValue,
-    render_query_list,
+    render_query_list, render_running_list,
 };
 
 use super::query::{NamedStats, overall};
@@ -50,6 +51,15 @@ fn cancel(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
     }
     tracing::info!(peer = %request.peer, id, "a query was cancelled");
     Ok(HttpResponse::json(json!({ "message": "Query cancelled", "id": id }).to_string()))
+}
+
+/// The running queries of a daemon for the other nodes of its cluster, as JSON of bounded length: as many as fit, and
+/// how many do not.
+pub async fn running_queries(engine: &EngineHandle) -> String {
+    const MAX_BYTES: usize = 4 << 20;
+    let list = engine.queries().await;
+    let rows: Vec<ListedRunning<'_>> = list.running.iter().map(running).collect();
+    String::from_utf8(render_running_list(&rows, MAX_BYTES)).unwrap_or_default()
 }
 
 fn client(client: &QueryClient) -> ListedClient<'_> {

@@ -1,0 +1,82 @@
+//! What a daemon and the nodes that are alive say to each other before it serves.
+
+use std::sync::Arc;
+
+use hbase_rs::Client;
+use tracing::debug;
+use tsd_cluster_log::{ClusterLogConfig, OpenLogError, listed_nodes};
+use tsd_cluster_net::{AdmissionError, NetConfig, NodeIdentity};
+
+use super::ClusterNodeHandle;
+use crate::config::ClusterNetSettings;
+
+/// Asks the live nodes whether this one may serve: they must reach it at its address, and its clock must agree with
+/// theirs.
+pub(in crate::store) async fn admit(
+    node: &ClusterNodeHandle,
+    address: &str,
+    settings: &ClusterNetSettings,
+) -> anyhow::Result<()> {
+    let admitted = tsd_cluster_net::admit(&node.peers, address, settings.max_clock_skew).await;
+    admitted.map_err(|error| explain(&error))
+}
+
+/// Adds what the operator can do.
+fn explain(error: &AdmissionError) -> anyhow::Error {
+    match error {
+        AdmissionError::Unreachable { .. } => anyhow::anyhow!(
+            "{error}: set tsd.cluster.advertise to an address of this host that the other nodes reach, and open its port"
+        ),
+        AdmissionError::Clock { ahead_ms, own_ms, nodes } => {
+            let (off, direction) =
+                (ahead_ms.unsigned_abs(), if *ahead_ms > 0 { "ahead of" } else { "behind" });
+            let (own, theirs) = (time(*own_ms), time(own_ms - ahead_ms));
+            anyhow::anyhow!(
+                "the clock of this host is {off} ms {direction} those of {nodes} other nodes, more than \
+                 tsd.cluster.max_clock_skew: it shows {own}, theirs {theirs}. Set it, and have it follow a time server"
+            )
+        }
+        error => anyhow::anyhow!("{error}"),
+    }
+}
+
+fn time(epoch_ms: i64) -> String {
+    let time = jiff::Timestamp::from_millisecond(epoch_ms);
+    time.map_or_else(|_| format!("{epoch_ms} ms since 1970"), |time| time.to_string())
+}
+
+/// Has the nodes that are alive note why this one does not join, if they may wonder.
+pub(in crate::store) async fn note_refusal(
+    client: &Client,
+    config: &ClusterLogConfig,
+    error: &OpenLogError,
+) {
+    if !matches!(error, OpenLogError::Settings(_) | OpenLogError::NameInUse { .. }) {
+        return;
+    }
+    let (cluster, others) = match Box::pin(listed_nodes(client, config)).await {
+        Ok(Some(listed)) => listed,
+        Ok(None) => return,
+        Err(error) => {
+            debug!(%error, "the other nodes are not known");
+            return;
+        }
+    };
+    let this = NodeIdentity { cluster, name: config.node.clone(), incarnation: 0 };
+    let reason = error.to_string();
+    tsd_cluster_net::note_refusal(&Arc::new(this), &NetConfig::default(), &others, &reason).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_differs_is_named_with_both_times() {
+        let error = AdmissionError::Clock { ahead_ms: -1_500, own_ms: 1_600_000_000_000, nodes: 2 };
+        let text = explain(&error).to_string();
+        for part in ["1500 ms behind", "2 other nodes", "2020-09-13T12:26:40Z", "12:26:41.5Z"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}
