@@ -247,6 +247,7 @@ impl FakeNode {
         let service = PeerService {
             rows: Arc::<FakeRows>::clone(&rows),
             membership: Arc::<FakeMembership>::clone(&membership),
+            writes: None,
             node: Arc::<FakeControl>::clone(&control),
         };
         let server = PeerServer::start(listener, identity(incarnation), config, service).unwrap();

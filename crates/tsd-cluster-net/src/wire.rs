@@ -16,6 +16,7 @@ use tsd_storage::{
 
 use crate::{
     error::PeerError,
+    forward::{ForwardMessage, ForwardedMessage},
     service::{HeldQuery, NodeReport},
 };
 
@@ -29,7 +30,7 @@ pub(crate) struct RequestFrame {
     /// How long the answer is waited for, milliseconds.
     #[prost(uint32, tag = "2")]
     pub(crate) timeout_ms: u32,
-    #[prost(oneof = "RequestBody", tags = "3, 4, 5, 6, 7, 8, 20, 21, 22, 23")]
+    #[prost(oneof = "RequestBody", tags = "3, 4, 5, 6, 7, 8, 20, 21, 22, 23, 24")]
     pub(crate) body: Option<RequestBody>,
 }
 
@@ -60,6 +61,9 @@ pub(crate) enum RequestBody {
     /// Cancel the query with this number.
     #[prost(uint64, tag = "23")]
     CancelQuery(u64),
+    /// A write of series that the node owns.
+    #[prost(message, tag = "24")]
+    Forward(ForwardMessage),
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -74,7 +78,7 @@ pub(crate) struct DialBackMessage {
 pub(crate) struct ResponseFrame {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
-    #[prost(oneof = "ResponseBody", tags = "2, 3, 4, 5, 6, 7, 20, 21")]
+    #[prost(oneof = "ResponseBody", tags = "2, 3, 4, 5, 6, 7, 20, 21, 22")]
     pub(crate) body: Option<ResponseBody>,
 }
 
@@ -99,6 +103,8 @@ pub(crate) enum ResponseBody {
     /// As [`Self::Proven`], if more rows than were asked for are held: all those before this key were sent.
     #[prost(bytes = "bytes", tag = "21")]
     ProvenUpTo(Bytes),
+    #[prost(message, tag = "22")]
+    Forwarded(ForwardedMessage),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]

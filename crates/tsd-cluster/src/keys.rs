@@ -5,6 +5,7 @@
 //! incarnations cluster 16 | 0xf0
 //! manifest     cluster 16 | 0xf1 | incarnation u64                                        (big-endian)
 //! settings     cluster 16 | 0xf2
+//! assignment   cluster 16 | 0xf3
 //! ```
 //!
 //! Stripes divide the segments over regions: each begins a region of its own.
@@ -18,6 +19,7 @@ const MAX_STRIPES: u8 = 0x80;
 const INCARNATIONS: u8 = 0xf0;
 const MANIFESTS: u8 = 0xf1;
 const SETTINGS: u8 = 0xf2;
+const ASSIGNMENT: u8 = 0xf3;
 
 /// Random number of a cluster: which rows of a table are its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,6 +88,8 @@ pub enum StateRow {
     Manifest(u64),
     /// The settings that all members have.
     Settings,
+    /// Which node owns which slot.
+    Assignment,
 }
 
 /// The keys of a cluster's rows.
@@ -135,6 +139,7 @@ impl LogKeys {
             StateRow::Incarnations => self.key(INCARNATIONS, &[]),
             StateRow::Manifest(incarnation) => self.key(MANIFESTS, &incarnation.to_be_bytes()),
             StateRow::Settings => self.key(SETTINGS, &[]),
+            StateRow::Assignment => self.key(ASSIGNMENT, &[]),
         }
     }
 
@@ -206,6 +211,7 @@ mod tests {
         check(&keys().state(StateRow::Incarnations), "f0");
         check(&keys().state(StateRow::Manifest(9)), "f10000000000000009");
         check(&keys().state(StateRow::Settings), "f2");
+        check(&keys().state(StateRow::Assignment), "f3");
         let splits: Vec<String> = keys().splits().iter().map(|key| hex(key)).collect();
         let expected = ["01", "02", "03", "f0"].map(|stripe| format!("{cluster}{stripe}"));
         assert_eq!(splits, expected);

@@ -18,8 +18,12 @@
 //! Several owners use a table at once, each with a manifest of its own. They see by each other's heartbeats who
 //! is alive ([`MemberWatch`]); that a live one is taken for dead costs time, and no point.
 //!
+//! Each series has one owner among them: its **slot** is a hash, and the **assignment** says which node owns which
+//! slot ([`SlotHolder`], [`SlotPlan`]). A simulation runs up to a thousand nodes by these machines (`simulation`).
+//!
 //! `docs/cluster.md` has the rows and cells.
 
+mod assignment;
 mod group;
 mod keys;
 mod manifest;
@@ -34,9 +38,16 @@ mod record_merge;
 mod recovery;
 mod segment_opening;
 mod shared_settings;
+#[cfg(test)]
+mod simulation;
+mod slot;
+mod slot_holder;
+mod slot_plan;
+mod slot_table;
 mod table_request;
 
 pub use self::{
+    assignment::{Assignment, SlotOwner},
     group::{GroupAssembler, split_group},
     keys::{ClusterId, LogKeys, OpenSegment, SegmentId, StateRow},
     manifest::{Manifest, ManifestPhase, Revision, SegmentRef, StreamManifest},
@@ -49,5 +60,9 @@ pub use self::{
     recovery::{Recovery, RecoveryError},
     segment_opening::{OpeningOutcome, SegmentOpening},
     shared_settings::{SharedSettings, WIRE_VERSIONS},
+    slot::{SLOTS, SeriesKeyLayout, Slot, SlotSet},
+    slot_holder::{SlotHolder, SlotRoute},
+    slot_plan::SlotPlan,
+    slot_table::SlotTable,
     table_request::{SegmentToken, TableReply, TableRequest},
 };

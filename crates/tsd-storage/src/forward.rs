@@ -33,6 +33,24 @@ macro_rules! forward_storage {
             self.$inner.scan(table, scan)
         }
     };
+    (@read_series $inner:ident) => {
+        fn read_series(
+            &self,
+            table: &$crate::Table,
+            read: &$crate::SeriesRead,
+        ) -> Option<Box<dyn $crate::SeriesScanner>> {
+            self.$inner.read_series(table, read)
+        }
+    };
+    (@series_version $inner:ident) => {
+        fn series_version(
+            &self,
+            table: &$crate::Table,
+            read: &$crate::SeriesRead,
+        ) -> Option<$crate::SeriesVersion> {
+            self.$inner.series_version(table, read)
+        }
+    };
     (@series_splits $inner:ident) => {
         fn series_splits<'a>(
             &'a self,

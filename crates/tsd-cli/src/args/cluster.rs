@@ -19,6 +19,8 @@ pub(crate) enum ClusterCommand {
     Flush(ClusterPlace),
     /// List the queries that run on all nodes, or cancel one of them
     Queries(ClusterQueriesArgs),
+    /// Give all slots of the daemon at the URL to other nodes, before it is stopped for good
+    Drain(ClusterPlace),
 }
 
 /// Arguments of `tsdb cluster queries`.

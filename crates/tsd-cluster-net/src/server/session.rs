@@ -19,6 +19,7 @@ use tsd_storage::{HeldRow, HeldRowBatches};
 
 use super::{ServerContext, dial_back::dial_back};
 use crate::{
+    forward::ForwardFrame,
     metrics::NetMetrics,
     peers::no_query,
     service::{HeldQuery, PeerService},
@@ -258,6 +259,13 @@ async fn answer(
             let done = if is_cancelled { Ok(()) } else { Err(no_query(id).to_string()) };
             answers.done(done).await
         }
+        Some(RequestBody::Forward(message)) => match &service.writes {
+            Some(writes) => {
+                let reply = writes.receive(ForwardFrame(message)).await;
+                answers.send(ResponseBody::Forwarded(reply.0)).await
+            }
+            None => answers.done(Err("this node takes no writes of others".to_owned())).await,
+        },
         Some(RequestBody::Hello(_) | RequestBody::Cancel(_)) | None => {
             answers.done(Err("a request that this version does not know".to_owned())).await
         }

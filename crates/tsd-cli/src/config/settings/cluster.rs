@@ -18,6 +18,10 @@ pub struct ClusterNetSettings {
     pub read_timeout: Duration,
     /// How far the clock may be off from the median of the other nodes.
     pub max_clock_skew: Duration,
+    /// Writes of a series are made by the node that owns it.
+    pub forward: bool,
+    /// How long a write waits for that node.
+    pub forward_timeout: Duration,
 }
 
 pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigError> {
@@ -37,6 +41,8 @@ pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigE
         reads_held: config.text("tsd.cluster.reads") != Some("stored"),
         read_timeout: config.seconds("tsd.cluster.read_timeout"),
         max_clock_skew: Duration::from_millis(config.int("tsd.cluster.max_clock_skew")),
+        forward: config.bool("tsd.cluster.forward"),
+        forward_timeout: config.seconds("tsd.cluster.forward_timeout"),
     })
 }
 

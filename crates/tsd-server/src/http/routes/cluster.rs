@@ -8,6 +8,7 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tsd_protocol::ApiError;
 
+use super::cluster_drain;
 use crate::{
     ClusterNode, ClusterNodes, FlushedNode,
     http::{
@@ -34,11 +35,12 @@ pub(super) async fn cluster(request: &HttpRequest<'_>) -> Result<HttpResponse, H
             Ok(HttpResponse::new(status, ContentType::Json, body))
         }
         "queries" => queries::queries(request, nodes(request)?).await,
+        "drain" => cluster_drain::drain(request).await,
         _ => Err(ApiError::endpoint_not_found().into()),
     }
 }
 
-fn nodes<'r>(request: &'r HttpRequest<'_>) -> Result<&'r dyn ClusterNodes, ApiError> {
+pub(super) fn nodes<'r>(request: &'r HttpRequest<'_>) -> Result<&'r dyn ClusterNodes, ApiError> {
     let nodes = request.state.config.cluster.as_deref();
     nodes.ok_or_else(|| {
         ApiError::new(400, "This daemon is in no cluster")
