@@ -20,7 +20,7 @@ use crate::{
     in_process::directory,
 };
 
-const TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_mins(2);
 const SLOTS: f64 = 1_024.0;
 const SERIES: u64 = 12;
 

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 use tsd_cluster::{Assignment, MembershipFuture, ProofError, SlotTable, TableReply};
 use tsd_storage::StorageError;
 
 use crate::{
     calls::CallFailure,
     log::{ClusterLog, LogInner},
-    maintenance::WORK_TIMEOUT,
 };
 
 impl LogInner {
@@ -38,7 +37,7 @@ impl LogInner {
         let fenced = |error: StorageError| ProofError::Fenced(error.to_string());
         self.check_fence().map_err(fenced)?;
         let unavailable = |text: &str| ProofError::Unavailable(text.to_owned());
-        match timeout_at(Instant::now() + WORK_TIMEOUT, call).await {
+        match timeout_at(self.work_deadline(), call).await {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(CallFailure::Repeat(text))) => Err(unavailable(&text)),
             Ok(Err(CallFailure::Fail(error))) => Err(unavailable(&error.to_string())),

@@ -1,6 +1,6 @@
 //! The decorated store: writes to the owners, all else to the store below.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use futures_util::future::join_all;

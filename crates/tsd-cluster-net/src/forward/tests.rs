@@ -170,7 +170,7 @@ fn start_node(
         rows: Arc::<FakeRows>::default(),
         membership: dyn_membership,
         writes: Some(Arc::<ForwardedWrites<_>>::clone(&writes)),
-        node: Arc::new(FakeControl),
+        node: Arc::<FakeControl>::default(),
     };
     let server = PeerServer::start(listener, identity(this), net, service).unwrap();
     ForwardNode { store, log, membership, slots, writes, server: Some(server) }
@@ -293,7 +293,7 @@ async fn a_release_waits_for_the_writes_in_progress() {
     let shared = Arc::<SharedRow>::default();
     let nodes = nodes(2, &shared, TIMEOUT).await;
     settled(&nodes).await;
-    let series = (0..).find(|series| owner(&shared, *series) == 2).unwrap();
+    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
     nodes[1].store.script(Operation::Put, [Fault::Delay(Duration::from_millis(700))]);
     let writes = Arc::clone(&nodes[1].writes);
     let write = tokio::spawn(async move { writes.put(&table(), batch([series], b"old")).await });
@@ -318,7 +318,7 @@ async fn a_write_without_an_owner_that_answers_fails_after_its_time() {
     let mut nodes = nodes(2, &shared, Duration::from_millis(300)).await;
     settled(&nodes).await;
     nodes[1].server = None;
-    let series = (0..).find(|series| owner(&shared, *series) == 2).unwrap();
+    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
     let error = nodes[0].writes.put(&table(), batch([series], b"1")).await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("node2"), "{error}");
     assert!(nodes[0].membership.suspected.lock().unwrap().contains(&2));
@@ -332,7 +332,7 @@ async fn a_write_goes_on_with_the_next_owner_after_the_recovery() {
     settled(&nodes).await;
     nodes[1].server = None;
     nodes[1].slots.stop();
-    let series = (0..).find(|series| owner(&shared, *series) == 2).unwrap();
+    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
     let first = Arc::clone(&nodes[0].writes);
     let write = tokio::spawn(async move { first.put(&table(), batch([series], b"1")).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -348,7 +348,7 @@ async fn errors_of_the_owner_are_those_of_the_write() {
     let shared = Arc::<SharedRow>::default();
     let nodes = nodes(2, &shared, TIMEOUT).await;
     settled(&nodes).await;
-    let series = (0..).find(|series| owner(&shared, *series) == 2).unwrap();
+    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
     for (error, expected) in [
         (StorageError::Throttled("full"), "busy"),
         (StorageError::Unavailable("no HBase".into()), "node2: unavailable: no HBase"),

@@ -95,6 +95,8 @@ struct RewriteMessage {
     put: Option<NameMessage>,
     #[prost(message, repeated, tag = "3")]
     delete: Vec<NameMessage>,
+    #[prost(int64, optional, tag = "4")]
+    superseded_ms: Option<i64>,
 }
 
 /// What became of a forwarded write.
@@ -238,7 +240,7 @@ fn rewrite_message(rewrite: &RowRewrite) -> RewriteMessage {
         ..name(of.family, &of.qualifier)
     };
     let delete = rewrite.delete.iter().map(replaced).collect();
-    RewriteMessage { row: rewrite.row.clone(), put, delete }
+    RewriteMessage { row: rewrite.row.clone(), put, delete, superseded_ms: rewrite.superseded_ms }
 }
 
 impl RewriteMessage {
@@ -259,7 +261,13 @@ impl RewriteMessage {
         };
         let delete = self.delete.into_iter().map(replaced).collect::<Option<Vec<_>>>()?;
         // Stores with other writers have no versions.
-        Some(RowRewrite { row: self.row, put, delete, read: ReadVersion::default() })
+        Some(RowRewrite {
+            row: self.row,
+            put,
+            superseded_ms: self.superseded_ms,
+            delete,
+            read: ReadVersion::default(),
+        })
     }
 }
 

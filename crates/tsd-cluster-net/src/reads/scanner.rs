@@ -68,23 +68,25 @@ impl ClusterScanner {
     async fn next_batch(&mut self) -> Result<Option<Vec<Row>>, StorageError> {
         let rows = self.scan.batch_rows.unwrap_or(BATCH_ROWS).clamp(1, MAX_BATCH_ROWS);
         let max_rows = rows.min(self.remaining);
-        while max_rows > 0 {
-            let merge = match &mut self.merge {
-                Some(merge) => merge,
-                None => {
-                    let Some(start) = self.position.take() else { break };
-                    let part = self.open_part(start).await?;
-                    self.merge.insert(part)
+        if max_rows == 0 {
+            return Ok(None);
+        }
+        loop {
+            let mut merge = match (self.merge.take(), self.position.take()) {
+                (Some(merge), position) => {
+                    self.position = position;
+                    merge
                 }
+                (None, Some(start)) => self.open_part(start).await?,
+                (None, None) => return Ok(None),
             };
             let rows = merge.next_rows(max_rows, &self.scan).await?;
             if !rows.is_empty() {
                 self.remaining -= rows.len();
+                self.merge = Some(merge);
                 return Ok(Some(rows));
             }
-            self.merge = None;
         }
-        Ok(None)
     }
 }
 

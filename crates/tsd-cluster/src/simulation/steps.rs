@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     PlantedFault,
     events::{ClientWrite, Event, SimTime},
-    world::{HeldPoint, NodeState, SUSPECT_AFTER, SimManifest, World},
+    world::{HeldPoint, NodeState, SUSPECT_AFTER, SimManifest, World, slot_of},
 };
 use crate::{
     assignment::Assignment,
@@ -365,7 +365,7 @@ impl World {
             return;
         }
         let node = write.receiver;
-        let slot = self.slot(write.key);
+        let slot = slot_of(write.key);
         let generation = self.nodes[node].holder.adopted().generation;
         match self.nodes[node].holder.route(slot) {
             SlotRoute::Own => self.accept(write, node),
@@ -398,7 +398,7 @@ impl World {
     }
 
     fn accept(&mut self, write: ClientWrite, node: usize) {
-        let slot = self.slot(write.key);
+        let slot = slot_of(write.key);
         self.node(node).in_progress.push(slot);
         let (at, run) = (self.now + self.rng.range(1, 20), self.nodes[node].run);
         self.queue.push(at, Event::Commit { write, node, run });
@@ -408,7 +408,7 @@ impl World {
         if generation > self.nodes[node].holder.adopted().generation {
             self.adopt(node);
         }
-        let slots: SlotSet = std::iter::once(self.slot(write.key)).collect();
+        let slots: SlotSet = std::iter::once(slot_of(write.key)).collect();
         if self.nodes[node].holder.accepts(&slots) || self.has(PlantedFault::StaleForward) {
             return self.accept(write, node);
         }
@@ -424,7 +424,7 @@ impl World {
     }
 
     fn commit(&mut self, write: ClientWrite, node: usize) {
-        let (slot, run): (Slot, u64) = (self.slot(write.key), self.nodes[node].run);
+        let (slot, run): (Slot, u64) = (slot_of(write.key), self.nodes[node].run);
         let in_progress = &mut self.node(node).in_progress;
         if let Some(at) = in_progress.iter().position(|of| *of == slot) {
             in_progress.swap_remove(at);

@@ -118,6 +118,11 @@ pub(super) struct World {
     result: RunResult,
 }
 
+/// The slot of a series.
+pub(super) fn slot_of(key: usize) -> Slot {
+    Slot::of_series(b"m", &(key as u64).to_be_bytes())
+}
+
 impl World {
     pub(super) fn new(config: SimulationConfig, rng: SimulationRng) -> Self {
         let result = RunResult { violation: None, acknowledged: 0, generation: 0, trace: 0 };
@@ -189,13 +194,9 @@ impl World {
         self.config.fault == Some(fault)
     }
 
-    pub(super) fn violated(&mut self, what: String) {
+    pub(super) fn violated(&mut self, what: &str) {
         let now = self.now;
         self.result.violation.get_or_insert_with(|| format!("{now} ms: {what}"));
-    }
-
-    pub(super) fn slot(&self, key: usize) -> Slot {
-        Slot::of_series(b"m", &(key as u64).to_be_bytes())
     }
 
     /// The node of a run, if it is not replaced by a later one.
@@ -229,10 +230,12 @@ impl World {
 
     /// A write is in the log of a node, and is going to be acknowledged.
     pub(super) fn check_commit(&mut self, write: ClientWrite, run: u64, time: (i64, u64)) {
-        let slot = self.slot(write.key);
+        let slot = slot_of(write.key);
         let owner = self.assignment.slot(slot).owner;
         if owner != Some(run) {
-            self.violated(format!("{run} has committed a write of {slot:?}, which {owner:?} owns"));
+            self.violated(&format!(
+                "{run} has committed a write of {slot:?}, which {owner:?} owns"
+            ));
         }
         let Some(last) = self.last_of_slot.get_mut(slot.number()) else { return };
         let before = last.replace((time.0, run));
@@ -241,7 +244,7 @@ impl World {
         {
             let text =
                 format!("{slot:?}: {last_run} has committed at {last_ms}, {run} at {time:?}");
-            self.violated(text);
+            self.violated(&text);
         }
     }
 
@@ -256,11 +259,11 @@ impl World {
                 continue;
             }
             for point in self.logs.get(&node.run).into_iter().flatten() {
-                let owner = self.assignment.slot(self.slot(point.key)).owner;
+                let owner = self.assignment.slot(slot_of(point.key)).owner;
                 let is_own = owner.is_some_and(|of| of == node.run || node.former.contains(&of));
                 if !is_own {
                     let text = format!("node {number} holds {point:?}, which {owner:?} owns");
-                    return self.violated(text);
+                    return self.violated(&text);
                 }
             }
         }
@@ -276,7 +279,7 @@ impl World {
                 *taken_at = self.now;
             } else if self.now - *taken_at > MAX_GAP {
                 let text = format!("{slot:?} has no owner that takes it since {taken_at} ms");
-                return self.violated(text);
+                return self.violated(&text);
             }
         }
     }
@@ -293,7 +296,7 @@ impl World {
             (!is_right).then(|| format!("point {key} has version {found}: {of:?}"))
         });
         if let Some(wrong) = wrong {
-            self.violated(wrong);
+            self.violated(&wrong);
         }
     }
 
