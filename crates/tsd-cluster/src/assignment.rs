@@ -143,7 +143,9 @@ impl Assignment {
 
 fn push_list(out: &mut Vec<u8>, nodes: &BTreeSet<u64>) {
     out.extend_from_slice(&(nodes.len() as u16).to_be_bytes());
-    nodes.iter().for_each(|node| out.extend_from_slice(&node.to_be_bytes()));
+    for node in nodes {
+        out.extend_from_slice(&node.to_be_bytes());
+    }
 }
 
 fn list(rest: &mut &[u8]) -> Option<Vec<u64>> {

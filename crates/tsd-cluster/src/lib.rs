@@ -38,6 +38,8 @@ mod record_merge;
 mod recovery;
 mod segment_opening;
 mod shared_settings;
+#[cfg(test)]
+mod simulation;
 mod slot;
 mod slot_holder;
 mod slot_plan;

@@ -190,7 +190,7 @@ mod tests {
     const UNSETTLED: SlotRoute = SlotRoute::Unsettled;
 
     #[test]
-    fn a_slot_is_given_away_in_steps() {
+    fn a_slot_is_released_in_steps() {
         let mut holder = SlotHolder::new(1);
         assert_eq!(routes(&holder), [UNSETTLED; 3]);
         assert!(holder.adopt(assignment(3, &[])) && !holder.adopt(assignment(3, &[0])));

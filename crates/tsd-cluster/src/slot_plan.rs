@@ -32,11 +32,12 @@ impl SlotPlan<'_> {
     /// The next assignment; `None` if nothing is to be changed.
     #[must_use]
     pub fn propose(&self, current: &Assignment) -> Option<Assignment> {
+        let known = KnownMembers::new(self);
         let mut next = current.next_generation(self.last_commit_ms);
-        next.leaving.retain(|node| !self.is_gone(*node));
+        next.leaving.retain(|node| !known.is_gone(*node));
         let targets = self.targets(&next.leaving);
         for (slot, target) in Slot::all().zip(targets) {
-            next.set(slot, self.next_owner(current.slot(slot), target));
+            next.set(slot, self.next_owner(&known, current.slot(slot), target));
         }
         has_changed(current, next)
     }
@@ -75,34 +76,24 @@ impl SlotPlan<'_> {
         has_changed(current, next)
     }
 
-    fn next_owner(&self, current: SlotOwner, target: Option<u64>) -> SlotOwner {
+    fn next_owner(
+        &self,
+        known: &KnownMembers,
+        current: SlotOwner,
+        target: Option<u64>,
+    ) -> SlotOwner {
         match current.owner {
             Some(owner) if self.former.contains(&owner) => {
                 SlotOwner { owner: Some(self.this), next: None }
             }
-            Some(owner) if !self.is_gone(owner) => {
-                let can_give = self.members.iter().any(|of| of.incarnation == owner && is_live(of));
+            Some(owner) if !known.is_gone(owner) => {
+                let can_give = known.live.contains(&owner);
                 let next = target.filter(|target| can_give && *target != owner);
                 SlotOwner { owner: Some(owner), next }
             }
             // It keeps its dead owner while nobody lives who could take it.
             owner => SlotOwner { owner: target.or(owner), next: None },
         }
-    }
-
-    /// True if all rows of a node are stored, and it acknowledges nothing any more.
-    fn is_gone(&self, incarnation: u64) -> bool {
-        let is_it = |member: &&Member| member.incarnation == incarnation;
-        let has_left = self
-            .members
-            .iter()
-            .find(is_it)
-            .is_none_or(|member| member.state == MemberState::Left);
-        // What it has taken over of others may be in its memtables only.
-        let recovers = |member: &Member| {
-            member.state == MemberState::Recovering { by: incarnation }
-        };
-        has_left && !self.former.contains(&incarnation) && !self.members.iter().any(recovers)
     }
 
     /// The node that should own each slot.
@@ -117,6 +108,35 @@ impl SlotPlan<'_> {
             nodes.iter().max_by_key(hash).map(|(_, incarnation)| *incarnation)
         };
         (0..SLOTS).map(target).collect()
+    }
+}
+
+/// What a proposal asks of the members.
+struct KnownMembers {
+    /// Those that take slots, and give them away.
+    live: BTreeSet<u64>,
+    /// Those whose rows are not all stored.
+    present: BTreeSet<u64>,
+}
+
+impl KnownMembers {
+    fn new(plan: &SlotPlan<'_>) -> Self {
+        let ids = |of: &Member| of.incarnation;
+        let live = plan.members.iter().filter(|member| is_live(member)).map(ids).collect();
+        let there = plan.members.iter().filter(|member| member.state != MemberState::Left);
+        let mut present: BTreeSet<u64> = there.map(ids).collect();
+        present.extend(plan.former);
+        // What a node has taken over of another one may be in its memtables only.
+        present.extend(plan.members.iter().filter_map(|member| match member.state {
+            MemberState::Recovering { by } => Some(by),
+            _ => None,
+        }));
+        Self { live, present }
+    }
+
+    /// True if all rows of a node are stored, and it acknowledges nothing any more.
+    fn is_gone(&self, incarnation: u64) -> bool {
+        !self.present.contains(&incarnation)
     }
 }
 
@@ -227,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_gives_everything_away_and_gets_nothing() {
+    fn who_leaves_gives_all_its_slots_and_gets_none() {
         let first = propose(&Assignment::default(), &serving(1..=3)).unwrap();
         let (members, former) = (serving(1..=3), BTreeSet::new());
         let plan = SlotPlan { this: 2, members: &members, former: &former, last_commit_ms: 9 };

@@ -1,0 +1,93 @@
+//! A simulation of nodes that move slots, by their real machines: kills, pauses, joins, drains, slow and lost
+//! messages, clocks that differ, and clients that correct the same points all the time.
+//!
+//! One queue of events, ordered by time, and one generator of numbers: the same seed gives the same trace. HBase is a
+//! table that answers, late or not at all; logs and stored cells are in it. What must hold is checked at every commit,
+//! and once a second ([`world`]). Each safeguard is taken out in turn, and has to be missed.
+
+#![expect(clippy::indexing_slicing, reason = "tests")]
+
+mod events;
+mod steps;
+mod world;
+
+use self::{
+    events::SimulationRng,
+    world::{RunResult, SimulationConfig, World},
+};
+
+/// A safeguard that is taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlantedFault {
+    /// A fenced node acknowledges.
+    NoFenceCheck,
+    /// New owners commit by their own clocks.
+    NoCommitFloor,
+    /// Slots are given away with their rows held.
+    ReleaseWithoutFlush,
+    /// Forwarded writes of slots that were given away are accepted.
+    StaleForward,
+}
+
+fn run(config: &SimulationConfig) -> RunResult {
+    World::new(config.clone(), SimulationRng::new(config.seed)).run()
+}
+
+fn small(seed: u64) -> SimulationConfig {
+    SimulationConfig { seed, nodes: 3 + (seed % 6) as usize, keys: 30, seconds: 60, fault: None }
+}
+
+#[test]
+fn what_must_hold_holds_with_any_seed() {
+    let mut moves = 0;
+    for seed in 0..30 {
+        let result = run(&small(seed));
+        assert_eq!(result.violation, None, "seed {seed}");
+        assert!(result.acknowledged > 1_000, "seed {seed}: {result:?}");
+        moves += result.generation;
+    }
+    assert!(moves > 300, "{moves} changes of the assignment");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let traces = [7, 7, 8].map(|seed| run(&small(seed)).trace);
+    assert_eq!(traces[0], traces[1]);
+    assert_ne!(traces[0], traces[2]);
+}
+
+#[test]
+fn a_thousand_nodes_keep_what_must_hold() {
+    let config = SimulationConfig { nodes: 1_000, keys: 300, seconds: 20, ..small(1) };
+    let result = run(&config);
+    assert_eq!(result.violation, None);
+    assert!(result.acknowledged > 3_000, "{result:?}");
+}
+
+fn is_found(fault: PlantedFault) {
+    let violation = (0..40).find_map(|seed| {
+        let config = SimulationConfig { fault: Some(fault), ..small(seed) };
+        run(&config).violation
+    });
+    assert!(violation.is_some(), "{fault:?} is not found");
+}
+
+#[test]
+fn a_fence_that_is_not_checked_is_found() {
+    is_found(PlantedFault::NoFenceCheck);
+}
+
+#[test]
+fn a_missing_commit_floor_is_found() {
+    is_found(PlantedFault::NoCommitFloor);
+}
+
+#[test]
+fn a_release_without_a_flush_is_found() {
+    is_found(PlantedFault::ReleaseWithoutFlush);
+}
+
+#[test]
+fn a_forward_by_a_stale_generation_is_found() {
+    is_found(PlantedFault::StaleForward);
+}
