@@ -61,8 +61,14 @@ impl ActiveMemtable {
 
     /// Advances the commit time to the clock's, unless the clock is behind.
     pub(crate) fn read_clock(&mut self) {
-        let floor_ms = self.state.commit_floor_ms.load(Ordering::Acquire);
-        self.now_ms = self.now_ms.max((self.state.config.clock)()).max(floor_ms);
+        self.now_ms = self.now_ms.max((self.state.config.clock)());
+        self.raise_to_floor();
+    }
+
+    /// Advances the commit time to the floor. A request that came after the floor was raised may join a group that
+    /// was begun before.
+    pub(crate) fn raise_to_floor(&mut self) {
+        self.now_ms = self.now_ms.max(self.state.commit_floor_ms.load(Ordering::Acquire));
     }
 
     pub(crate) const fn advance_commit_time(&mut self, by_ms: i64) {

@@ -255,6 +255,7 @@ impl Committer {
         if must_wait {
             return Some(request);
         }
+        self.active.raise_to_floor();
         if let Some(error) = self.policy.refusal(&self.state, id) {
             self.state.metrics.rejected_writes.increment(1);
             let _ = request.response.send(Err(error));

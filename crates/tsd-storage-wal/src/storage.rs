@@ -98,6 +98,15 @@ impl<B: FlushTarget> WalStorage<B> {
         Arc::new(MemtableReader::new(Arc::clone(&self.state)))
     }
 
+    /// A time that no commit until now is later than, epoch milliseconds; also none whose answer was lost.
+    #[must_use]
+    pub fn last_commit_ms(&self) -> i64 {
+        let last_ms = self.state.last_commit_ms.load(Ordering::Acquire);
+        last_ms
+            .max(self.state.commit_floor_ms.load(Ordering::Acquire))
+            .max((self.state.config.clock)())
+    }
+
     /// Returns access to a table, or `None` if the table is not logged.
     async fn writer<'a>(
         &'a self,
