@@ -31,6 +31,7 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
         match &args.command {
             ClusterCommand::Status(place) => status(place).await,
             ClusterCommand::Flush(place) => flush(place).await,
+            ClusterCommand::Drain(place) => drain(place).await,
         }
     })
 }
@@ -43,6 +44,22 @@ async fn status(place: &ClusterPlace) -> anyhow::Result<()> {
         serde_json::from_slice(&response.body).context("the response is no JSON")?;
     let text = if place.json { format!("{status:#}\n") } else { describe(&status)? };
     print_lines(&text);
+    Ok(())
+}
+
+async fn drain(place: &ClusterPlace) -> anyhow::Result<()> {
+    let mut daemon = DaemonClient::new(&place.url)?;
+    let response = daemon.post("/api/cluster/drain", "").await?;
+    let drained = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+    let Some(slots) = drained.get("slots").and_then(Value::as_u64) else {
+        bail!("{}: {}", daemon.authority(), response.error_text());
+    };
+    if place.json {
+        print_lines(&format!("{drained:#}\n"));
+    } else {
+        print_lines(&format!("{slots} slots were given to other nodes\n"));
+    }
+    ensure!(response.status == 200, "{}: {}", daemon.authority(), text(&drained, "error"));
     Ok(())
 }
 

@@ -190,6 +190,11 @@ impl Node {
     pub async fn shutdown(self) -> anyhow::Result<()> {
         drop(self.followers);
         drop(self.client_metrics);
+        let cluster = self.open.store.hbase.as_ref().and_then(|hbase| hbase.cluster_node.clone());
+        if let Some(cluster) = cluster {
+            // While it still answers: other nodes take over what clients would write here.
+            cluster.drain(self.shutdown_timeout / 2).await;
+        }
         // Half of the time is for the clients, the other half for the store.
         let half = self.shutdown_timeout / 2;
         self.server.shutdown(half).await;

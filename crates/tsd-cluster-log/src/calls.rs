@@ -6,6 +6,7 @@
 //! manifest     s:r, s:m          revision; manifest, with the number of the revision as timestamp
 //! incarnations s:n               the last incarnation u64 | random number u128
 //! settings     s:v               settings, with their number as timestamp
+//! assignment   s:a               assignment of slots, with its generation as timestamp
 //! ```
 //!
 //! Every cell has a timestamp of its own and every put a condition, or the same value whenever it is executed,
@@ -33,6 +34,7 @@ const REVISION: &[u8] = b"r";
 const MANIFEST: &[u8] = b"m";
 const INCARNATION: &[u8] = b"n";
 const SETTINGS: &[u8] = b"v";
+const ASSIGNMENT: &[u8] = b"a";
 const OWNER: u8 = b'O';
 const FENCE: u8 = b'F';
 const TOKEN_TIME: u64 = 1;
@@ -294,6 +296,21 @@ impl LogTable {
         new: &[u8],
     ) -> Result<TableReply, CallFailure> {
         self.swap_state_cell(StateRow::Settings, SETTINGS, expected, (time, new)).await
+    }
+
+    /// The assignment of slots, as it is stored.
+    pub(crate) async fn assignment(&self) -> Result<Option<Bytes>, CallFailure> {
+        self.state_cell(StateRow::Assignment, ASSIGNMENT).await
+    }
+
+    /// Replaces the assignment of slots. `generation` grows with each change.
+    pub(crate) async fn swap_assignment(
+        &self,
+        expected: Option<Bytes>,
+        generation: u64,
+        new: &[u8],
+    ) -> Result<TableReply, CallFailure> {
+        self.swap_state_cell(StateRow::Assignment, ASSIGNMENT, expected, (generation, new)).await
     }
 
     async fn state_cell(

@@ -10,6 +10,7 @@
 //! series kept to its stream; the format has them.
 
 mod append;
+mod assignment;
 mod calls;
 mod config;
 mod error;

@@ -38,7 +38,7 @@ struct PeerLink {
 }
 
 /// Answers to a request, until the deadline.
-struct PendingRequest {
+pub(crate) struct PendingRequest {
     connection: Arc<Connection>,
     id: u64,
     answers: AnswerReceiver,
@@ -47,7 +47,7 @@ struct PendingRequest {
 }
 
 impl PendingRequest {
-    async fn next(&mut self) -> Result<ResponseBody, PeerError> {
+    pub(crate) async fn next(&mut self) -> Result<ResponseBody, PeerError> {
         match timeout_at(self.deadline, self.answers.recv()).await {
             Ok(Some(Ok(ResponseBody::Failed(reason)))) => Err(PeerError::Failed(reason.into())),
             Ok(Some(answer)) => answer,
@@ -167,7 +167,7 @@ impl PeerClient {
         result
     }
 
-    async fn request(
+    pub(crate) async fn request(
         &self,
         body: RequestBody,
         deadline: Instant,

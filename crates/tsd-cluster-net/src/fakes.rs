@@ -208,6 +208,7 @@ impl FakeNode {
         let service = PeerService {
             rows: Arc::<FakeRows>::clone(&rows),
             membership: Arc::<FakeMembership>::clone(&membership),
+            writes: None,
             node: Arc::new(FakeControl),
         };
         let server = PeerServer::start(listener, identity(incarnation), config, service).unwrap();

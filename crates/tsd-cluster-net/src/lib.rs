@@ -4,6 +4,8 @@
 //! asks every node for them first ([`ClusterReads`]), then reads the store, and merges both by the times of
 //! the commits. The connections carry frames of protocol buffers on a port of their own.
 //!
+//! Writes of a series are made by the node that owns its slot ([`ForwardedWrites`]).
+//!
 //! Who is a member, and who is fenced, is decided in the log table and not here.
 
 mod client;
@@ -12,6 +14,7 @@ mod connection;
 mod error;
 #[cfg(test)]
 mod fakes;
+mod forward;
 mod metrics;
 mod peers;
 mod reads;
@@ -24,6 +27,7 @@ pub use self::{
     client::PeerClient,
     config::{NetConfig, NodeIdentity},
     error::PeerError,
+    forward::{ClusterSlots, ForwardConfig, ForwardReceiver, ForwardedWrites, SlotCounts, SlotLog},
     metrics::describe_metrics,
     peers::{NodeAnswer, Peers, TimedReport},
     reads::{ClusterReads, ReadConfig, ReadMemory},

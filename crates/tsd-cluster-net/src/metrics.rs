@@ -7,7 +7,7 @@ use metrics::{
     gauge, histogram,
 };
 
-use crate::error::PeerError;
+use crate::{error::PeerError, forward::describe_forward_metrics};
 
 const COUNTERS: [(&str, Unit, &str); 13] = [
     ("tsd_cluster_net_requests_total", Unit::Count, "Requests to other nodes, by kind."),
@@ -171,4 +171,5 @@ pub fn describe_metrics() {
     for (name, text) in HISTOGRAMS {
         describe_histogram!(name, Unit::Seconds, text);
     }
+    describe_forward_metrics();
 }

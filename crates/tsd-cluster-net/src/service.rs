@@ -2,7 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
+use crate::forward::ForwardReceiver;
 use tsd_cluster::Membership;
+
 use tsd_storage::{BoxFuture, HeldRowReader, KeyRange, RowFilter, Table};
 
 /// Which held rows are asked for.
@@ -61,6 +63,8 @@ pub struct PeerService {
     pub rows: Arc<dyn HeldRowReader>,
     /// Proves that it is not fenced.
     pub membership: Arc<dyn Membership>,
+    /// Takes writes of other nodes; `None` if they are not forwarded.
+    pub writes: Option<Arc<dyn ForwardReceiver>>,
     /// Everything else.
     pub node: Arc<dyn NodeControl>,
 }

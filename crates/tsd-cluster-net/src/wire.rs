@@ -16,6 +16,7 @@ use tsd_storage::{
 
 use crate::{
     error::PeerError,
+    forward::{ForwardMessage, ForwardedMessage},
     service::{HeldQuery, NodeReport},
 };
 
@@ -29,7 +30,7 @@ pub(crate) struct RequestFrame {
     /// How long the answer is waited for, milliseconds.
     #[prost(uint32, tag = "2")]
     pub(crate) timeout_ms: u32,
-    #[prost(oneof = "RequestBody", tags = "3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "RequestBody", tags = "3, 4, 5, 6, 7, 8, 20")]
     pub(crate) body: Option<RequestBody>,
 }
 
@@ -48,13 +49,15 @@ pub(crate) enum RequestBody {
     /// The answers to the request with this number are not waited for any more.
     #[prost(message, tag = "8")]
     Cancel(Nothing),
+    #[prost(message, tag = "20")]
+    Forward(ForwardMessage),
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseFrame {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
-    #[prost(oneof = "ResponseBody", tags = "2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "ResponseBody", tags = "2, 3, 4, 5, 6, 7, 20")]
     pub(crate) body: Option<ResponseBody>,
 }
 
@@ -73,6 +76,8 @@ pub(crate) enum ResponseBody {
     Done(Nothing),
     #[prost(string, tag = "7")]
     Failed(String),
+    #[prost(message, tag = "20")]
+    Forwarded(ForwardedMessage),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]

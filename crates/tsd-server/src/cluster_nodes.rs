@@ -12,6 +12,9 @@ pub trait ClusterNodes: fmt::Debug + Send + Sync + 'static {
 
     /// Flushes all held rows of all nodes. It returns when that is done or has failed.
     fn flush(&self) -> ClusterFuture<'_, Vec<FlushedNode>>;
+
+    /// Gives all slots of this node to others, and flushes its rows. It returns when that is done or has failed.
+    fn drain(&self) -> ClusterFuture<'_, DrainedNode>;
 }
 
 /// A node of a cluster.
@@ -56,5 +59,16 @@ pub struct FlushedNode {
     /// Its name.
     pub name: String,
     /// Why it has not flushed all of its rows.
+    pub error: Option<String>,
+}
+
+/// What became of the drain of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainedNode {
+    /// Slots that other nodes own now.
+    pub slots: usize,
+    /// Slots that are still those of this node.
+    pub left: usize,
+    /// Why it still has slots, or rows that are not flushed.
     pub error: Option<String>,
 }

@@ -35,7 +35,9 @@ pub use auth::{
     OpenPaths, OpenPathsError, Permission, Permissions, Secret, UnknownPermission,
     UserFileAuthenticator, Users, UsersError, hash_password, hash_token, new_token,
 };
-pub use cluster_nodes::{ClusterFuture, ClusterNode, ClusterNodes, FlushedNode, NodeDetails};
+pub use cluster_nodes::{
+    ClusterFuture, ClusterNode, ClusterNodes, DrainedNode, FlushedNode, NodeDetails,
+};
 pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};
 pub use http::{quarantine_json, snapshot_json, verification_json};

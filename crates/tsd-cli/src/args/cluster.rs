@@ -17,6 +17,8 @@ pub(crate) enum ClusterCommand {
     Status(ClusterPlace),
     /// Flush all held rows of all nodes to HBase, and wait
     Flush(ClusterPlace),
+    /// Give all slots of the daemon at the URL to other nodes, before it is stopped for good
+    Drain(ClusterPlace),
 }
 
 /// Which daemon is asked, and how its answer is printed.

@@ -48,6 +48,11 @@ static MEANINGS: &[(&str, &str)] = &[
         "Where other nodes connect to with `ack = cluster`, host or host:port; by default found out",
     ),
     ("tsd.cluster.bind", "Where a node listens for the others with `ack = cluster`, address:port"),
+    ("tsd.cluster.forward", "Each series is written by one node, whichever node gets its points"),
+    (
+        "tsd.cluster.forward_timeout",
+        "How long a write waits for the node that owns its series, or the next owner, seconds",
+    ),
     (
         "tsd.cluster.log_durability",
         "When the log of `ack = cluster` has a point: sync (in HBase's log) or fsync (on its disks)",

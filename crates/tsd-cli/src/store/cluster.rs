@@ -9,15 +9,17 @@ use std::{
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tracing::info;
-use tsd_cluster::{Member, MemberState, Membership, SharedSettings};
+use tracing::{info, warn};
+use tsd_cluster::{Member, MemberState, Membership, SeriesKeyLayout, SharedSettings};
+use tsd_cluster_log::ClusterLog;
 use tsd_cluster_net::{
-    ClusterReads, NetConfig, NodeAnswer, NodeControl, NodeIdentity, NodeReport, PeerServer,
-    PeerService, Peers, ReadConfig, ReadMemory, TimedReport,
+    ClusterReads, ClusterSlots, ForwardConfig, ForwardReceiver, ForwardedWrites, NetConfig,
+    NodeAnswer, NodeControl, NodeIdentity, NodeReport, PeerServer, PeerService, Peers, ReadConfig,
+    ReadMemory, SlotLog, TimedReport,
 };
 use tsd_engine::{MemoryPart, ProcessMemory};
-use tsd_server::{ClusterFuture, ClusterNode, ClusterNodes, FlushedNode, NodeDetails};
-use tsd_storage::{BoxFuture, MeteredStorage, Storage, Table};
+use tsd_server::{ClusterFuture, ClusterNode, ClusterNodes, DrainedNode, FlushedNode, NodeDetails};
+use tsd_storage::{BoxFuture, MeteredStorage, Storage, StorageError, Table};
 
 use super::hbase::HBaseLog;
 use crate::{
@@ -79,6 +81,7 @@ pub(super) fn shared_settings(settings: &Settings) -> SharedSettings {
         ("tsd.storage.uid.width.tagv", schema.tagv_width().to_string()),
         ("tsd.storage.salt.width", schema.salt_width().to_string()),
         ("tsd.storage.salt.buckets", schema.salt_buckets().to_string()),
+        ("tsd.cluster.forward", settings.storage.hbase.cluster_net.forward.to_string()),
     ])
 }
 
@@ -87,6 +90,8 @@ pub(super) fn shared_settings(settings: &Settings) -> SharedSettings {
 pub(crate) struct ClusterNodeHandle {
     peers: Arc<Peers>,
     control: Arc<LogControl>,
+    /// Its slots, if writes are forwarded.
+    slots: Option<Arc<ClusterSlots>>,
     _server: PeerServer,
 }
 
@@ -119,6 +124,16 @@ impl NodeControl for LogControl {
     }
 }
 
+impl SlotLog for LogControl {
+    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        self.log.flush()
+    }
+
+    fn last_commit_ms(&self) -> i64 {
+        self.log.last_commit_ms()
+    }
+}
+
 /// Rows of other nodes take the memory of queries.
 #[derive(Debug)]
 struct QueryMemory(ProcessMemory);
@@ -130,15 +145,16 @@ impl ReadMemory for QueryMemory {
     }
 }
 
-/// Answers other nodes, and returns the store whose reads see what they hold.
+/// Answers other nodes, and returns the store whose reads see what they hold, and whose writes they make.
 pub(super) fn join(
     settings: &Settings,
     listener: PeerListener,
-    membership: Arc<dyn Membership>,
+    cluster_log: Arc<ClusterLog>,
     log: Arc<HBaseLog>,
     tables: Vec<Table>,
 ) -> anyhow::Result<(Arc<dyn Storage>, Arc<ClusterNodeHandle>)> {
     let hbase = &settings.storage.hbase;
+    let membership: Arc<dyn Membership> = Arc::<ClusterLog>::clone(&cluster_log);
     let identity = NodeIdentity {
         cluster: membership.cluster(),
         name: hbase.cluster_log.node.clone(),
@@ -146,28 +162,71 @@ pub(super) fn join(
     };
     let rows = log.held_row_reader();
     let control = Arc::new(LogControl { log: Arc::clone(&log) });
-    let service = PeerService {
-        rows: Arc::clone(&rows),
-        membership: Arc::clone(&membership),
-        node: Arc::<LogControl>::clone(&control),
-    };
-    let PeerListener { listener, advertised } = listener;
-    let (net, peers) = (NetConfig::default(), identity.clone());
-    let server = PeerServer::start(listener, identity, net.clone(), service)?;
-    info!(address = %server.local_addr(), advertised, "answers the other nodes of the cluster");
-    let peers = Arc::new(Peers::new(peers, net, membership));
+    let net = NetConfig::default();
+    let peers = Arc::new(Peers::new(identity.clone(), net.clone(), Arc::clone(&membership)));
     let metered = Arc::new(MeteredStorage::new("log", log));
-    let storage: Arc<dyn Storage> = if hbase.cluster_net.reads_held {
+    let mut storage: Arc<dyn Storage> = if hbase.cluster_net.reads_held {
         let config = ReadConfig {
-            tables,
+            tables: tables.clone(),
             patience: hbase.cluster_net.read_timeout,
             memory: Arc::new(QueryMemory(settings.engine.memory.clone())),
         };
-        Arc::new(ClusterReads::new(metered, rows, Arc::clone(&peers), config))
+        Arc::new(ClusterReads::new(metered, Arc::clone(&rows), Arc::clone(&peers), config))
     } else {
         metered
     };
-    Ok((storage, Arc::new(ClusterNodeHandle { peers, control, _server: server })))
+    let (mut writes, mut slots): (Option<Arc<dyn ForwardReceiver>>, _) = (None, None);
+    if hbase.cluster_net.forward {
+        let log = Arc::<LogControl>::clone(&control);
+        let kept = ClusterSlots::start(cluster_log, Arc::clone(&membership), log);
+        let config = forward_config(settings, tables);
+        let forwarded =
+            ForwardedWrites::new(storage, Arc::clone(&kept), Arc::clone(&peers), config);
+        let forwarded = Arc::new(forwarded);
+        writes = Some(Arc::<ForwardedWrites<dyn Storage>>::clone(&forwarded));
+        (storage, slots) = (forwarded, Some(kept));
+    }
+    let node = Arc::<LogControl>::clone(&control);
+    let service = PeerService { rows, membership, writes, node };
+    let PeerListener { listener, advertised } = listener;
+    let server = PeerServer::start(listener, identity, net, service)?;
+    info!(address = %server.local_addr(), advertised, "answers the other nodes of the cluster");
+    Ok((storage, Arc::new(ClusterNodeHandle { peers, control, slots, _server: server })))
+}
+
+fn forward_config(settings: &Settings, tables: Vec<Table>) -> ForwardConfig {
+    let schema = &settings.storage.schema;
+    let layout =
+        SeriesKeyLayout { salt_width: schema.salt_width(), metric_width: schema.metric_width() };
+    ForwardConfig { tables, layout, timeout: settings.storage.hbase.cluster_net.forward_timeout }
+}
+
+impl ClusterNodeHandle {
+    /// Gives all slots of this node to others, before it stops.
+    pub(crate) async fn drain(&self, limit: Duration) -> DrainedNode {
+        let Some(slots) = &self.slots else {
+            let error = Some("there are no slots: tsd.cluster.forward is off".to_owned());
+            return DrainedNode { error, ..DrainedNode::default() };
+        };
+        let before = slots.counts().owned;
+        let drained = slots.drain(limit).await;
+        let left = slots.counts().owned;
+        let error = match drained {
+            Ok(true) => {
+                info!(slots = before, "drained: other nodes own the slots of this one");
+                None
+            }
+            Ok(false) => {
+                info!(left, "this node keeps its slots: no other one takes them in time");
+                Some("there is no other node that takes its slots in time".to_owned())
+            }
+            Err(error) => {
+                warn!(left, error, "not drained");
+                Some(error)
+            }
+        };
+        DrainedNode { slots: before.saturating_sub(left), left, error }
+    }
 }
 
 impl ClusterNodes for ClusterNodeHandle {
@@ -176,6 +235,10 @@ impl ClusterNodes for ClusterNodeHandle {
             let answers = self.peers.reports(&*self.control, STATUS_LIMIT).await;
             answers.into_iter().map(node_of).collect()
         })
+    }
+
+    fn drain(&self) -> ClusterFuture<'_, DrainedNode> {
+        Box::pin(Self::drain(self, FLUSH_LIMIT))
     }
 
     fn flush(&self) -> ClusterFuture<'_, Vec<FlushedNode>> {

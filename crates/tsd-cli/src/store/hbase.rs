@@ -10,7 +10,6 @@ use std::{
 use anyhow::Context;
 use hbase_rs::{Client, DiscoveryError};
 use tracing::{info, warn};
-use tsd_cluster::Membership;
 use tsd_cluster_log::{ClusterLog, ClusterLogConfig};
 use tsd_storage::{DiskSpace, MeteredStorage, Recovery, Storage, StorageError, Table};
 use tsd_storage_hbase::{HBaseConfig, HBaseStorage, SeriesIndexConfig};
@@ -391,9 +390,9 @@ async fn cluster_logged(
     if let Some(hbase) = &mut open.hbase
         && let Some((log, _)) = &hbase.log
     {
-        let membership: Arc<dyn Membership> = Arc::<ClusterLog>::clone(&opened.log);
         let log = Arc::clone(log);
-        let (storage, node) = cluster::join(settings, listener, membership, log, held(settings))?;
+        let table = Arc::clone(&opened.log);
+        let (storage, node) = cluster::join(settings, listener, table, log, held(settings))?;
         open.storage = storage;
         hbase.cluster_node = Some(node);
         hbase.cluster_log = Some(opened.log);

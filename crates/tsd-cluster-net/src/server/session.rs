@@ -19,6 +19,7 @@ use tsd_storage::HeldRow;
 
 use super::ServerContext;
 use crate::{
+    forward::ForwardFrame,
     metrics::NetMetrics,
     service::{HeldQuery, PeerService},
     wire::{
@@ -240,6 +241,13 @@ async fn answer(
             answers.send(ResponseBody::Report(report)).await
         }
         Some(RequestBody::Flush(_)) => answers.done(service.node.flush().await).await,
+        Some(RequestBody::Forward(message)) => match &service.writes {
+            Some(writes) => {
+                let reply = writes.receive(ForwardFrame(message)).await;
+                answers.send(ResponseBody::Forwarded(reply.0)).await
+            }
+            None => answers.done(Err("this node takes no writes of others".to_owned())).await,
+        },
         Some(RequestBody::Hello(_) | RequestBody::Cancel(_)) | None => {
             answers.done(Err("a request that this version does not know".to_owned())).await
         }

@@ -4,6 +4,7 @@ mod admin;
 mod annotation;
 mod cardinality;
 mod cluster;
+mod cluster_drain;
 mod graph;
 mod home;
 mod logs;

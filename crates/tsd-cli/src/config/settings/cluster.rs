@@ -16,6 +16,10 @@ pub struct ClusterNetSettings {
     pub reads_held: bool,
     /// How long a read waits for a node that does not answer.
     pub read_timeout: Duration,
+    /// Writes of a series are made by the node that owns it.
+    pub forward: bool,
+    /// How long a write waits for that node.
+    pub forward_timeout: Duration,
 }
 
 pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigError> {
@@ -34,6 +38,8 @@ pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigE
         advertise,
         reads_held: config.text("tsd.cluster.reads") != Some("stored"),
         read_timeout: config.seconds("tsd.cluster.read_timeout"),
+        forward: config.bool("tsd.cluster.forward"),
+        forward_timeout: config.seconds("tsd.cluster.forward_timeout"),
     })
 }
 

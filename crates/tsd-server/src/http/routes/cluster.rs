@@ -5,6 +5,7 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tsd_protocol::ApiError;
 
+use super::cluster_drain;
 use crate::{
     ClusterNode, ClusterNodes, FlushedNode,
     http::{
@@ -30,11 +31,12 @@ pub(super) async fn cluster(request: &HttpRequest<'_>) -> Result<HttpResponse, H
             let body = flush_json(&flushed).to_string();
             Ok(HttpResponse::new(status, ContentType::Json, body))
         }
+        "drain" => cluster_drain::drain(request).await,
         _ => Err(ApiError::endpoint_not_found().into()),
     }
 }
 
-fn nodes<'r>(request: &'r HttpRequest<'_>) -> Result<&'r dyn ClusterNodes, ApiError> {
+pub(super) fn nodes<'r>(request: &'r HttpRequest<'_>) -> Result<&'r dyn ClusterNodes, ApiError> {
     let nodes = request.state.config.cluster.as_deref();
     nodes.ok_or_else(|| {
         ApiError::new(400, "This daemon is in no cluster")

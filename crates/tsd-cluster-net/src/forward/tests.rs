@@ -1,0 +1,364 @@
+//! Nodes on loopback with a store each and one assignment: who writes what, and what waits.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex,
+        atomic::{AtomicI64, AtomicUsize, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use tokio::net::TcpListener;
+use tsd_cluster::{
+    Assignment, Member, Membership, MembershipFuture, ProofError, Settlement, Slot, SlotTable,
+};
+use tsd_model::Family;
+use tsd_storage::{
+    CellBatch, CellRef, Column, Delete, Fault, FaultyStorage, Get, MemoryStorage, Operation,
+};
+
+use super::*;
+use crate::{
+    NetConfig, PeerServer, PeerService,
+    fakes::{FakeControl, FakeMembership, FakeRows, identity, member},
+};
+
+const LAYOUT: SeriesKeyLayout = SeriesKeyLayout { salt_width: 0, metric_width: 3 };
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+fn table() -> Table {
+    Table::new("tsdb")
+}
+
+/// A row of a series.
+fn row(series: u16) -> Vec<u8> {
+    let [high, low] = series.to_be_bytes();
+    vec![0, 0, 1, 9, 9, 9, 9, 0, 0, 1, 0, high, low]
+}
+
+fn cell(value: &[u8]) -> CellRef<'_> {
+    CellRef { family: Family::T, qualifier: b"q1", value, timestamp_ms: None }
+}
+
+fn batch(series: impl IntoIterator<Item = u16>, value: &[u8]) -> CellBatch {
+    let mut batch = CellBatch::new();
+    for series in series {
+        batch.begin_row(&row(series)).unwrap();
+        batch.push(cell(value)).unwrap();
+    }
+    batch
+}
+
+/// The row of the log table, of all nodes.
+#[derive(Debug, Default)]
+struct SharedRow {
+    assignment: Mutex<Option<Assignment>>,
+    /// The answers to so many changes are lost.
+    lost: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct FakeSlotTable {
+    row: Arc<SharedRow>,
+    commit_ms: Arc<AtomicI64>,
+}
+
+impl SlotTable for FakeSlotTable {
+    fn assignment(&self) -> MembershipFuture<'_, Result<Option<Assignment>, ProofError>> {
+        let found = self.row.assignment.lock().unwrap().clone();
+        Box::pin(async { Ok(found) })
+    }
+
+    fn swap_assignment<'a>(
+        &'a self,
+        expected: Option<&'a Assignment>,
+        new: &'a Assignment,
+    ) -> MembershipFuture<'a, Result<bool, ProofError>> {
+        let mut row = self.row.assignment.lock().unwrap();
+        let is_expected = row.as_ref() == expected;
+        if is_expected {
+            *row = Some(new.clone());
+        }
+        let lost = self
+            .row
+            .lost
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let unavailable = || ProofError::Unavailable("no answer".to_owned());
+        let answer = if lost.is_ok() { Err(unavailable()) } else { Ok(is_expected) };
+        Box::pin(async { answer })
+    }
+
+    fn former(&self) -> BTreeSet<u64> {
+        BTreeSet::new()
+    }
+
+    fn last_commit_ms(&self) -> i64 {
+        0
+    }
+
+    fn raise_commit_time(&self, last_commit_ms: i64) {
+        self.commit_ms.fetch_max(last_commit_ms + 1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct FakeLog {
+    commit_ms: Arc<AtomicI64>,
+    flushes: AtomicUsize,
+}
+
+impl SlotLog for FakeLog {
+    fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn last_commit_ms(&self) -> i64 {
+        self.commit_ms.load(Ordering::Relaxed)
+    }
+}
+
+struct ForwardNode {
+    store: Arc<FaultyStorage<MemoryStorage>>,
+    log: Arc<FakeLog>,
+    membership: Arc<FakeMembership>,
+    slots: Arc<ClusterSlots>,
+    writes: Arc<ForwardedWrites<FaultyStorage<MemoryStorage>>>,
+    server: Option<PeerServer>,
+}
+
+/// Nodes 1.. that list each other.
+async fn nodes(count: u64, row: &Arc<SharedRow>, timeout: Duration) -> Vec<ForwardNode> {
+    let mut listeners = Vec::new();
+    for _ in 0..count {
+        listeners.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
+    }
+    let address = |of: &TcpListener| of.local_addr().unwrap().to_string();
+    let members: Vec<Member> =
+        (1..).zip(&listeners).map(|(node, of)| member(node, &address(of))).collect();
+    let start = |(this, listener)| {
+        let membership = FakeMembership::new(this);
+        *membership.members.lock().unwrap() = members.clone();
+        start_node(this, listener, membership, Arc::clone(row), timeout)
+    };
+    (1..).zip(listeners).map(start).collect()
+}
+
+fn start_node(
+    this: u64,
+    listener: TcpListener,
+    membership: Arc<FakeMembership>,
+    row: Arc<SharedRow>,
+    timeout: Duration,
+) -> ForwardNode {
+    let dyn_membership: Arc<dyn Membership> = Arc::<FakeMembership>::clone(&membership);
+    let store = Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new([table()]))));
+    let net = NetConfig::default();
+    let peers = Arc::new(Peers::new(identity(this), net.clone(), Arc::clone(&dyn_membership)));
+    let commit_ms = Arc::new(AtomicI64::new(i64::try_from(this).unwrap() * 100));
+    let log = Arc::new(FakeLog { commit_ms: Arc::clone(&commit_ms), flushes: AtomicUsize::new(0) });
+    let slot_table = Arc::new(FakeSlotTable { row, commit_ms });
+    let slot_log = Arc::<FakeLog>::clone(&log);
+    let slots = ClusterSlots::start(slot_table, Arc::clone(&dyn_membership), slot_log);
+    let config = ForwardConfig { tables: vec![table()], layout: LAYOUT, timeout };
+    let writes = ForwardedWrites::new(Arc::clone(&store), Arc::clone(&slots), peers, config);
+    let writes = Arc::new(writes);
+    let service = PeerService {
+        rows: Arc::<FakeRows>::default(),
+        membership: dyn_membership,
+        writes: Some(Arc::<ForwardedWrites<_>>::clone(&writes)),
+        node: Arc::new(FakeControl),
+    };
+    let server = PeerServer::start(listener, identity(this), net, service).unwrap();
+    ForwardNode { store, log, membership, slots, writes, server: Some(server) }
+}
+
+/// Waits until all slots have owners that take them.
+async fn settled(nodes: &[ForwardNode]) {
+    loop {
+        let counts: Vec<SlotCounts> = nodes.iter().map(|node| node.slots.counts()).collect();
+        let owned: usize = counts.iter().map(|counts| counts.owned).sum();
+        if owned == tsd_cluster::SLOTS && counts.iter().all(|counts| counts.moving == 0) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn stored(node: &ForwardNode, series: u16) -> Option<Bytes> {
+    let get = Get::row(row(series).into());
+    let found = node.store.get(&table(), get).await.unwrap()?;
+    Some(found.into_cells().unwrap()[0].value.clone())
+}
+
+/// Which nodes' stores have the row of a series.
+async fn holders(nodes: &[ForwardNode], series: u16) -> Vec<u64> {
+    let mut holders = Vec::new();
+    for (number, node) in (1..).zip(nodes) {
+        if stored(node, series).await.is_some() {
+            holders.push(number);
+        }
+    }
+    holders
+}
+
+fn owner(row: &SharedRow, series: u16) -> u64 {
+    let assignment = row.assignment.lock().unwrap();
+    let slot: Slot = LAYOUT.slot_of(&self::row(series));
+    assignment.as_ref().unwrap().slot(slot).owner.unwrap()
+}
+
+#[tokio::test]
+async fn cells_are_written_by_the_owner_of_their_slot_only() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(3, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    for node in &nodes {
+        node.writes.put(&table(), batch(0..100, b"1")).await.unwrap();
+    }
+    let mut owners = BTreeSet::new();
+    for series in 0..100 {
+        let owner = owner(&shared, series);
+        assert_eq!(holders(&nodes, series).await, [owner]);
+        owners.insert(owner);
+    }
+    assert_eq!(owners.len(), 3);
+}
+
+#[tokio::test]
+async fn a_table_without_owners_is_written_here() {
+    let nodes = nodes(2, &Arc::default(), TIMEOUT).await;
+    let other = Table::new("uid");
+    let error = nodes[1].writes.put(&other, batch(0..10, b"1")).await.unwrap_err();
+    assert!(matches!(error, StorageError::NoSuchTable(_)), "the store below was asked: {error}");
+}
+
+#[tokio::test]
+async fn conditional_writes_and_deletes_are_decided_by_the_owner() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    for series in 0..20 {
+        let (first, second) = (&nodes[0].writes, &nodes[1].writes);
+        let row: Bytes = row(series).into();
+        let column = Column { row: row.clone(), family: Family::T, qualifier: "q1".into() };
+        let value = Some(Bytes::from_static(b"a"));
+        let table = table();
+        let set = first.compare_and_set(&table, column.clone(), None, "a".into());
+        assert!(set.await.unwrap());
+        let again = second.compare_and_set(&table, column.clone(), None, "b".into());
+        assert!(!again.await.unwrap());
+        let at = second.compare_and_set_at(&table, column.clone(), value, "c".into(), 7);
+        assert!(at.await.unwrap());
+        let expected = Bytes::from_static(b"c");
+        assert_eq!(holders(&nodes, series).await, [owner(&shared, series)]);
+        assert!(first.compare_and_delete(&table, column.clone(), expected).await.unwrap());
+        let counter = Column { qualifier: "n".into(), ..column };
+        assert_eq!(first.increment(&table, counter.clone(), 2).await.unwrap(), 2);
+        assert_eq!(second.increment(&table, counter, -5).await.unwrap(), -3);
+        second.append(&table, batch([series], b"x")).await.unwrap();
+        first.append(&table, batch([series], b"y")).await.unwrap();
+        first.delete(&table, Delete::Row(row)).await.unwrap();
+        assert!(holders(&nodes, series).await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_drained_node_flushes_and_forwards_everything() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    // The answers of some changes are lost.
+    shared.lost.store(2, Ordering::Relaxed);
+    let flushes = nodes[1].log.flushes.load(Ordering::Relaxed);
+    assert_eq!(nodes[1].slots.drain(TIMEOUT).await, Ok(true));
+    assert!(nodes[1].log.flushes.load(Ordering::Relaxed) >= flushes + 3);
+    assert!(nodes[1].slots.is_draining() && !nodes[1].writes.health().is_empty());
+    nodes[1].writes.put(&table(), batch(0..50, b"1")).await.unwrap();
+    for series in 0..50 {
+        assert_eq!(holders(&nodes, series).await, [1]);
+    }
+    // What the first node commits is later than all that the second one has.
+    assert!(nodes[0].log.last_commit_ms() > 200);
+    assert_eq!(nodes[0].slots.drain(Duration::from_millis(50)).await, Ok(false), "it is alone");
+    nodes[0].writes.put(&table(), batch(0..50, b"2")).await.unwrap();
+    assert_eq!(stored(&nodes[0], 7).await, Some(Bytes::from_static(b"2")));
+}
+
+#[tokio::test]
+async fn a_release_waits_for_the_writes_in_progress() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    nodes[1].store.script(Operation::Put, [Fault::Delay(Duration::from_millis(700))]);
+    let writes = Arc::clone(&nodes[1].writes);
+    let write = tokio::spawn(async move { writes.put(&table(), batch([series], b"old")).await });
+    while !nodes[1].store.is_used_up(Operation::Put) {
+        tokio::task::yield_now().await;
+    }
+    let slots = Arc::clone(&nodes[1].slots);
+    let drain = tokio::spawn(async move { slots.drain(TIMEOUT).await });
+    let other = Arc::clone(&nodes[0].writes);
+    let late = tokio::spawn(async move { other.put(&table(), batch([series], b"new")).await });
+    assert_eq!(drain.await.unwrap(), Ok(true));
+    assert!(write.is_finished(), "the slot was given away with a write in progress");
+    write.await.unwrap().unwrap();
+    late.await.unwrap().unwrap();
+    assert_eq!(stored(&nodes[1], series).await, Some(Bytes::from_static(b"old")));
+    assert_eq!(stored(&nodes[0], series).await, Some(Bytes::from_static(b"new")));
+}
+
+#[tokio::test]
+async fn a_write_without_an_owner_that_answers_fails_after_its_time() {
+    let shared = Arc::<SharedRow>::default();
+    let mut nodes = nodes(2, &shared, Duration::from_millis(300)).await;
+    settled(&nodes).await;
+    nodes[1].server = None;
+    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    let error = nodes[0].writes.put(&table(), batch([series], b"1")).await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("node2"), "{error}");
+    assert!(nodes[0].membership.suspected.lock().unwrap().contains(&2));
+    assert_eq!(holders(&nodes, series).await, [0; 0]);
+}
+
+#[tokio::test]
+async fn a_write_goes_on_with_the_next_owner_after_the_recovery() {
+    let shared = Arc::<SharedRow>::default();
+    let mut nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    nodes[1].server = None;
+    nodes[1].slots.stop();
+    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    let first = Arc::clone(&nodes[0].writes);
+    let write = tokio::spawn(async move { first.put(&table(), batch([series], b"1")).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!write.is_finished());
+    nodes[0].membership.members.lock().unwrap().pop();
+    nodes[0].membership.settlement.send_replace(Some(Settlement::Stored));
+    write.await.unwrap().unwrap();
+    assert_eq!(holders(&nodes, series).await, [1]);
+}
+
+#[tokio::test]
+async fn errors_of_the_owner_are_those_of_the_write() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    for (error, expected) in [
+        (StorageError::Throttled("full"), "busy"),
+        (StorageError::Unavailable("no HBase".into()), "node2: unavailable: no HBase"),
+        (StorageError::Rejected("too long".into()), "too long"),
+        (StorageError::DiskFull, "no space"),
+    ] {
+        let is_transient = error.is_transient();
+        nodes[1].store.script(Operation::Put, [Fault::Error(error)]);
+        let failed = nodes[0].writes.put(&table(), batch([series], b"1")).await.unwrap_err();
+        assert_eq!(failed.is_transient(), is_transient);
+        assert!(failed.to_string().contains(expected), "{failed}");
+    }
+}

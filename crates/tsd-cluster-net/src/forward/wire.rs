@@ -1,0 +1,331 @@
+//! Frames of forwarded writes.
+
+use bytes::Bytes;
+use prost::{Message, Oneof};
+use tsd_model::{Cell, ReplacedColumn};
+use tsd_storage::{
+    CellBatch, Column, Delete, ReadVersion, RowRewrite, StorageError, Table, decode_family,
+};
+
+use super::slot_write::{SlotWrite, SlotWriteResult};
+
+/// A write of rows whose slots the receiver owns, as the sender believes by this generation.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ForwardMessage {
+    #[prost(uint64, tag = "1")]
+    pub(crate) generation: u64,
+    #[prost(string, tag = "2")]
+    pub(crate) table: String,
+    #[prost(oneof = "ForwardBody", tags = "3, 4, 5, 6, 7, 8")]
+    body: Option<ForwardBody>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum ForwardBody {
+    /// Cells, as [`CellBatch`] encodes them.
+    #[prost(bytes = "bytes", tag = "3")]
+    Put(Bytes),
+    #[prost(bytes = "bytes", tag = "4")]
+    Append(Bytes),
+    #[prost(message, tag = "5")]
+    Delete(DeleteMessage),
+    #[prost(message, tag = "6")]
+    Swap(SwapMessage),
+    #[prost(message, tag = "7")]
+    Increment(IncrementMessage),
+    #[prost(message, tag = "8")]
+    Rewrite(RewriteMessage),
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct NameMessage {
+    #[prost(uint32, tag = "1")]
+    family: u32,
+    #[prost(bytes = "bytes", tag = "2")]
+    qualifier: Bytes,
+    /// Of a replaced or a compacted cell.
+    #[prost(sfixed64, tag = "3")]
+    timestamp_ms: i64,
+    /// Of a compacted cell.
+    #[prost(bytes = "bytes", tag = "4")]
+    value: Bytes,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct DeleteMessage {
+    #[prost(bytes = "bytes", tag = "1")]
+    row: Bytes,
+    #[prost(bool, tag = "2")]
+    whole_row: bool,
+    #[prost(message, repeated, tag = "3")]
+    columns: Vec<NameMessage>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct SwapMessage {
+    #[prost(bytes = "bytes", tag = "1")]
+    row: Bytes,
+    #[prost(message, optional, tag = "2")]
+    column: Option<NameMessage>,
+    /// Absent: the column is.
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    expected: Option<Bytes>,
+    /// Absent: the column is deleted.
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    new: Option<Bytes>,
+    #[prost(sfixed64, optional, tag = "5")]
+    timestamp_ms: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct IncrementMessage {
+    #[prost(bytes = "bytes", tag = "1")]
+    row: Bytes,
+    #[prost(message, optional, tag = "2")]
+    column: Option<NameMessage>,
+    #[prost(sint64, tag = "3")]
+    amount: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct RewriteMessage {
+    #[prost(bytes = "bytes", tag = "1")]
+    row: Bytes,
+    #[prost(message, optional, tag = "2")]
+    put: Option<NameMessage>,
+    #[prost(message, repeated, tag = "3")]
+    delete: Vec<NameMessage>,
+}
+
+/// What became of a forwarded write.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct ForwardedMessage {
+    #[prost(enumeration = "ForwardStatus", tag = "1")]
+    status: i32,
+    /// Why it is not made.
+    #[prost(string, tag = "2")]
+    text: String,
+    /// The receiver's.
+    #[prost(uint64, tag = "3")]
+    generation: u64,
+    #[prost(bool, tag = "4")]
+    swapped: bool,
+    /// Of an increment; or the length of a value that is no counter.
+    #[prost(sint64, tag = "5")]
+    sum: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+enum ForwardStatus {
+    Failed = 0,
+    Done = 1,
+    /// Nothing was written: the receiver does not own all of the slots.
+    NotOwner = 2,
+    Throttled = 3,
+    Unavailable = 4,
+    Rejected = 5,
+    Changed = 6,
+    DiskFull = 7,
+    NoSuchTable = 8,
+    NotACounter = 9,
+    Swapped = 10,
+    Sum = 11,
+}
+
+/// An answer, as the sender acts on it.
+#[derive(Debug)]
+pub(super) enum ForwardAnswer {
+    /// The end of the write.
+    Ended(Result<SlotWriteResult, StorageError>),
+    /// The slots have another owner.
+    NotOwner,
+}
+
+fn name(family: tsd_model::Family, qualifier: &Bytes) -> NameMessage {
+    let (qualifier, value) = (qualifier.clone(), Bytes::new());
+    NameMessage { family: family as u32, qualifier, timestamp_ms: 0, value }
+}
+
+impl NameMessage {
+    fn family(&self) -> Option<tsd_model::Family> {
+        u8::try_from(self.family).ok().and_then(decode_family)
+    }
+
+    fn into_column(self, row: Bytes) -> Option<Column> {
+        Some(Column { row, family: self.family()?, qualifier: self.qualifier })
+    }
+}
+
+impl ForwardMessage {
+    pub(super) fn of(generation: u64, table: &Table, write: &SlotWrite) -> Self {
+        let body = match write {
+            SlotWrite::Put(batch) => ForwardBody::Put(Bytes::copy_from_slice(batch.as_bytes())),
+            SlotWrite::Append(batch) => {
+                ForwardBody::Append(Bytes::copy_from_slice(batch.as_bytes()))
+            }
+            SlotWrite::Delete(Delete::Row(row)) => ForwardBody::Delete(DeleteMessage {
+                row: row.clone(),
+                whole_row: true,
+                columns: Vec::new(),
+            }),
+            SlotWrite::Delete(Delete::Columns { row, columns }) => {
+                let columns = columns.iter().map(|(family, name_of)| name(*family, name_of));
+                let (row, columns) = (row.clone(), columns.collect());
+                ForwardBody::Delete(DeleteMessage { row, whole_row: false, columns })
+            }
+            SlotWrite::Swap { column, expected, new, timestamp_ms } => {
+                ForwardBody::Swap(SwapMessage {
+                    row: column.row.clone(),
+                    column: Some(name(column.family, &column.qualifier)),
+                    expected: expected.clone(),
+                    new: new.clone(),
+                    timestamp_ms: *timestamp_ms,
+                })
+            }
+            SlotWrite::Increment { column, amount } => ForwardBody::Increment(IncrementMessage {
+                row: column.row.clone(),
+                column: Some(name(column.family, &column.qualifier)),
+                amount: *amount,
+            }),
+            SlotWrite::Rewrite(rewrite) => ForwardBody::Rewrite(rewrite_message(rewrite)),
+        };
+        Self { generation, table: table.as_str().to_owned(), body: Some(body) }
+    }
+
+    /// The table and the write; `None` if it is none that this version knows.
+    pub(super) fn into_write(self) -> Option<(Table, SlotWrite)> {
+        let write = match self.body? {
+            ForwardBody::Put(cells) => SlotWrite::Put(CellBatch::from_bytes(cells.into()).ok()?),
+            ForwardBody::Append(cells) => {
+                SlotWrite::Append(CellBatch::from_bytes(cells.into()).ok()?)
+            }
+            ForwardBody::Delete(delete) => SlotWrite::Delete(delete.into_delete()?),
+            ForwardBody::Swap(swap) => SlotWrite::Swap {
+                column: swap.column?.into_column(swap.row)?,
+                expected: swap.expected,
+                new: swap.new,
+                timestamp_ms: swap.timestamp_ms,
+            },
+            ForwardBody::Increment(of) => {
+                SlotWrite::Increment { column: of.column?.into_column(of.row)?, amount: of.amount }
+            }
+            ForwardBody::Rewrite(rewrite) => SlotWrite::Rewrite(rewrite.into_rewrite()?),
+        };
+        Some((Table::new(&self.table), write))
+    }
+}
+
+impl DeleteMessage {
+    fn into_delete(self) -> Option<Delete> {
+        if self.whole_row {
+            return Some(Delete::Row(self.row));
+        }
+        let column = |of: NameMessage| Some((of.family()?, of.qualifier));
+        let columns = self.columns.into_iter().map(column).collect::<Option<Vec<_>>>()?;
+        Some(Delete::Columns { row: self.row, columns })
+    }
+}
+
+fn rewrite_message(rewrite: &RowRewrite) -> RewriteMessage {
+    let put = rewrite.put.as_ref().map(|cell| NameMessage {
+        timestamp_ms: cell.timestamp_ms,
+        value: cell.value.clone(),
+        ..name(cell.family, &cell.qualifier)
+    });
+    let replaced = |of: &ReplacedColumn| NameMessage {
+        timestamp_ms: of.timestamp_ms,
+        ..name(of.family, &of.qualifier)
+    };
+    let delete = rewrite.delete.iter().map(replaced).collect();
+    RewriteMessage { row: rewrite.row.clone(), put, delete }
+}
+
+impl RewriteMessage {
+    fn into_rewrite(self) -> Option<RowRewrite> {
+        let cell = |of: NameMessage| {
+            let family = of.family()?;
+            let NameMessage { qualifier, timestamp_ms, value, .. } = of;
+            Some(Cell { family, qualifier, value, timestamp_ms })
+        };
+        let put = match self.put {
+            None => None,
+            Some(put) => Some(cell(put)?),
+        };
+        let replaced = |of: NameMessage| {
+            let family = of.family()?;
+            let NameMessage { qualifier, timestamp_ms, .. } = of;
+            Some(ReplacedColumn { family, qualifier, timestamp_ms })
+        };
+        let delete = self.delete.into_iter().map(replaced).collect::<Option<Vec<_>>>()?;
+        // Stores with other writers have no versions.
+        Some(RowRewrite { row: self.row, put, delete, read: ReadVersion::default() })
+    }
+}
+
+impl ForwardedMessage {
+    fn new(status: ForwardStatus, text: impl Into<String>) -> Self {
+        Self { status: status as i32, text: text.into(), ..Self::default() }
+    }
+
+    pub(super) fn not_owner(generation: u64) -> Self {
+        Self { generation, ..Self::new(ForwardStatus::NotOwner, "") }
+    }
+
+    pub(super) fn of(result: Result<SlotWriteResult, StorageError>) -> Self {
+        let error = match result {
+            Ok(SlotWriteResult::Done) => return Self::new(ForwardStatus::Done, ""),
+            Ok(SlotWriteResult::Swapped(swapped)) => {
+                return Self { swapped, ..Self::new(ForwardStatus::Swapped, "") };
+            }
+            Ok(SlotWriteResult::Sum(sum)) => {
+                return Self { sum, ..Self::new(ForwardStatus::Sum, "") };
+            }
+            Err(error) => error,
+        };
+        let text = tsd_storage::error_chain(&error);
+        match error {
+            StorageError::Throttled(_) => Self::new(ForwardStatus::Throttled, text),
+            StorageError::Changed => Self::new(ForwardStatus::Changed, text),
+            StorageError::DiskFull => Self::new(ForwardStatus::DiskFull, text),
+            StorageError::NoSuchTable(_) => Self::new(ForwardStatus::NoSuchTable, text),
+            StorageError::NotACounter { length } => {
+                let sum = i64::try_from(length).unwrap_or(i64::MAX);
+                Self { sum, ..Self::new(ForwardStatus::NotACounter, text) }
+            }
+            // The sender may go on with another node.
+            StorageError::Closed => Self::new(ForwardStatus::Unavailable, text),
+            error if error.is_permanent() => Self::new(ForwardStatus::Rejected, text),
+            error if error.is_transient() => Self::new(ForwardStatus::Unavailable, text),
+            _ => Self::new(ForwardStatus::Failed, text),
+        }
+    }
+
+    /// The answer of the node `peer` to a write of `table`.
+    pub(super) fn into_answer(self, peer: &str, table: &Table) -> ForwardAnswer {
+        let text = || format!("node {peer}: {}", self.text);
+        let error = match ForwardStatus::try_from(self.status) {
+            Ok(ForwardStatus::NotOwner) => return ForwardAnswer::NotOwner,
+            Ok(ForwardStatus::Done) => return ForwardAnswer::Ended(Ok(SlotWriteResult::Done)),
+            Ok(ForwardStatus::Swapped) => {
+                return ForwardAnswer::Ended(Ok(SlotWriteResult::Swapped(self.swapped)));
+            }
+            Ok(ForwardStatus::Sum) => {
+                return ForwardAnswer::Ended(Ok(SlotWriteResult::Sum(self.sum)));
+            }
+            Ok(ForwardStatus::Throttled) => {
+                StorageError::Throttled("the node that owns the series is busy")
+            }
+            Ok(ForwardStatus::Unavailable) => StorageError::Unavailable(text().into()),
+            Ok(ForwardStatus::Rejected) => StorageError::Rejected(text().into()),
+            Ok(ForwardStatus::Changed) => StorageError::Changed,
+            Ok(ForwardStatus::DiskFull) => StorageError::DiskFull,
+            Ok(ForwardStatus::NoSuchTable) => StorageError::NoSuchTable(table.clone()),
+            Ok(ForwardStatus::NotACounter) => {
+                StorageError::NotACounter { length: usize::try_from(self.sum).unwrap_or(0) }
+            }
+            Ok(ForwardStatus::Failed) | Err(_) => StorageError::Backend(text().into()),
+        };
+        ForwardAnswer::Ended(Err(error))
+    }
+}

@@ -1,0 +1,49 @@
+//! A POST of `/api/cluster/drain` gives all slots of the daemon to other nodes of its cluster, and responds when that
+//! is done. The daemon is not ready from its begin on, and goes on as one that forwards everything.
+
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::cluster::nodes;
+use crate::{
+    DrainedNode,
+    http::{
+        error::HttpError,
+        response::{ContentType, HttpResponse},
+        service::HttpRequest,
+    },
+};
+
+pub(super) async fn drain(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
+    request.allow(&[Method::POST])?;
+    request.check_admin("cluster drain")?;
+    let drained = nodes(request)?.drain().await;
+    let status = match drained.error {
+        None => StatusCode::OK,
+        Some(_) => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let body = drain_json(&drained).to_string();
+    Ok(HttpResponse::new(status, ContentType::Json, body))
+}
+
+fn drain_json(node: &DrainedNode) -> Value {
+    json!({
+        "drained": node.error.is_none(),
+        "slots": node.slots,
+        "left": node.left,
+        "error": node.error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_that_stay_are_explained() {
+        let node = DrainedNode { slots: 3, left: 1, error: Some("late".to_owned()) };
+        let expected = json!({ "drained": false, "slots": 3, "left": 1, "error": "late" });
+        assert_eq!(drain_json(&node), expected);
+        assert_eq!(drain_json(&DrainedNode::default()).get("drained"), Some(&json!(true)));
+    }
+}
