@@ -84,6 +84,11 @@ impl HBase {
             .expect("run tsdb")
     }
 
+    /// Number of cells of a table.
+    pub(crate) fn cells(&self, table: &str) -> usize {
+        self.cluster.cells(&table.parse().expect("a name"))
+    }
+
     pub(crate) fn stop(&self) {
         self.runtime.block_on(async {
             self.cluster.kill(0).await;

@@ -10,6 +10,7 @@ use tsd_testkit::DaemonBuilder;
 
 mod all_times;
 mod authentication;
+mod cluster_forward;
 mod cluster_log;
 mod cluster_nodes;
 mod compatibility_doc;

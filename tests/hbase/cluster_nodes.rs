@@ -91,7 +91,7 @@ struct NodeLoad {
 }
 
 /// The values that a writer's instants may have: of the acknowledged round, or of one in flight.
-type Expected = BTreeMap<String, (u64, u64, u64)>;
+pub(crate) type Expected = BTreeMap<String, (u64, u64, u64)>;
 
 /// Kills and pauses each daemon in turn, and counts what is missing.
 pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
@@ -263,7 +263,7 @@ async fn wait_until_recovered(others: &[SocketAddr]) -> ScenarioResult<()> {
 }
 
 /// Waits until each of these daemons returns all values.
-async fn wait_until_read(
+pub(crate) async fn wait_until_read(
     addresses: &[SocketAddr],
     expected: &Expected,
 ) -> ScenarioResult<Duration> {
@@ -351,16 +351,16 @@ impl NodeLoad {
     }
 }
 
-fn tag(node: u64, writer: u64) -> String {
+pub(crate) fn tag(node: u64, writer: u64) -> String {
     format!("n{node}w{writer}")
 }
 
-const fn seed(node: u64, writer: u64) -> u64 {
+pub(crate) const fn seed(node: u64, writer: u64) -> u64 {
     node * 10 + writer
 }
 
 /// Puts the points of a round: every value differs from that of the round before. True if it is acknowledged.
-fn put(address: SocketAddr, node: u64, writer: u64, round: u64) -> bool {
+pub(crate) fn put(address: SocketAddr, node: u64, writer: u64, round: u64) -> bool {
     let point = |instant| {
         json!({
             "metric": METRIC,
@@ -380,7 +380,7 @@ const fn value(seed: u64, round: u64, instant: u64) -> u64 {
 }
 
 /// What is not the value that was acknowledged last, or that was in flight: the first few.
-fn wrong(address: SocketAddr, expected: &Expected) -> ScenarioResult<Vec<String>> {
+pub(crate) fn wrong(address: SocketAddr, expected: &Expected) -> ScenarioResult<Vec<String>> {
     let end = FIRST_SECOND + INSTANTS;
     let uri = format!("/api/query?start={FIRST_SECOND}&end={end}&m=none:{METRIC}{{writer=*}}");
     let series = tsd::query(address, &uri)?;

@@ -18,6 +18,7 @@
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
+mod cluster_forward;
 mod cluster_log;
 mod cluster_nodes;
 mod conformance;

@@ -7,8 +7,8 @@ use futures_util::future::LocalBoxFuture;
 use tsd_testkit::hbase_workload::error_chain;
 
 use crate::{
-    cluster_log, cluster_nodes, conformance, copy, corrections, faults, live, opentsdb, outage,
-    regions::ScenarioResult, series_index, two_daemons,
+    cluster_forward, cluster_log, cluster_nodes, conformance, copy, corrections, faults, live,
+    opentsdb, outage, regions::ScenarioResult, series_index, two_daemons,
 };
 
 type Scenario = for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, ScenarioResult<()>>;
@@ -25,6 +25,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("outage", |cluster| Box::pin(outage::run(cluster))),
     ("cluster_log", |cluster| Box::pin(cluster_log::run(cluster))),
     ("cluster_nodes", |cluster| Box::pin(cluster_nodes::run(cluster))),
+    ("cluster_forward", |cluster| Box::pin(cluster_forward::run(cluster))),
     ("faults", |cluster| Box::pin(faults::run(cluster))),
 ];
 
