@@ -174,7 +174,12 @@ fn a_node_that_was_paused_and_recovered_joins_again_by_itself() {
         assert_eq!(http(node.address(), "POST", "/api/put", Some(&body)).status, 204);
     };
     correct(paused, 1);
-    let before = cluster_status(other)["nodes"][1]["incarnation"].as_u64().expect("a number");
+    let listed = || {
+        let status = cluster_status(other);
+        let node = status["nodes"].as_array()?.iter().find(|node| node["name"] == "tsd1")?;
+        node["incarnation"].as_u64()
+    };
+    let before = wait_for(listed).expect("a node that the other one knows");
     paused.signal("STOP");
     wait_for(|| read(other, "m")).expect("its points are recovered");
     correct(other, 2);
