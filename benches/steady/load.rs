@@ -26,9 +26,9 @@ const LATE: u64 = 100;
 /// Seconds of points after which a telnet sender waits until all of them are stored.
 const ACKNOWLEDGED_SECS: u64 = 100 * STEP;
 /// Connections of the HTTP sender, and unanswered requests on each. The daemon executes the requests of a
-/// connection one after the other, so that one carries what fits between its syncs.
-const CONNECTIONS: usize = 4;
-const DEPTH: usize = 8;
+/// connection one after the other, so that one carries what fits between its syncs; those of all connections share one.
+const CONNECTIONS: usize = 16;
+const DEPTH: usize = 2;
 /// Pause before refused requests are sent again.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(500);
 
