@@ -272,7 +272,7 @@ static MEANINGS: &[(&str, &str)] = &[
     ("tsd.storage.hbase.prefetch_meta", "Regions are located at the start"),
     (
         "tsd.storage.hbase.read_back_delay",
-        "After which time points of past hours are read back, seconds; 0: not, for tables that no OpenTSDB compacts",
+        "After which time points of past hours are read back, seconds; 0: not (no OpenTSDB compacts)",
     ),
     ("tsd.storage.hbase.scanner.maxNumRows", "Rows of one call of a scan"),
     ("tsd.storage.hbase.series_index", "What the series index on HBase decides"),
