@@ -45,7 +45,11 @@ fn disturb(cluster: Arc<FakeCluster>, table: TableName) -> JoinHandle<()> {
                 0 => cluster.move_region(&table, row, step % 3, step.is_multiple_of(2)),
                 1 => cluster.split_at(&table, ["bb", "ro", "x"][step % 3]),
                 2 => cluster.merge_at(&table, row),
-                3 => cluster.inject(InjectedFault::once("Multi", FaultKind::Close)),
+                // Seldom enough that a conditional write, which is repeated after a pause, meets none in the end.
+                3 if step % 8 == 0 => {
+                    cluster.inject(InjectedFault::once("Multi", FaultKind::Close))
+                }
+                3 => cluster.clear_faults(),
                 _ => cluster.inject(InjectedFault::once("Scan", FaultKind::Close)),
             }
         }
