@@ -47,7 +47,7 @@ fn disturb(cluster: Arc<FakeCluster>, table: TableName) -> JoinHandle<()> {
                 2 => cluster.merge_at(&table, row),
                 // Seldom enough that a conditional write, which is repeated after a pause, meets none in the end.
                 3 if step % 8 == 0 => {
-                    cluster.inject(InjectedFault::once("Multi", FaultKind::Close))
+                    cluster.inject(InjectedFault::once("Multi", FaultKind::Close));
                 }
                 3 => cluster.clear_faults(),
                 _ => cluster.inject(InjectedFault::once("Scan", FaultKind::Close)),
