@@ -16,7 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use crate::slot::{SLOTS, Slot, SlotSet};
+use crate::{
+    sealed_cell::{field, seal, unseal},
+    slot::{SLOTS, Slot, SlotSet},
+};
 
 const VERSION: u8 = 1;
 const NOBODY: u16 = u16::MAX;
@@ -115,19 +118,13 @@ impl Assignment {
                 out.extend_from_slice(&place.unwrap_or(NOBODY).to_be_bytes());
             }
         }
-        let checksum = crc32c::crc32c(&out);
-        out.extend_from_slice(&checksum.to_be_bytes());
-        out.into()
+        seal(out)
     }
 
     /// Reads a cell; `None` if it is no assignment that this version knows.
     #[must_use]
     pub fn decode(cell: &[u8]) -> Option<Self> {
-        let (sealed, checksum) = cell.split_last_chunk::<4>()?;
-        if crc32c::crc32c(sealed).to_be_bytes() != *checksum {
-            return None;
-        }
-        let mut rest = sealed.strip_prefix(&[VERSION])?;
+        let mut rest = unseal(cell)?.strip_prefix(&[VERSION])?;
         let generation = u64::from_be_bytes(field(&mut rest)?);
         let floor_ms = i64::from_be_bytes(field(&mut rest)?);
         let nodes = list(&mut rest)?;
@@ -160,12 +157,6 @@ fn node(rest: &mut &[u8], nodes: &[u64]) -> Option<Option<u64>> {
         NOBODY => Some(None),
         place => nodes.get(usize::from(place)).map(|node| Some(*node)),
     }
-}
-
-fn field<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (field, after) = rest.split_first_chunk::<N>()?;
-    *rest = after;
-    Some(*field)
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ mod owner;
 mod record;
 mod record_merge;
 mod recovery;
+mod sealed_cell;
 mod segment_opening;
 mod shared_settings;
 #[cfg(test)]

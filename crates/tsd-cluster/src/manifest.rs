@@ -12,7 +12,10 @@
 
 use bytes::Bytes;
 
-use crate::keys::SegmentId;
+use crate::{
+    keys::SegmentId,
+    sealed_cell::{field, seal, unseal},
+};
 
 const VERSION: u8 = 2;
 const VERSION_WITHOUT_HEARTBEAT: u8 = 1;
@@ -159,19 +162,13 @@ impl Manifest {
                 out.push(segment.stripe);
             }
         }
-        let checksum = crc32c::crc32c(&out);
-        out.extend_from_slice(&checksum.to_be_bytes());
-        out.into()
+        seal(out)
     }
 
     /// Reads a cell; `None` if it is no manifest that this version knows.
     #[must_use]
     pub fn decode(revision: Revision, cell: &[u8]) -> Option<Self> {
-        let (sealed, checksum) = cell.split_last_chunk::<4>()?;
-        if crc32c::crc32c(sealed).to_be_bytes() != *checksum {
-            return None;
-        }
-        let mut rest = sealed;
+        let mut rest = unseal(cell)?;
         let has_heartbeat = match *rest.split_off_first()? {
             VERSION => true,
             VERSION_WITHOUT_HEARTBEAT => false,
@@ -227,12 +224,6 @@ fn push_text(out: &mut Vec<u8>, text: &str) {
 fn text(rest: &mut &[u8]) -> Option<String> {
     let length = usize::from(u16::from_be_bytes(field(rest)?));
     Some(std::str::from_utf8(rest.split_off(..length)?).ok()?.to_owned())
-}
-
-fn field<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (field, after) = rest.split_first_chunk::<N>()?;
-    *rest = after;
-    Some(*field)
 }
 
 #[cfg(test)]

@@ -1,0 +1,23 @@
+//! Cells of state rows: fields of fixed lengths, and a checksum of them at the end.
+
+use bytes::Bytes;
+
+/// The cell of these fields.
+pub(crate) fn seal(mut fields: Vec<u8>) -> Bytes {
+    let checksum = crc32c::crc32c(&fields);
+    fields.extend_from_slice(&checksum.to_be_bytes());
+    fields.into()
+}
+
+/// The fields of a cell; `None` if its checksum is of other bytes.
+pub(crate) fn unseal(cell: &[u8]) -> Option<&[u8]> {
+    let (fields, checksum) = cell.split_last_chunk::<4>()?;
+    (crc32c::crc32c(fields).to_be_bytes() == *checksum).then_some(fields)
+}
+
+/// Removes the next field and returns it.
+pub(crate) fn field<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (field, after) = rest.split_first_chunk::<N>()?;
+    *rest = after;
+    Some(*field)
+}
