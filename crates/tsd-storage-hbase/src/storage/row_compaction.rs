@@ -268,7 +268,7 @@ impl OpenTable {
         let started = Instant::now();
         let mut is_in_doubt = false;
         loop {
-            let error = match self.put_once(mutations.clone(), condition.as_ref()).await {
+            let error = match self.put_once(&mutations, condition.as_ref()).await {
                 Ok(false) if is_in_doubt => {
                     let found = read_cell(&self.rows, &column).await;
                     let found = found.map_err(|error| storage_error(table, &error))?;
@@ -292,14 +292,14 @@ impl OpenTable {
     /// superseded is left to the second read-back.
     async fn put_once(
         &self,
-        mutations: Vec<Mutation>,
+        mutations: &[Mutation],
         condition: Option<&Condition>,
     ) -> Result<bool, OperationError> {
         let condition = condition.filter(|_| !self.has_old_servers.load(Relaxed));
-        match self.rows.mutate_row(mutations.clone(), condition).await {
+        match self.rows.mutate_row(mutations.to_vec(), condition).await {
             Err(error) if is_too_old(&error) => {
                 self.has_old_servers.store(true, Relaxed);
-                self.rows.mutate_row(mutations, None).await
+                self.rows.mutate_row(mutations.to_vec(), None).await
             }
             result => result,
         }
