@@ -158,13 +158,19 @@ impl IngestSession {
     {
         match series {
             Some(series) => {
-                let sample = sample(input);
                 let names = if self.shared.plugins.are_on() {
-                    Some(self.names_of(&sample, tags(input)?.as_ref())?)
+                    Some(self.names_of(&sample(input), tags(input)?.as_ref())?)
                 } else {
                     None
                 };
-                Ok(self.put_cached(series, &sample, names)?)
+                // Points are taken apart at once. A sample in memory has its value written in parts and
+                // read as a whole, which waits for all writes before it.
+                Ok(match sample(input) {
+                    Sample { content: SampleContent::Point(value), timestamp, tag, .. } => {
+                        self.put_cached_point(series, timestamp, value, tag, names)
+                    }
+                    other => self.put_cached(series, &other, names),
+                }?)
             }
             None => tags(input).and_then(|tags| Ok(self.put_new(&sample(input), tags.as_ref())?)),
         }
@@ -178,7 +184,7 @@ impl IngestSession {
     }
 
     /// Adds a sample of a cached series. `names` are set if a plug-in gets it.
-    #[inline]
+    #[inline(never)]
     fn put_cached(
         &mut self,
         series: CachedSeries<'_>,
@@ -187,7 +193,9 @@ impl IngestSession {
     ) -> Result<(), PutError> {
         let targets = &self.shared.targets;
         match sample.content {
-            SampleContent::Point(value) => self.put_cached_point(series, sample, value, names),
+            SampleContent::Point(value) => {
+                self.put_cached_point(series, sample.timestamp, value, sample.tag, names)
+            }
             SampleContent::Rollup { place, value } => {
                 let cell = targets.rollup(place, sample.timestamp, value)?;
                 self.put_cached_cell(series, cell, sample.tag, names)
@@ -203,19 +211,20 @@ impl IngestSession {
     fn put_cached_point(
         &mut self,
         series: CachedSeries<'_>,
-        sample: &Sample<'_>,
+        timestamp: i64,
         value: PointValue,
+        tag: u32,
         names: Option<NameList>,
     ) -> Result<(), PutError> {
         let Self { shared, chunk, log, due_before, .. } = self;
         let shared = &**shared;
-        let timestamp = check_numbers(sample.timestamp, value)?;
+        let timestamp = check_numbers(timestamp, value)?;
         let base = timestamp.base_time().as_secs();
         let shard = series.write_shard();
         let round = || shared.round(shard);
         let notify = shared.compaction
             && series.last_notified().advance(|last| last.next(base, *due_before, round));
-        let body = PointBody { timestamp, value, tag: sample.tag };
+        let body = PointBody { timestamp, value, tag };
         if log.is_empty() {
             chunk.point(shared, series.template(), shard, notify, body, names.as_ref())?;
         } else {
