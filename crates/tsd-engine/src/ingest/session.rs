@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     put_error::{CommitReport, PointFailure, PutError},
-    series_cache::{CachedSeries, GROUP},
+    series_cache::{CachedSeries, GROUP, SeriesOrder},
     uid::CreatableNames,
 };
 
@@ -45,6 +45,8 @@ pub struct IngestSession {
     pub(super) holds: bool,
     pub(super) stored: u64,
     pub(super) creatable: CreatableNames,
+    /// Where the cache has the series of the next point, most likely.
+    pub(super) order: SeriesOrder,
 }
 
 impl IngestSession {
@@ -65,6 +67,7 @@ impl IngestSession {
             holds: false,
             stored: 0,
             creatable: CreatableNames::default(),
+            order: SeriesOrder::default(),
         }
     }
 
@@ -128,7 +131,7 @@ impl IngestSession {
                 let Sample { metric, tags_raw, .. } = sample(input);
                 (metric, tags_raw)
             });
-            let series = cache.find_group(self.text, names);
+            let series = cache.find_group(self.text, names, &mut self.order);
             for (at, (input, series)) in group.iter().zip(series).enumerate() {
                 if let Err(error) = self.put_one(series, input, &sample, &mut tags) {
                     rejected.push((nth * GROUP + at, error));
