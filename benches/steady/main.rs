@@ -11,8 +11,9 @@
 //! shapes all the time and compare every answer. Retention keeps the last quarter of the time, one metric
 //! half of that: what is older is dropped, or removed by merges, while the load goes on.
 //!
-//! A row of figures is printed every twelfth of the run. The run fails if a query fails or is wrong, if the
-//! daemon logs a warning, or if expired points are left at the end. Left out: faults (`tests/soak.sh`).
+//! A row of figures is printed every twelfth of the run. The run fails if a query fails or is wrong, if points
+//! are missing or expired ones are left at the end, or if the daemon logs a warning other than of slow syncs.
+//! Left out: faults (`tests/soak.sh`).
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may panic")]
 
@@ -32,6 +33,7 @@ use std::{
 
 use load::{DAY, HOUR, Load, METRICS, Sent, Transport, metric};
 use queries::{Found, Readers};
+use serde_json::Value;
 use tsd_testkit::{
     Arguments, Daemon, DaemonBuilder,
     process::{
@@ -286,8 +288,6 @@ fn run(options: &Options, daemon: &Daemon, data: &Path, retention: &Retention) {
     wait_until_idle(daemon.pid());
     print_shapes(&all.times);
     assert!(all.errors.is_empty(), "{} answers failed or were wrong", all.errors.len());
-    let warnings = daemon.events_at_level("WARN");
-    assert!(warnings.is_empty(), "{} warnings, the first: {}", warnings.len(), warnings[0]);
     let kept = readers.check_all().expect("the points that are kept");
     println!(
         "{kept} points that all metrics keep are there; {} were written",
@@ -299,4 +299,13 @@ fn run(options: &Options, daemon: &Daemon, data: &Path, retention: &Retention) {
         let expired = wait_for(|| readers.is_expired(number, before).ok()?.then_some(()));
         assert!(expired.is_some(), "{} still has points before {before}", metric(number));
     }
+    // How long a sync takes is up to the machine.
+    let mut warnings = daemon.events_at_level("WARN");
+    let all = warnings.len();
+    let is_slow = |warning: &Value| {
+        warning["message"].as_str().is_some_and(|text| text.starts_with("slow commit"))
+    };
+    warnings.retain(|warning| !is_slow(warning));
+    println!("{} warnings that a commit was slow", all - warnings.len());
+    assert!(warnings.is_empty(), "{} warnings, the first: {}", warnings.len(), warnings[0]);
 }
