@@ -119,7 +119,7 @@ pub(crate) fn nodes(bench: &Bench) {
     browser.wait(&format!("{NODES}.querySelectorAll('tbody .ERROR').length === 1"));
     let killed = rows(bench).swap_remove(1);
     assert!(killed[0] == "tsd1" && killed[5] == "–", "{killed:?}");
-    bench.picture("cluster.png");
+    bench.pictures("cluster", "[aria-label='Nodes of the cluster']");
     println!("page:   a killed node: {}", killed.join(" | "));
 
     cancel_on_another(bench, &address, &third);

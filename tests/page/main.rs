@@ -29,6 +29,7 @@ use std::{
     time::Instant,
 };
 
+use serde_json::json;
 use tsd_testkit::{Arguments, Daemon, DaemonBuilder};
 
 use crate::webdriver::Browser;
@@ -81,6 +82,49 @@ impl Bench {
         let bytes = png.len();
         println!("page:   picture {name}, {} KB", bytes.div_ceil(1024));
         assert!(bytes < PICTURE_BYTES, "{name} is larger than {PICTURE_BYTES} bytes");
+    }
+
+    /// Keeps three pictures of a view: in light colours, in dark ones, and on a phone, there from a part on.
+    pub(crate) fn pictures(&self, view: &str, part: &str) {
+        self.picture(&format!("{view}.png"));
+        self.colours_of_system("dark");
+        self.browser.painted();
+        self.picture(&format!("{view}-dark.png"));
+        self.colours_of_system("light");
+        self.phone();
+        self.browser.script(&format!("document.querySelector({part:?}).scrollIntoView()"));
+        self.browser.painted();
+        self.picture(&format!("{view}-phone.png"));
+        self.desktop();
+        self.browser.painted();
+    }
+
+    /// The colours that the system prefers: `light` or `dark`.
+    pub(crate) fn colours_of_system(&self, scheme: &str) {
+        self.browser.devtools(
+            "Emulation.setEmulatedMedia",
+            &json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] }),
+        );
+    }
+
+    /// Shows the page as a phone does.
+    pub(crate) fn phone(&self) {
+        self.browser.devtools(
+            "Emulation.setDeviceMetricsOverride",
+            &json!({ "width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": true }),
+        );
+    }
+
+    /// Shows the page as wide as the window again.
+    pub(crate) fn desktop(&self) {
+        self.browser.devtools("Emulation.clearDeviceMetricsOverride", &json!({}));
+    }
+
+    /// Milliseconds from the request of the page until its first contents were painted.
+    pub(crate) fn first_paint_ms(&self) -> f64 {
+        const PAINT: &str = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime";
+        self.browser.wait(PAINT);
+        self.browser.script(&format!("return {PAINT}")).as_f64().expect("a time")
     }
 }
 
@@ -147,6 +191,7 @@ fn main() -> ExitCode {
     let bench = start(dir.path(), &driver, &chromium);
     if only.is_some() {
         data::put_installation(bench.daemon.address());
+        data::put_many(bench.daemon.address());
     }
     let mut passed = 0;
     for (name, check) in CHECKS {
@@ -193,15 +238,13 @@ fn start(dir: &Path, driver: &Path, chromium: &Path) -> Bench {
     let browser = Browser::start(driver, chromium, &dir.join("profile"));
     browser.devtools(
         "Browser.setDownloadBehavior",
-        &serde_json::json!({ "behavior": "allow", "downloadPath": downloads }),
-    );
-    // Pictures do not depend on the colours of the machine.
-    browser.devtools(
-        "Emulation.setEmulatedMedia",
-        &serde_json::json!({ "features": [{ "name": "prefers-color-scheme", "value": "light" }] }),
+        &json!({ "behavior": "allow", "downloadPath": downloads }),
     );
     println!("page: daemon {}, {}", daemon.address(), version(chromium));
-    Bench { browser, daemon, others: RefCell::default(), downloads, pictures }
+    let bench = Bench { browser, daemon, others: RefCell::default(), downloads, pictures };
+    // Pictures do not depend on the colours of the machine.
+    bench.colours_of_system("light");
+    bench
 }
 
 fn version(chromium: &Path) -> String {

@@ -12,18 +12,19 @@ const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 /// Bytes of a chunk besides its data: length, name and checksum.
 const CHUNK_FRAME: usize = 12;
 
+/// Colours of a palette.
+const PALETTE: usize = 256;
+
 type Colour = [u8; 3];
 
-/// Encodes a PNG of 8 bits a channel with a palette. Colours beyond 256 become the nearest ones of those that are used most.
+/// Encodes a PNG of 8 bits a channel with a palette. Colours beyond its 256 become the nearest ones of these.
 pub(crate) fn with_palette(png: &[u8]) -> Vec<u8> {
     let (width, pixels) = decode(png);
     let mut counts: HashMap<Colour, usize> = HashMap::new();
     for pixel in &pixels {
         *counts.entry(*pixel).or_default() += 1;
     }
-    let mut palette: Vec<(Colour, usize)> = counts.into_iter().collect();
-    palette.sort_by_key(|(colour, count)| (usize::MAX - count, *colour));
-    let palette: Vec<Colour> = palette.into_iter().take(256).map(|(colour, _)| colour).collect();
+    let palette = palette_of(counts);
     let mut places: HashMap<Colour, u8> = HashMap::new();
     let mut rows = Vec::with_capacity(pixels.len() + pixels.len() / width);
     for row in pixels.chunks(width) {
@@ -56,11 +57,31 @@ pub(crate) fn with_palette(png: &[u8]) -> Vec<u8> {
     made
 }
 
+/// The colours that are used most, then those that are least like any before: the line of a series has few pixels.
+fn palette_of(counts: HashMap<Colour, usize>) -> Vec<Colour> {
+    let mut used: Vec<(Colour, usize)> = counts.into_iter().collect();
+    used.sort_by_key(|(colour, count)| (usize::MAX - count, *colour));
+    let used: Vec<Colour> = used.into_iter().map(|(colour, _)| colour).collect();
+    let (most, others) = used.split_at(used.len().min(PALETTE / 2));
+    let mut palette = most.to_vec();
+    let to_palette = |colour: &Colour| most.iter().map(|one| distance(*one, *colour)).min();
+    let mut distances: Vec<u32> = others.iter().map(|one| to_palette(one).unwrap_or(0)).collect();
+    for _ in 0..others.len().min(PALETTE - most.len()) {
+        let far = (0..others.len()).max_by_key(|at| distances[*at]).unwrap_or(0);
+        palette.push(others[far]);
+        for (left, one) in distances.iter_mut().zip(others) {
+            *left = distance(*one, others[far]).min(*left);
+        }
+    }
+    palette
+}
+
+fn distance(a: Colour, b: Colour) -> u32 {
+    a.iter().zip(b).map(|(a, b)| u32::from(a.abs_diff(b)).pow(2)).sum()
+}
+
 fn nearest(palette: &[Colour], pixel: Colour) -> u8 {
-    let distance = |colour: &Colour| -> u32 {
-        colour.iter().zip(pixel).map(|(a, b)| u32::from(a.abs_diff(b)).pow(2)).sum()
-    };
-    let found = (0..palette.len()).min_by_key(|at| distance(&palette[*at])).unwrap_or(0);
+    let found = (0..palette.len()).min_by_key(|at| distance(palette[*at], pixel)).unwrap_or(0);
     u8::try_from(found).expect("at most 256 colours")
 }
 

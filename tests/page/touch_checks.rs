@@ -41,10 +41,7 @@ fn mark_at(bench: &Bench, share: f64) -> (f64, f64) {
 
 pub(crate) fn touched(bench: &Bench) {
     let browser = &bench.browser;
-    browser.devtools(
-        "Emulation.setDeviceMetricsOverride",
-        &json!({ "width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": true }),
-    );
+    bench.phone();
     browser.devtools(
         "Emulation.setTouchEmulationEnabled",
         &json!({ "enabled": true, "maxTouchPoints": 5 }),
@@ -69,7 +66,7 @@ pub(crate) fn touched(bench: &Bench) {
     browser.wait("!document.querySelector('.tip').hidden && document.querySelector('.tip').textContent.includes('sys.cpu.user')");
     assert_eq!(range(bench), wide, "a tap is no change of the range");
     browser.devtools("Emulation.setTouchEmulationEnabled", &json!({ "enabled": false }));
-    browser.devtools("Emulation.clearDeviceMetricsOverride", &json!({}));
+    bench.desktop();
     println!("page:   pinched to {} s, moved by {moved} s, pinched to {} s", zoomed.0, wide.0);
 }
 

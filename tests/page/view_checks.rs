@@ -16,9 +16,13 @@ use crate::{
 
 const DASHBOARD: &str = "start=6h-ago&tz=UTC&m=avg:2m-avg:sys.cpu.user{host=*}&ylabel=CPU,+percent";
 
+/// Colour of a corner of the chart.
+const CHART_PIXEL: &str = "const c = document.querySelector('.chart canvas'); return [...c.getContext('2d').getImageData(2, 2, 1, 1).data].join()";
+
 pub(crate) fn drawn(bench: &Bench) {
     let browser = &bench.browser;
     bench.open_graph(DASHBOARD);
+    println!("page:   first contents painted after {:.0} ms", bench.first_paint_ms());
     browser.hover_chart(0.62, 0.4);
     browser.wait("!document.querySelector('.tip').hidden");
     bench.picture("graph.png");
@@ -30,10 +34,7 @@ pub(crate) fn drawn(bench: &Bench) {
 
 pub(crate) fn phone(bench: &Bench) {
     let browser = &bench.browser;
-    browser.devtools(
-        "Emulation.setDeviceMetricsOverride",
-        &json!({ "width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": true }),
-    );
+    bench.phone();
     for view in [DASHBOARD, "/overview", "/queries", "/storage", "/cardinality", "/config", "/log"]
     {
         bench.open(view);
@@ -46,26 +47,18 @@ pub(crate) fn phone(bench: &Bench) {
     }
     bench.open_graph(DASHBOARD);
     browser.script("document.querySelector('.timebar').scrollIntoView()");
-    bench.picture("phone.png");
-    browser.devtools("Emulation.clearDeviceMetricsOverride", &json!({}));
+    bench.picture("graph-phone.png");
+    bench.desktop();
     println!("page:   390 × 844: no view is wider than the screen");
 }
 
 pub(crate) fn colours(bench: &Bench) {
     let browser = &bench.browser;
     let background = || browser.text("return getComputedStyle(document.body).backgroundColor");
-    let pixel = || {
-        browser.text("const c = document.querySelector('.chart canvas'); return [...c.getContext('2d').getImageData(2, 2, 1, 1).data].join()")
-    };
-    let system = |scheme: &str| {
-        browser.devtools(
-            "Emulation.setEmulatedMedia",
-            &json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] }),
-        )
-    };
+    let pixel = || browser.text(CHART_PIXEL);
     bench.open_graph(DASHBOARD);
     let light = (background(), pixel());
-    system("dark");
+    bench.colours_of_system("dark");
     browser.wait(&format!("getComputedStyle(document.body).backgroundColor !== {:?}", light.0));
     let canvas = "document.querySelector('.chart canvas').getContext('2d').getImageData(2, 2, 1, 1).data[0] < 100";
     browser.wait(canvas);
@@ -80,7 +73,7 @@ pub(crate) fn colours(bench: &Bench) {
     browser.click("#theme");
     browser.wait(&format!("getComputedStyle(document.body).backgroundColor === {:?}", dark.0));
     browser.click("#theme");
-    system("light");
+    bench.colours_of_system("light");
     browser.wait(&format!("getComputedStyle(document.body).backgroundColor === {:?}", light.0));
     println!("page:   light {light:?}, dark {dark:?}");
 }
@@ -102,7 +95,13 @@ pub(crate) fn overview(bench: &Bench) {
         .script("return document.querySelectorAll('[aria-label=\"Queues and memory\"] tr').length");
     assert!(queues.as_u64() > Some(5), "{queues} queues");
     browser.wait("Number(document.querySelector('.chart').dataset.points) > 6");
-    bench.picture("overview.png");
+    let colour = || browser.text(CHART_PIXEL);
+    let light = colour();
+    bench.colours_of_system("dark");
+    browser.painted();
+    assert_ne!(colour(), light, "the chart follows the colours before its next points");
+    bench.colours_of_system("light");
+    bench.pictures("overview", "body");
     println!("page:   {tiles}; {queues} queues");
 }
 
@@ -148,7 +147,7 @@ pub(crate) fn queries(bench: &Bench) {
     browser.wait("document.querySelector('[id^=cancel-]')");
     let running = browser
         .text("return document.querySelector('[aria-label=\"Running queries\"] tbody').innerText");
-    bench.picture("queries.png");
+    bench.pictures("queries", "body");
     drop(pictured);
     println!("page:   one was cancelled; another: {}", running.replace('\n', " "));
 }
@@ -157,7 +156,7 @@ pub(crate) fn storage(bench: &Bench) {
     bench.open("/storage");
     bench.browser.wait("document.querySelector('#health-state') && document.querySelector('[aria-label=\"Calls with latencies\"] tbody tr')");
     let text = bench.browser.text("return document.querySelector('#health-state').textContent");
-    bench.picture("storage.png");
+    bench.pictures("storage", "body");
     println!("page:   state {text}");
 }
 
@@ -190,7 +189,7 @@ pub(crate) fn cardinality(bench: &Bench) {
     let browser = &bench.browser;
     bench.open("/cardinality");
     browser.wait("document.querySelector('[aria-label=Metrics] tbody tr')");
-    bench.picture("cardinality.png");
+    bench.pictures("cardinality", "body");
     browser.click_text("many");
     browser.wait("!document.querySelector('[aria-label=Metrics]') && document.querySelector('.tile .v').textContent === '50'");
     println!(
@@ -203,7 +202,7 @@ pub(crate) fn config(bench: &Bench) {
     let browser = &bench.browser;
     bench.open("/config");
     browser.wait("document.querySelector('[aria-label=Configuration] tbody tr')");
-    bench.picture("config.png");
+    bench.pictures("config", "body");
     browser.fill("[type=search]", "allow_special");
     browser.wait("document.querySelectorAll('[aria-label=Configuration] tbody tr').length === 1");
     let row =
@@ -216,7 +215,7 @@ pub(crate) fn log(bench: &Bench) {
     let browser = &bench.browser;
     bench.open("/log");
     browser.wait("document.querySelector('.log')?.textContent.length > 5");
-    bench.picture("log.png");
+    bench.pictures("log", "body");
     let text: Value =
         browser.script("return document.querySelector('.log').innerText.slice(0, 300)");
     println!(

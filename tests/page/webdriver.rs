@@ -176,6 +176,13 @@ impl Browser {
         }
     }
 
+    /// Waits until the page has painted what it shows now.
+    pub(crate) fn painted(&self) {
+        self.script(
+            "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))",
+        );
+    }
+
     fn element(&self, css: &str) -> String {
         self.wait(&format!("document.querySelector({})", json!(css)));
         let found =

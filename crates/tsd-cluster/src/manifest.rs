@@ -18,7 +18,6 @@ use crate::{
 };
 
 const VERSION: u8 = 2;
-const VERSION_WITHOUT_HEARTBEAT: u8 = 1;
 /// Bound of the name of a node, and of its address.
 const MAX_NAME: usize = 255;
 
@@ -169,11 +168,9 @@ impl Manifest {
     #[must_use]
     pub fn decode(revision: Revision, cell: &[u8]) -> Option<Self> {
         let mut rest = unseal(cell)?;
-        let has_heartbeat = match *rest.split_off_first()? {
-            VERSION => true,
-            VERSION_WITHOUT_HEARTBEAT => false,
-            _ => return None,
-        };
+        if *rest.split_off_first()? != VERSION {
+            return None;
+        }
         let phase = match rest.split_off_first()? {
             0 => ManifestPhase::Open,
             1 => ManifestPhase::Recovering,
@@ -183,12 +180,9 @@ impl Manifest {
         };
         let node = text(&mut rest)?;
         let last_commit_ms = i64::from_be_bytes(field(&mut rest)?);
-        let (mut address, mut heartbeat_ms, mut log_bytes) = (String::new(), i64::MIN, 0);
-        if has_heartbeat {
-            address = text(&mut rest)?;
-            heartbeat_ms = i64::from_be_bytes(field(&mut rest)?);
-            log_bytes = u64::from_be_bytes(field(&mut rest)?);
-        }
+        let address = text(&mut rest)?;
+        let heartbeat_ms = i64::from_be_bytes(field(&mut rest)?);
+        let log_bytes = u64::from_be_bytes(field(&mut rest)?);
         let mut streams = Vec::new();
         for _ in 0..*rest.split_off_first()? {
             let watermark = u64::from_be_bytes(field(&mut rest)?);
@@ -277,21 +271,6 @@ mod tests {
             *cell.get_mut(at).unwrap() ^= 1;
             assert_eq!(Manifest::decode(manifest.revision, &cell), None, "byte {at}");
         }
-    }
-
-    #[test]
-    fn a_manifest_without_heartbeat_is_read() {
-        let mut cell = vec![1, 0, 0, 1, b'a'];
-        cell.extend_from_slice(&7_i64.to_be_bytes());
-        cell.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 0]);
-        let checksum = crc32c::crc32c(&cell);
-        cell.extend_from_slice(&checksum.to_be_bytes());
-        let found = Manifest::decode(Revision::default(), &cell).unwrap();
-        assert_eq!(
-            (found.node.as_str(), found.last_commit_ms, found.address.as_str()),
-            ("a", 7, "")
-        );
-        assert_eq!(found.streams, [StreamManifest { watermark: 77, segments: Vec::new() }]);
     }
 
     proptest! {

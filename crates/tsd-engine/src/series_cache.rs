@@ -6,17 +6,21 @@
 //!
 //! With 100 000 series no entry is in the CPU cache when its next point arrives, and a look-up is a
 //! chain of dependent misses. So points are looked up in groups, in passes that take every look-up
-//! of the group one step further; their misses overlap (memory-level parallelism). One lock is held
+//! of the group one step further; their misses overlap (memory-level parallelism). A collector sends
+//! its series in the same order each time, and entries are numbered in the order of insertion: while
+//! that holds, a look-up only compares the names with those of the next entry ([`SeriesOrder`]), which
+//! the CPU has loaded already. One lock is held
 //! for the whole group, since an atomic read-modify-write waits for every earlier miss. Readers
 //! share the lock; inserts take it exclusively for a few series at a time. Growing an index would
-//! dominate that time, so the entries are split over many small shards.
+//! dominate that time, so the index is split over many small shards.
 //!
 //! No entry outlives a change of the UID table: [`SeriesCache::clear`] starts a new epoch, and
 //! series resolved in an earlier epoch are not inserted.
 
 mod entry;
+mod entry_list;
+mod index_shard;
 mod last_notified_row;
-mod shard;
 
 use std::{
     hash::{BuildHasher, Hasher},
@@ -26,10 +30,13 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-use self::shard::{NO_ENTRY, Shard};
 pub(crate) use self::{
     entry::{CachedSeries, NewSeries},
     last_notified_row::LastNotifiedRow,
+};
+use self::{
+    entry_list::EntryList,
+    index_shard::{IndexShard, NO_ENTRY},
 };
 use crate::ingest::NameText;
 
@@ -45,13 +52,23 @@ const INSERT_BATCH: usize = 64;
 pub(crate) struct SeriesCache {
     state: RwLock<CacheState>,
     hashes: RandomState,
-    shard_entries: usize,
+    most_entries: usize,
 }
 
 struct CacheState {
     epoch: CacheEpoch,
-    shards: Box<[Shard]>,
+    shards: Box<[IndexShard]>,
+    entries: EntryList,
     evicted: u64,
+}
+
+/// The order in which a session's points come. Kept by the session from group to group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SeriesOrder {
+    /// Number of the entry after the one that was found last.
+    next: u32,
+    /// True if most entries of the last group were found in the order of their numbers.
+    is_kept: bool,
 }
 
 /// Counts the calls of [`SeriesCache::clear`].
@@ -96,13 +113,18 @@ impl SeriesHash {
 }
 
 impl SeriesCache {
-    /// A cache of at most about `entries` series.
+    /// A cache of at most `entries` series.
     pub(crate) fn new(entries: usize) -> Self {
-        let state = CacheState { epoch: CacheEpoch(0), shards: empty_shards(), evicted: 0 };
+        let state = CacheState {
+            epoch: CacheEpoch(0),
+            shards: empty_shards(),
+            entries: EntryList::default(),
+            evicted: 0,
+        };
         Self {
             state: RwLock::new(state),
             hashes: RandomState::default(),
-            shard_entries: (entries / SHARDS).clamp(1, NO_ENTRY as usize),
+            most_entries: entries.clamp(1, NO_ENTRY as usize),
         }
     }
 
@@ -127,21 +149,12 @@ impl SeriesCache {
             if state.epoch != epoch {
                 return;
             }
-            let CacheState { shards, evicted, .. } = &mut *state;
             for one in series.by_ref().take(INSERT_BATCH) {
                 let hash_of_series = hash(one.metric, one.tags);
-                let Some(shard) = shards.get_mut(hash_of_series.shard()) else { continue };
-                let evicts = shard.insert(
-                    self.shard_entries,
-                    hash_of_series.in_shard(),
-                    text,
-                    one,
-                    |entry| {
-                        let (metric, tags) = entry.names();
-                        hash(metric, tags).in_shard()
-                    },
-                );
-                *evicted += u64::from(evicts);
+                state.insert(self.most_entries, hash_of_series, text, one, |entry| {
+                    let (metric, tags) = entry.names();
+                    hash(metric, tags)
+                });
             }
         }
     }
@@ -155,7 +168,10 @@ impl SeriesCache {
     pub(crate) fn clear(&self) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         state.epoch.0 += 1;
-        let removed = std::mem::replace(&mut state.shards, empty_shards());
+        let removed = (
+            std::mem::replace(&mut state.shards, empty_shards()),
+            std::mem::take(&mut state.entries),
+        );
         // Dropping a million entries takes long, so the lock is released first.
         drop(state);
         drop(removed);
@@ -163,7 +179,7 @@ impl SeriesCache {
 
     /// Series in the cache.
     pub(crate) fn len(&self) -> usize {
-        self.read().state.shards.iter().map(Shard::len).sum()
+        self.read().state.entries.len()
     }
 
     /// Series evicted for newer ones.
@@ -172,8 +188,51 @@ impl SeriesCache {
     }
 }
 
-fn empty_shards() -> Box<[Shard]> {
-    (0..SHARDS).map(|_| Shard::default()).collect()
+fn empty_shards() -> Box<[IndexShard]> {
+    (0..SHARDS).map(|_| IndexShard::default()).collect()
+}
+
+impl CacheState {
+    /// Number of the entry of a series.
+    fn position(&self, hash: SeriesHash, is: impl Fn(&entry::SeriesEntry) -> bool) -> Option<u32> {
+        let shard = self.shards.get(hash.shard())?;
+        shard.position(hash.in_shard(), |at| self.entries.get(at).is_some_and(&is))
+    }
+
+    /// Inserts a series, or updates its last notified row. Evicts an entry if there are `limit` already.
+    /// `hash_of` returns the hash of an entry.
+    fn insert(
+        &mut self,
+        limit: usize,
+        hash: SeriesHash,
+        text: NameText,
+        series: NewSeries<'_>,
+        hash_of: impl Fn(&entry::SeriesEntry) -> SeriesHash,
+    ) {
+        let is = |entry: &entry::SeriesEntry| entry.matches(text, series.metric, series.tags);
+        let found = self.position(hash, is);
+        let Self { shards, entries, evicted, .. } = self;
+        if let Some(entry) = found.and_then(|at| entries.get_mut(at)) {
+            return entry.set_last_notified(series.last_notified);
+        }
+        let entry = entry::SeriesEntry::new(text, series);
+        let at = if entries.len() < limit {
+            entries.push(entry)
+        } else {
+            let at = entries.next_victim();
+            let Some(victim) = entries.get_mut(at) else { return };
+            let old = hash_of(victim);
+            if let Some(shard) = shards.get_mut(old.shard()) {
+                shard.remove(old.in_shard(), at);
+            }
+            *victim = entry;
+            *evicted += 1;
+            at
+        };
+        if let Some(shard) = shards.get_mut(hash.shard()) {
+            shard.insert(hash.in_shard(), at);
+        }
+    }
 }
 
 impl SeriesReader<'_> {
@@ -184,9 +243,13 @@ impl SeriesReader<'_> {
         metric: &[u8],
         tags: &[u8],
     ) -> Option<CachedSeries<'_>> {
+        let at = self.position(text, metric, tags)?;
+        self.state.entries.get(at).map(entry::SeriesEntry::hit)
+    }
+
+    fn position(&self, text: NameText, metric: &[u8], tags: &[u8]) -> Option<u32> {
         let hash = SeriesHash::of(self.hashes, metric, tags);
-        let is = |entry: &entry::SeriesEntry| entry.matches(text, metric, tags);
-        self.shard(hash)?.find(hash.in_shard(), is).map(entry::SeriesEntry::hit)
+        self.state.position(hash, |entry| entry.matches(text, metric, tags))
     }
 
     /// The series of the first [`GROUP`] names (metric and tags), where cached.
@@ -195,6 +258,49 @@ impl SeriesReader<'_> {
         &self,
         text: NameText,
         names: impl Iterator<Item = (&'n [u8], &'n [u8])> + Clone,
+        order: &mut SeriesOrder,
+    ) -> [Option<CachedSeries<'_>>; GROUP] {
+        if order.is_kept {
+            self.find_in_order(text, names, order)
+        } else {
+            self.find_in_passes(text, names, order)
+        }
+    }
+
+    /// Compares each series with the entry after the one before, and looks it up only if that is another.
+    #[inline]
+    fn find_in_order<'n>(
+        &self,
+        text: NameText,
+        names: impl Iterator<Item = (&'n [u8], &'n [u8])>,
+        order: &mut SeriesOrder,
+    ) -> [Option<CachedSeries<'_>>; GROUP] {
+        let entries = &self.state.entries;
+        let mut found = [None; GROUP];
+        let (mut count, mut in_order) = (0, 0);
+        for (found, (metric, tags)) in found.iter_mut().zip(names) {
+            count += 1;
+            let next = entries.get(order.next).filter(|next| next.matches(text, metric, tags));
+            if let Some(entry) = next {
+                in_order += 1;
+                order.next += 1;
+                *found = Some(entry.hit());
+            } else if let Some(at) = self.position(text, metric, tags) {
+                order.next = at + 1;
+                *found = entries.get(at).map(entry::SeriesEntry::hit);
+            }
+        }
+        order.is_kept = in_order >= count - count / 4;
+        found
+    }
+
+    /// Looks series up in passes.
+    #[inline]
+    fn find_in_passes<'n>(
+        &self,
+        text: NameText,
+        names: impl Iterator<Item = (&'n [u8], &'n [u8])> + Clone,
+        order: &mut SeriesOrder,
     ) -> [Option<CachedSeries<'_>>; GROUP] {
         let mut lookups = [GroupLookup { hash: SeriesHash::default(), entry: NO_ENTRY }; GROUP];
         let mut count = 0;
@@ -212,6 +318,12 @@ impl SeriesReader<'_> {
         }
         // Keeps the prefetch pass from being optimised away.
         black_box(loaded);
+        let mut in_order = 0;
+        for lookup in lookups.iter().take(count) {
+            in_order += usize::from(lookup.entry == order.next);
+            order.next = lookup.entry.wrapping_add(1);
+        }
+        order.is_kept = in_order >= count - count / 4;
         let mut found = [None; GROUP];
         for ((found, lookup), (metric, tags)) in found.iter_mut().zip(&lookups).zip(names) {
             *found = match self.entry(lookup) {
@@ -225,13 +337,13 @@ impl SeriesReader<'_> {
     }
 
     #[inline]
-    fn shard(&self, hash: SeriesHash) -> Option<&Shard> {
+    fn shard(&self, hash: SeriesHash) -> Option<&IndexShard> {
         self.state.shards.get(hash.shard())
     }
 
     #[inline]
     fn entry(&self, lookup: &GroupLookup) -> Option<&entry::SeriesEntry> {
-        self.shard(lookup.hash)?.entry(lookup.entry)
+        self.state.entries.get(lookup.entry)
     }
 }
 

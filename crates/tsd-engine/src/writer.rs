@@ -260,10 +260,16 @@ impl WriteBatch {
     /// Merges requests from the front of the queue, up to `max_bytes` but at least one.
     fn merge(requests: &mut VecDeque<WriteRequest>, max_bytes: usize) -> Option<Self> {
         let mut batch = Self::new(requests.pop_front()?);
-        while let Some(next) = requests.front()
-            && batch.cells.byte_len() + next.cells.byte_len() <= max_bytes
-            && let Some(next) = requests.pop_front()
+        let room = max_bytes.saturating_sub(batch.cells.byte_len());
+        let (mut count, mut bytes) = (0, 0);
+        while let Some(next) = requests.get(count)
+            && bytes + next.cells.byte_len() <= room
         {
+            bytes += next.cells.byte_len();
+            count += 1;
+        }
+        batch.cells.reserve(bytes);
+        for next in requests.drain(..count) {
             batch.cells.extend(&next.cells);
             batch.waiters.push((next.completion, next.permit));
             batch.touched.extend(next.touched);

@@ -111,4 +111,4 @@ pub use tree::{
 pub use tsuid::{Tsuid, TsuidError};
 pub use uid::{Uid, UidError, UidKind};
 pub use uid_table::{UID_COUNTER_ROW, UidCell, UidCellError, decode_counter, encode_counter};
-pub use value_text::{InputFormat, ValueTextError, parse_point_value};
+pub use value_text::{InputFormat, ValueTextError, parse_common_value, parse_point_value};

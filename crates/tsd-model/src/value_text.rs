@@ -38,16 +38,29 @@ pub enum ValueTextError {
 /// Parses the value of a point by the rules of its interface.
 #[inline]
 pub fn parse_point_value(text: &[u8], format: InputFormat) -> Result<PointValue, ValueTextError> {
-    match scan(text) {
-        Some(Scanned::Integer(value)) => Ok(PointValue::Integer(value)),
-        Some(Scanned::Decimal { negative, digits, scale }) => {
-            match (format, exact_double(negative, digits, scale)) {
-                (InputFormat::Import, _) | (_, None) => parse_slowly(text, format),
-                (InputFormat::Http, Some(value)) => Ok(PointValue::Double(value)),
-                (InputFormat::Telnet, Some(value)) => Ok(narrow_if_exact(value)),
+    match parse_common_value(text, format) {
+        Some(value) => Ok(value),
+        None => parse_slowly(text, format),
+    }
+}
+
+/// As [`parse_point_value`], for the common forms; `None` for all others, valid or not.
+///
+/// A result that an error may take the place of is passed in memory. Read back as a whole just after its parts
+/// were written, it would wait for all writes before it.
+#[inline]
+#[must_use]
+pub fn parse_common_value(text: &[u8], format: InputFormat) -> Option<PointValue> {
+    match scan(text)? {
+        Scanned::Integer(value) => Some(PointValue::Integer(value)),
+        Scanned::Decimal { negative, digits, scale } => {
+            let value = exact_double(negative, digits, scale)?;
+            match format {
+                InputFormat::Import => None,
+                InputFormat::Http => Some(PointValue::Double(value)),
+                InputFormat::Telnet => Some(narrow_if_exact(value)),
             }
         }
-        None => parse_slowly(text, format),
     }
 }
 

@@ -3,7 +3,7 @@
  * `chart_input.js` turns pointer and keys into calls of its methods.
  */
 
-import { el, fill } from "./dom.js";
+import { COLOURS_CHANGED, el, fill } from "./dom.js";
 import { drawSeries, firstFrom, shownPoints } from "./draw.js";
 import { drawStack, stackOf } from "./stack.js";
 import { exact, short, tick } from "./format.js";
@@ -99,6 +99,7 @@ export class Chart {
     this.isDragged = false;
     listen(this);
     new ResizeObserver(() => this.resize()).observe(this.element);
+    addEventListener(COLOURS_CHANGED, () => this.repaint());
   }
 
   /** @param {ChartData} data */

@@ -6,6 +6,9 @@
 /** @typedef {string | number | Node | null | undefined | false} Child */
 /** @typedef {Record<string, unknown>} Props */
 
+/** Event of the window: what was drawn has colours of the moment before, and is drawn again. */
+export const COLOURS_CHANGED = "colours";
+
 /**
  * Makes an element. Keys of `props` that begin with `on` are listeners, `class` and `for` are attributes, true and false set and leave
  * out an attribute.

@@ -4,7 +4,7 @@ import { call } from "./api.js";
 import { cardinality } from "./cardinality.js";
 import { config } from "./config.js";
 import { problemBox } from "./cost.js";
-import { byId, el, fill } from "./dom.js";
+import { COLOURS_CHANGED, byId, el, fill } from "./dom.js";
 import { GraphView } from "./graph.js";
 import { log } from "./log.js";
 import { overview } from "./overview.js";
@@ -114,7 +114,7 @@ function startTheme() {
     dark.media = THEMES[theme] ?? SYSTEM_IS_DARK;
     button.textContent = theme === "dark" ? "☾ dark" : theme === "light" ? "☀ light" : "◐ system";
     button.setAttribute("aria-label", `Colours: ${theme}`);
-    redraw();
+    dispatchEvent(new Event(COLOURS_CHANGED));
   };
   let theme = stored();
   button.addEventListener("click", () => {
@@ -126,7 +126,7 @@ function startTheme() {
     }
     apply(theme);
   });
-  matchMedia(SYSTEM_IS_DARK).addEventListener("change", redraw);
+  matchMedia(SYSTEM_IS_DARK).addEventListener("change", () => dispatchEvent(new Event(COLOURS_CHANGED)));
   apply(theme);
 }
 
@@ -136,16 +136,6 @@ function stored() {
     return localStorage.getItem(THEME_KEY) ?? "system";
   } catch {
     return "system";
-  }
-}
-
-/** Canvases and swatches have the colours of the moment at which they were drawn. */
-function redraw() {
-  for (const view of made.values()) {
-    if (view instanceof GraphView) {
-      view.chart.repaint();
-      view.legend.render();
-    }
   }
 }
 

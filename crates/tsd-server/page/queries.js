@@ -140,7 +140,7 @@ function completedTable(rows, order, onOrder) {
     order,
     onOrder,
     columns: [
-      { label: "ended", cell: (row) => timeText(row.queryCompletedTimestamp, localZone()), sort: (row) => row.queryCompletedTimestamp },
+      { label: "ended", class: "time", cell: (row) => timeText(row.queryCompletedTimestamp, localZone()), sort: (row) => row.queryCompletedTimestamp },
       { label: "query", class: "name", cell: (row) => queryText(row.query) },
       { label: "client", cell: (row) => row.remote, sort: (row) => row.remote },
       { label: "status", number: true, cell: (row) => statusOf(row), sort: (row) => row.httpResponse?.code ?? 0 },

@@ -1,6 +1,6 @@
 /** @file Tables: one that can be sorted by its columns, the legend of a chart, and the points of a view. */
 
-import { button, el, fill, keepFocus } from "./dom.js";
+import { COLOURS_CHANGED, button, el, fill, keepFocus } from "./dom.js";
 import { count, exact, short } from "./format.js";
 import { labelOf } from "./result.js";
 import { timeText } from "./time.js";
@@ -87,6 +87,7 @@ export class Legend {
     /** @type {Map<Series, HTMLTableRowElement>} */
     this.rows = new Map();
     this.element = el("div", { class: "scroll short legend" });
+    addEventListener(COLOURS_CHANGED, () => this.render());
   }
 
   /** @param {Series[]} series */
@@ -243,7 +244,7 @@ export class PointTable {
           el(
             "tr",
             null,
-            el("td", { class: "mono" }, timeText(time, this.zone)),
+            el("td", { class: "mono time" }, timeText(time, this.zone)),
             this.series.map((_, column) => {
               const value = rows[from + index]?.[column];
               return el("td", { class: "num" }, value === undefined ? "" : exact(value));

@@ -359,7 +359,7 @@ impl LineProcessor {
     fn process_lines(&mut self, bytes: &[u8]) -> (usize, Option<AdminCommand>) {
         let mut lines = LineSplitter::new(bytes);
         // Points are passed to the session in groups, in the order of the lines.
-        let mut group = Vec::new();
+        let mut group = Vec::with_capacity(IngestSession::GROUP);
         while let Some(line) = lines.next() {
             self.received.lines += 1;
             let command = self.commands.parse(line);
@@ -372,12 +372,10 @@ impl LineProcessor {
                     }
                     continue;
                 }
-                match PutLine::parse(line) {
-                    Ok(point) => group.push(point),
-                    Err(error) => {
-                        self.put_points(&mut group);
-                        self.report_syntax_error("put", &error, &Latin1(line));
-                    }
+                if let Some(point) = PutLine::parse_plain(line) {
+                    group.push(point);
+                } else {
+                    self.put_unusual_line(line, &mut group);
                 }
                 if group.len() == IngestSession::GROUP {
                     self.put_points(&mut group);
@@ -394,6 +392,18 @@ impl LineProcessor {
         }
         self.put_points(&mut group);
         (lines.consumed(), None)
+    }
+
+    /// Adds the point of a line to the group, or reports why it has none.
+    #[inline(never)]
+    fn put_unusual_line<'l>(&mut self, line: &'l [u8], group: &mut Vec<PutLine<'l>>) {
+        match PutLine::parse(line) {
+            Ok(point) => group.push(point),
+            Err(error) => {
+                self.put_points(group);
+                self.report_syntax_error("put", &error, &Latin1(line));
+            }
+        }
     }
 
     /// True if queued errors are to be sent before further ones are queued.

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tsd_storage::{HealthImpact, HealthProblem, StorePart, Table, spawn_critical};
+use tsd_storage::{HealthImpact, HealthProblem, StorePart, Table, error_chain, spawn_critical};
 
 use crate::{error::PartError, store::PartStore};
 
@@ -88,7 +88,7 @@ impl PartMerger {
     pub fn health(&self) -> Vec<HealthProblem> {
         let state = self.signal.lock();
         let problem = |(table, failure): (&Table, &MergeFailure)| {
-            let reason = format!("merge of table {table}: {}", error_text(&failure.error));
+            let reason = format!("merge of table {table}: {}", error_chain(&failure.error));
             HealthProblem::new(StorePart::Compaction, HealthImpact::Degraded, reason)
         };
         state.failures.iter().map(problem).collect()
@@ -104,17 +104,6 @@ impl Drop for PartMerger {
             let _ = thread.join();
         }
     }
-}
-
-/// The error with its causes.
-pub(crate) fn error_text(error: &PartError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 impl MergeSignal {
@@ -261,7 +250,7 @@ fn step(store: &PartStore, signal: &MergeSignal) -> bool {
             store.metrics().merge_errors.increment(1);
             let last = state.failures.get(store.table()).map(|failure| failure.pause);
             if last.is_none() {
-                tracing::warn!(table = %store.table(), error = %error_text(&error), "merge failed");
+                tracing::warn!(table = %store.table(), error = %error_chain(&error), "merge failed");
             }
             let pause = match (&error, last) {
                 (PartError::DiskFull, _) | (_, None) => RETRY_PAUSE,

@@ -26,13 +26,12 @@ use std::{
 
 use tsd_storage::{
     ClockMs, FlushRow, FlushRows, HealthImpact, HealthProblem, PinnedFile, RepairAction, Retention,
-    StorageError, StoreDir, StorePart, UnknownVersion, VerifyFinding, VerifyRun, first_base,
-    spawn_critical,
+    StorageError, StoreDir, StorePart, UnknownVersion, VerifyFinding, VerifyRun, error_chain,
+    first_base, spawn_critical,
 };
 
 use crate::{
     layout::PartLayout,
-    merger::error_text,
     series::{TableSeries, seal, unseal},
     store::PartStore,
 };
@@ -130,7 +129,7 @@ impl RetainedTable {
         let first_base = first_base(floor, self.row_secs);
         loop {
             let dropped =
-                self.store.drop_expired(first_base).map_err(|error| error_text(&error))?;
+                self.store.drop_expired(first_base).map_err(|error| error_chain(&error))?;
             retention.note_dropped(dropped.spans as u64, dropped.bytes);
             if !dropped.more {
                 return Ok(true);

@@ -50,6 +50,8 @@ pub(super) struct ShardBatch {
     record_bytes: usize,
     // Key of the last row of `cells`.
     row: Vec<u8>,
+    // Points and bytes of the batch of the chunk before: room for as many is made at once.
+    last_size: (usize, usize),
 }
 
 /// Cells of one chunk for one write shard and another target than points.
@@ -233,7 +235,7 @@ impl Chunk {
         let points =
             shards.iter_mut().zip(*single_shard..).filter(|(batch, _)| !batch.tags.is_empty());
         points
-            .map(|(batch, shard)| (WriteTargets::POINTS, shard, std::mem::take(batch)))
+            .map(|(batch, shard)| (WriteTargets::POINTS, shard, batch.take()))
             .chain(extra.drain(..).map(|extra| (extra.target, extra.shard, extra.batch)))
     }
 
@@ -278,10 +280,23 @@ fn row_key(shared: &IngestShared, key: &mut Vec<u8>, template: &[u8], base: Base
 }
 
 impl ShardBatch {
+    /// Takes the batch, and leaves an empty one for the next chunk.
+    fn take(&mut self) -> Self {
+        let mut row = std::mem::take(&mut self.row);
+        row.clear();
+        let last_size = (self.tags.len(), self.cells.byte_len());
+        std::mem::replace(self, Self { row, last_size, ..Self::default() })
+    }
+
     /// Starts a row unless it is the last one.
     #[inline]
     fn open_row(&mut self, key: &[u8]) -> Result<(), PutError> {
         if self.row != key {
+            if self.tags.is_empty() {
+                let (points, bytes) = self.last_size;
+                self.tags.reserve(points);
+                self.cells.reserve(bytes);
+            }
             self.cells.begin_row(key).map_err(|e| PutError::Storage(e.into()))?;
             self.row.clear();
             self.row.extend_from_slice(key);

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     put_error::{CommitReport, PointFailure, PutError},
-    series_cache::{CachedSeries, GROUP},
+    series_cache::{CachedSeries, GROUP, SeriesOrder},
     uid::CreatableNames,
 };
 
@@ -45,6 +45,8 @@ pub struct IngestSession {
     pub(super) holds: bool,
     pub(super) stored: u64,
     pub(super) creatable: CreatableNames,
+    /// Where the cache has the series of the next point, most likely.
+    pub(super) order: SeriesOrder,
 }
 
 impl IngestSession {
@@ -65,6 +67,7 @@ impl IngestSession {
             holds: false,
             stored: 0,
             creatable: CreatableNames::default(),
+            order: SeriesOrder::default(),
         }
     }
 
@@ -128,7 +131,7 @@ impl IngestSession {
                 let Sample { metric, tags_raw, .. } = sample(input);
                 (metric, tags_raw)
             });
-            let series = cache.find_group(self.text, names);
+            let series = cache.find_group(self.text, names, &mut self.order);
             for (at, (input, series)) in group.iter().zip(series).enumerate() {
                 if let Err(error) = self.put_one(series, input, &sample, &mut tags) {
                     rejected.push((nth * GROUP + at, error));
@@ -158,13 +161,19 @@ impl IngestSession {
     {
         match series {
             Some(series) => {
-                let sample = sample(input);
                 let names = if self.shared.plugins.are_on() {
-                    Some(self.names_of(&sample, tags(input)?.as_ref())?)
+                    Some(self.names_of(&sample(input), tags(input)?.as_ref())?)
                 } else {
                     None
                 };
-                Ok(self.put_cached(series, &sample, names)?)
+                // Points are taken apart at once. A sample in memory has its value written in parts and
+                // read as a whole, which waits for all writes before it.
+                Ok(match sample(input) {
+                    Sample { content: SampleContent::Point(value), timestamp, tag, .. } => {
+                        self.put_cached_point(series, timestamp, value, tag, names)
+                    }
+                    other => self.put_cached(series, &other, names),
+                }?)
             }
             None => tags(input).and_then(|tags| Ok(self.put_new(&sample(input), tags.as_ref())?)),
         }
@@ -178,7 +187,7 @@ impl IngestSession {
     }
 
     /// Adds a sample of a cached series. `names` are set if a plug-in gets it.
-    #[inline]
+    #[inline(never)]
     fn put_cached(
         &mut self,
         series: CachedSeries<'_>,
@@ -187,7 +196,9 @@ impl IngestSession {
     ) -> Result<(), PutError> {
         let targets = &self.shared.targets;
         match sample.content {
-            SampleContent::Point(value) => self.put_cached_point(series, sample, value, names),
+            SampleContent::Point(value) => {
+                self.put_cached_point(series, sample.timestamp, value, sample.tag, names)
+            }
             SampleContent::Rollup { place, value } => {
                 let cell = targets.rollup(place, sample.timestamp, value)?;
                 self.put_cached_cell(series, cell, sample.tag, names)
@@ -203,19 +214,20 @@ impl IngestSession {
     fn put_cached_point(
         &mut self,
         series: CachedSeries<'_>,
-        sample: &Sample<'_>,
+        timestamp: i64,
         value: PointValue,
+        tag: u32,
         names: Option<NameList>,
     ) -> Result<(), PutError> {
         let Self { shared, chunk, log, due_before, .. } = self;
         let shared = &**shared;
-        let timestamp = check_numbers(sample.timestamp, value)?;
+        let timestamp = check_numbers(timestamp, value)?;
         let base = timestamp.base_time().as_secs();
         let shard = series.write_shard();
         let round = || shared.round(shard);
         let notify = shared.compaction
             && series.last_notified().advance(|last| last.next(base, *due_before, round));
-        let body = PointBody { timestamp, value, tag: sample.tag };
+        let body = PointBody { timestamp, value, tag };
         if log.is_empty() {
             chunk.point(shared, series.template(), shard, notify, body, names.as_ref())?;
         } else {

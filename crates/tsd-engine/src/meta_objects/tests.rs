@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use tsd_model::UidMeta;
 use tsd_storage::{CellBatch, CellRef, Fault, Operation};
 
 use super::*;

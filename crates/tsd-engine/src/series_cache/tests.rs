@@ -52,11 +52,13 @@ fn group_look_up_equals_single_look_ups() {
         cached.map(|(metric, tags)| series(metric.as_bytes(), tags.as_bytes(), tags.as_bytes()));
     cache.insert(cache.epoch(), TEXT, cached);
     let reader = cache.read();
+    // In the order of insertion, and in others.
+    let mut order = SeriesOrder::default();
     for len in [0, 1, 2, GROUP - 1, GROUP, GROUP + 5] {
         for group in names.chunks(len.max(1)) {
             let group = group.get(..len.min(group.len())).unwrap_or_default();
             let pairs = group.iter().map(|(metric, tags)| (metric.as_bytes(), tags.as_bytes()));
-            let found = reader.find_group(TEXT, pairs.clone());
+            let found = reader.find_group(TEXT, pairs.clone(), &mut order);
             let singly = pairs.map(|(metric, tags)| reader.find(TEXT, metric, tags));
             let singly = singly.chain(std::iter::repeat(None)).take(GROUP);
             let template = |series: Option<CachedSeries<'_>>| series.map(|s| s.template().to_vec());
@@ -67,6 +69,33 @@ fn group_look_up_equals_single_look_ups() {
             );
         }
     }
+}
+
+#[test]
+fn series_in_the_order_of_their_insertion_are_found_without_the_index() {
+    let cache = SeriesCache::new(10_000);
+    let names: Vec<_> = (0..2_000).map(|i| format!("host={i}")).collect();
+    let all = names.iter().map(|tags| series(b"m", tags.as_bytes(), tags.as_bytes()));
+    cache.insert(cache.epoch(), TEXT, all);
+    let mut order = SeriesOrder::default();
+    let mut find = |names: &[String]| {
+        let pairs = names.iter().map(|tags| (&b"m"[..], tags.as_bytes()));
+        let reader = cache.read();
+        let found = reader.find_group(TEXT, pairs, &mut order);
+        for (name, found) in names.iter().zip(found) {
+            assert_eq!(found.map(CachedSeries::template), Some(name.as_bytes()));
+        }
+        order.is_kept
+    };
+    let kept: Vec<bool> = names.chunks(GROUP).map(&mut find).collect();
+    assert!(kept.iter().all(|kept| *kept));
+    // The same again, with a series left out in between.
+    let mut rest = names;
+    rest.remove(700);
+    assert!(rest.chunks(GROUP).skip(1).all(&mut find));
+    rest.reverse();
+    let kept: Vec<bool> = rest.chunks(GROUP).map(&mut find).collect();
+    assert!(!kept.iter().any(|kept| *kept));
 }
 
 #[test]

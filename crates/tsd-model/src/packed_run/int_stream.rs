@@ -76,17 +76,18 @@ impl IntEncoder {
             (DELTA, lead, self.deltas.as_slice()),
             (DELTA_OF_DELTA, second_lead, self.second.as_slice()),
         ];
-        let mut best = (usize::MAX, PLAIN, false, values);
+        // Cost, form, the plan unless there are several blocks, numbers.
+        let mut best = (usize::MAX, PLAIN, None, values);
         for (form, lead, numbers) in forms {
-            let whole = lead + plan(numbers).cost;
-            if whole < best.0 {
-                best = (whole, form, false, numbers);
+            let whole = plan(numbers);
+            if lead + whole.cost < best.0 {
+                best = (lead + whole.cost, form, Some(whole), numbers);
             }
             // Blocks are useful only if there are several.
             if numbers.len() >= 2 * BLOCK {
                 let blocked = lead + numbers.chunks(BLOCK).map(|c| plan(c).cost).sum::<usize>();
                 if blocked < best.0 {
-                    best = (blocked, form, true, numbers);
+                    best = (blocked, form, None, numbers);
                 }
             }
         }
@@ -94,16 +95,19 @@ impl IntEncoder {
             out.extend_from_slice(&stretches);
             return;
         }
-        let (_, form, blocked, numbers) = best;
-        out.push(form | if blocked { BLOCKED } else { 0 });
+        let (_, form, whole, numbers) = best;
+        out.push(form | if whole.is_none() { BLOCKED } else { 0 });
         if form != PLAIN {
             varint::put(out, zigzag(first));
         }
         if form == DELTA_OF_DELTA {
             varint::put(out, zigzag(first_delta));
         }
-        for block in numbers.chunks(if blocked { BLOCK } else { numbers.len().max(1) }) {
-            put_block(block, &plan(block), out);
+        match whole {
+            // Two numbers have no differences of differences.
+            Some(_) if numbers.is_empty() => {}
+            Some(whole) => put_block(numbers, &whole, out),
+            None => numbers.chunks(BLOCK).for_each(|block| put_block(block, &plan(block), out)),
         }
     }
 }
@@ -212,23 +216,28 @@ fn plan(values: &[i64]) -> BlockPlan {
 
 /// The cheapest width over a given base.
 fn plan_from(values: &[i64], base: i64, max: i64, shift: u32) -> BlockPlan {
-    // Histogram of bit widths, and the bytes of numbers below the base.
+    // Histogram of bit widths, a bit for each width that occurs, and the bytes of numbers below the base.
     let mut needing = [0_u32; 65];
+    let mut occurring = 0_u128;
     let (mut below, mut below_cost) = (0, 0);
     for &v in values {
         if v < base {
             below += 1;
             below_cost += 1 + varint::len(zigzag(v.wrapping_sub(base) >> shift));
-        } else if let Some(n) = needing.get_mut(bits(v.wrapping_sub(base) as u64 >> shift) as usize)
-        {
-            *n += 1;
+        } else {
+            let width = bits(v.wrapping_sub(base) as u64 >> shift);
+            if let Some(n) = needing.get_mut(width as usize) {
+                *n += 1;
+            }
+            occurring |= 1 << width;
         }
     }
     let head = varint::len(zigzag(base)) + 1;
     let widest = bits(max.wrapping_sub(base) as u64 >> shift);
     let (mut exceptions, mut exception_cost) = (below, below_cost);
     let mut best: Option<BlockPlan> = None;
-    for width in (0..=widest).rev() {
+    let mut width = widest;
+    loop {
         let usable = usable_width(width);
         let extended = if shift > 0 || exceptions > 0 { 1 + varint::len(exceptions) } else { 0 };
         let cost = head + extended + exception_cost + packed_len(values.len(), usable);
@@ -240,6 +249,13 @@ fn plan_from(values: &[i64], base: i64, max: i64, shift: u32) -> BlockPlan {
         exceptions += leaving as u64;
         // One byte for the gap, and one bit for zigzag.
         exception_cost += leaving * (1 + (width as usize + 1).div_ceil(7).max(1));
+        if width == 0 {
+            break;
+        }
+        // At a width that does not occur there are the exceptions of the next one below that does, and more
+        // bits.
+        let below = occurring & ((1 << width) - 1);
+        width = below.checked_ilog2().unwrap_or(0);
     }
     best.unwrap_or(BlockPlan { base, shift, width: 64, exceptions: 0, cost: usize::MAX })
 }

@@ -27,7 +27,7 @@ pub enum LegacyFormat {
     Html,
     /// `{"err":…}`: the URI has the parameter `json`.
     Json,
-    /// Nothing: the URI has the parameter `png`.
+    /// The text alone: the URI has the parameter `png`. OpenTSDB sends none.
     Png,
 }
 
@@ -252,7 +252,7 @@ impl ApiError {
     #[must_use]
     pub fn render_legacy(&self, form: LegacyFormat) -> String {
         match form {
-            LegacyFormat::Png => String::new(),
+            LegacyFormat::Png => format!("{}\n", self.legacy_text()),
             LegacyFormat::Json => {
                 let mut out = String::from("{\"err\":\"");
                 escape(&mut out, self.legacy_text());
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(rejected.legacy_status(), 400);
         assert_eq!(ApiError::version_too_new(2, 1).legacy_status(), 500);
         assert_eq!(rejected.render_legacy(LegacyFormat::Json), r#"{"err":"Method not allowed"}"#);
-        assert_eq!(rejected.render_legacy(LegacyFormat::Png), "");
+        assert_eq!(rejected.render_legacy(LegacyFormat::Png), "Method not allowed\n");
         let html = ApiError::new(400, "no <script> & 'x'").render_legacy(LegacyFormat::Html);
         assert!(html.contains("no &lt;script&gt; &amp; &#39;x&#39;"), "{html}");
         assert_eq!(

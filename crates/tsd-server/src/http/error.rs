@@ -64,7 +64,7 @@ impl HttpError {
                 let status = status(error.legacy_status());
                 let body = error.render_legacy(format);
                 match format {
-                    LegacyFormat::Png => HttpResponse::status_only(status),
+                    LegacyFormat::Png => HttpResponse::new(status, ContentType::Text, body),
                     LegacyFormat::Json => HttpResponse::new(status, ContentType::LegacyJson, body),
                     LegacyFormat::Html => HttpResponse::new(status, ContentType::Html, body),
                 }
@@ -131,7 +131,7 @@ mod tests {
             r#"{"err":"The request body is larger than 5 bytes (tsd.http.request.max_chunk)"}"#,
         );
         check(ApiError::endpoint_not_found(), format, 404, r#"{"err":"Page Not Found"}"#);
-        check(ApiError::internal("x"), ErrorFormat::Legacy(LegacyFormat::Png), 500, "");
+        check(ApiError::internal("x"), ErrorFormat::Legacy(LegacyFormat::Png), 500, "x\n");
     }
 
     #[test]

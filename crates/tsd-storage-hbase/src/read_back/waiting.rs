@@ -7,10 +7,11 @@
 //! that is read after it would be put again over it. Instants are indexed in rows whose points do not come
 //! in the order of their instants; in the others, nearly all, none is repeated.
 
+mod written_rows;
+
 use std::{
     collections::{HashMap, VecDeque},
     hash::BuildHasher,
-    ops::Range,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -21,6 +22,9 @@ use std::{
 use bytes::Bytes;
 use tsd_model::{Cell, Qualifier};
 
+pub(crate) use written_rows::WrittenRows;
+
+use self::written_rows::NO_ROW;
 use crate::{
     metrics::READ_BACK_DROPPED_POINTS,
     superseded::{RestoredPoint, WrittenPoint, point_qualifier},
@@ -28,17 +32,12 @@ use crate::{
 
 /// Limit on the memory of the points that wait, in bytes.
 const MAX_BYTES: usize = 64 << 20;
-/// Memory of a row, or of an instant, in its index.
-const INDEX_BYTES: usize = 40;
 /// Rows of one call.
 const CALL_ROWS: usize = 1_024;
 /// Limit on the instants whose points were put again and are remembered.
 const MAX_RESTORED: usize = 65_536;
 /// Limit on the remembered points of an instant.
 const MAX_RESTORED_PER_INSTANT: usize = 16;
-/// No row.
-const NO_ROW: u64 = u64::MAX;
-
 /// Row key and milliseconds of the hour.
 type Instant = (Bytes, u32);
 /// A row and its points.
@@ -52,24 +51,6 @@ pub(crate) struct ReadBacks {
     queue: Mutex<Queue>,
     /// Bytes of the queue.
     bytes: AtomicUsize,
-}
-
-/// The points of one write.
-#[derive(Debug, Default)]
-pub(crate) struct WrittenRows {
-    keys: Vec<u8>,
-    rows: Vec<WrittenRow>,
-    points: Vec<WrittenPoint>,
-}
-
-/// A row of a write: where its key and its points end.
-#[derive(Clone, Copy, Debug)]
-struct WrittenRow {
-    key_end: usize,
-    points_end: usize,
-    hash: u64,
-    /// The row before this one with the same hash.
-    previous: u64,
 }
 
 #[derive(Debug, Default)]
@@ -122,51 +103,6 @@ struct LastWrite {
 struct PutAgain {
     timestamp_ms: i64,
     written_ms: i64,
-}
-
-impl WrittenRows {
-    /// Adds a point of a row, whose points should follow each other.
-    pub(crate) fn push(&mut self, key: &[u8], point: WrittenPoint) {
-        let points_end = self.points.len() + 1;
-        let last = self.rows.len().checked_sub(1).filter(|last| self.key(*last) == key);
-        if let Some(row) = last.and_then(|last| self.rows.get_mut(last)) {
-            row.points_end = points_end;
-        } else {
-            self.keys.extend_from_slice(key);
-            let key_end = self.keys.len();
-            self.rows.push(WrittenRow { key_end, points_end, hash: 0, previous: NO_ROW });
-        }
-        self.points.push(point);
-    }
-
-    /// The rows with their points.
-    pub(crate) fn into_rows(self) -> impl Iterator<Item = (Bytes, Vec<WrittenPoint>)> {
-        (0..self.rows.len()).map(move |row| {
-            let points = self.points.get(self.points(row)).unwrap_or_default().to_vec();
-            (Bytes::copy_from_slice(self.key(row)), points)
-        })
-    }
-
-    fn key(&self, row: usize) -> &[u8] {
-        let end = self.rows.get(row).map_or(0, |row| row.key_end);
-        let start = row.checked_sub(1).and_then(|before| self.rows.get(before));
-        self.keys.get(start.map_or(0, |row| row.key_end)..end).unwrap_or_default()
-    }
-
-    /// Indices of the points of a row.
-    fn points(&self, row: usize) -> Range<usize> {
-        let end = self.rows.get(row).map_or(0, |row| row.points_end);
-        let start = row.checked_sub(1).and_then(|before| self.rows.get(before));
-        start.map_or(0, |row| row.points_end)..end
-    }
-
-    /// Memory, with that of the index.
-    fn bytes(&self) -> usize {
-        self.keys.capacity()
-            + self.rows.capacity() * size_of::<WrittenRow>()
-            + self.points.capacity() * size_of::<WrittenPoint>()
-            + (self.rows.len() + self.points.len()) * INDEX_BYTES
-    }
 }
 
 impl WaitingBatch {

@@ -80,7 +80,7 @@ fn read_newest(dir: &dyn StoreDir) -> Result<Option<Contents>, PartError> {
         }
         [Some(Ok(contents)), other] | [other, Some(Ok(contents))] => {
             if let Some(Err(error)) = other {
-                let error = crate::merger::error_text(&error);
+                let error = tsd_storage::error_chain(&error);
                 tracing::error!(error, "a manifest is damaged; its copy is used");
             }
             Ok(Some(contents))

@@ -91,7 +91,7 @@ fn run(table: &PartStore, series: &TableSeries, stop: &AtomicBool) {
             },
             Ok(false) => return,
             Err(error) => {
-                let error = crate::merger::error_text(&error);
+                let error = tsd_storage::error_chain(&error);
                 tracing::warn!(table = %table.table(), error, "the series index cannot be built now; queries scan");
             }
         }

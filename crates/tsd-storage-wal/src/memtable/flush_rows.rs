@@ -102,7 +102,9 @@ impl FlushRows for MemtableRows {
         } else {
             Vec::new()
         };
-        let cells = state.columns.iter().filter_map(flush_cell).collect();
+        // Nearly every column has a cell. An iterator with a filter would grow the list step by step.
+        let mut cells = Vec::with_capacity(state.columns.len());
+        cells.extend(state.columns.iter().filter_map(flush_cell));
         Some(FlushRow { key, delete_row: state.delete_row.map(until), deletes, cells })
     }
 }

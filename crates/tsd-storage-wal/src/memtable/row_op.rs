@@ -38,6 +38,9 @@ pub(crate) enum RowOp<'a> {
     },
 }
 
+/// Bytes of the shortest point.
+pub(super) const MIN_POINT_BYTES: usize = 6;
+
 const OTHER: u8 = 0x80;
 const PUT: u8 = 0 << 4;
 const DELETE_COLUMN: u8 = 1 << 4;

@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 
 use tsd_model::{ColumnKind, Family, Qualifier};
 
-use super::row_op::{RowOp, RowOpIter};
+use super::row_op::{MIN_POINT_BYTES, RowOp, RowOpIter};
 
 /// Bound of the milliseconds that a point is later than its commit: one instant has at most 32
 /// columns, by unit, type and length.
@@ -80,8 +80,7 @@ impl<'a> RowState<'a> {
         let mut state = Self::default();
         let mut order = 0;
         for (ops, base_ms) in all_ops {
-            // Most rows are points of about eight bytes.
-            state.columns.reserve(ops.len() / 8);
+            state.columns.reserve(ops.len() / MIN_POINT_BYTES);
             for op in RowOpIter::new(ops, base_ms) {
                 order += 1;
                 match op {

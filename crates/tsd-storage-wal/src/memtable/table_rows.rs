@@ -1,5 +1,7 @@
 //! Rows of one table in a memtable: a map from row key to encoded operations.
 
+mod row_ops;
+
 use std::{
     cmp::Ordering,
     hash::{BuildHasher, Hasher},
@@ -11,15 +13,15 @@ use std::{
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use tsd_storage::{CellBatch, CellRef, RowRef, widen_hash};
+use tsd_storage::{CellBatch, widen_hash};
 
+use self::row_ops::{compact, encode_cells};
 use super::{
     arena::{Arena, Chunk},
     buffer_pool::BufferPool,
     new_rows::NewRows,
-    row_op::{RowOp, RowOpIter, encode_op},
+    row_op::{RowOp, encode_op},
     row_order::{RangeStep, RowOrder, sorted_by},
-    row_state::{ColumnState, RowState},
 };
 
 /// Bytes of operations from which a row is compacted before it grows.
@@ -431,46 +433,6 @@ fn hash(hasher: &RandomState, key: &[u8]) -> u32 {
     hasher.write(key);
     let hash = hasher.finish();
     (hash ^ (hash >> 32)) as u32
-}
-
-#[inline]
-fn encode_cells(row: RowRef<'_>, base_ms: i64, now_ms: i64, out: &mut Vec<u8>) {
-    for cell in row.cells() {
-        let CellRef { family, qualifier, value, timestamp_ms } = cell;
-        let is_given = timestamp_ms.is_some();
-        let timestamp_ms = timestamp_ms.unwrap_or(now_ms);
-        encode_op(RowOp::Put { family, qualifier, value, timestamp_ms, is_given }, base_ms, out);
-    }
-}
-
-/// The fewest operations with the same result, if they take at most half of the bytes.
-fn compact(ops: &[u8], base_ms: i64) -> Option<Vec<u8>> {
-    // The points of most rows are in order, each once: detected without an allocation.
-    let column = |op| match op {
-        RowOp::Put { family, qualifier, .. } | RowOp::DeleteColumn { family, qualifier, .. } => {
-            Some((family, qualifier))
-        }
-        RowOp::DeleteRow { .. } => None,
-    };
-    if RowOpIter::new(ops, base_ms).map(column).is_sorted_by(|a, b| a < b) {
-        return None;
-    }
-    let mut state = RowState::as_committed([(ops, base_ms)]);
-    // Of two points of one instant the last committed is the newest.
-    state.columns.sort_unstable_by_key(|column| column.order);
-    let mut out = Vec::with_capacity(ops.len() / 2);
-    if let Some(timestamp_ms) = state.delete_row {
-        encode_op(RowOp::DeleteRow { timestamp_ms }, base_ms, &mut out);
-    }
-    for column in &state.columns {
-        let ColumnState { family, qualifier, value, timestamp_ms, is_given, .. } = *column;
-        let op = match value {
-            Some(value) => RowOp::Put { family, qualifier, value, timestamp_ms, is_given },
-            None => RowOp::DeleteColumn { family, qualifier, timestamp_ms },
-        };
-        encode_op(op, base_ms, &mut out);
-    }
-    (out.len() <= ops.len() / 2).then_some(out)
 }
 
 #[cfg(test)]

@@ -20,11 +20,13 @@
 //! A few consecutive failures mean that the backend is unavailable: each other table is tried once
 //! more, the round ends, and the next one starts after a pause, with the oldest rows.
 
+mod flush_round;
+mod memtable_flush;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::VecDeque,
     panic::AssertUnwindSafe,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -33,24 +35,22 @@ use std::{
 use futures_util::{FutureExt, future::join_all};
 use tsd_storage::{FlushRows, FlushTarget, Recovery, StorageError, panic_text};
 
+use self::flush_round::FlushRound;
+pub(super) use self::memtable_flush::MemtableFlush;
 use super::{
     FlushProgress,
     dead_letter::{DeadLetters, Hex},
     failing_tables::{FailingTables, RoundOutcome},
-    flush_range::{FlushRange, MAX_CONCURRENT_RANGES},
+    flush_range::FlushRange,
     relocation::SurvivorFiles,
 };
 use crate::{
     backoff::Backoff,
-    commit_log::LogPosition,
     executor::Executor,
-    flush_queue::FlushJob,
     memtable::{CellPrecedence, Memtable, MemtableRows, TableId},
     state::WalState,
 };
 
-/// Consecutive failures after which the backend counts as unavailable.
-const MAX_CONSECUTIVE_FAILURES: usize = 3;
 /// Permanent failures after which a range is halved even if no other range succeeds.
 const MAX_PERMANENT_FAILURES: u32 = 3;
 /// Pause before a rejected row is retried.
@@ -72,44 +72,6 @@ pub(crate) struct PacedFlusher<B> {
     dead_letters: DeadLetters,
     pub(super) failing: FailingTables,
     pub(super) survivor_files: SurvivorFiles,
-}
-
-/// A memtable that is being flushed.
-pub(super) struct MemtableFlush {
-    pub(super) memtable: Arc<Memtable>,
-    /// Id of the last memtable whose rows it has.
-    pub(super) last_id: u64,
-    pub(super) position: Option<LogPosition>,
-    pub(super) bytes: u64,
-    /// Ranges of this round.
-    pub(super) pending: VecDeque<FlushRange>,
-    /// Ranges of the next round.
-    pub(super) deferred: VecDeque<FlushRange>,
-    pub(super) pace: Option<Pace>,
-    pub(super) started: Instant,
-}
-
-/// Distributes the ranges of a memtable evenly over a time window.
-pub(super) struct Pace {
-    window: Duration,
-    ranges: u32,
-}
-
-/// One attempt at every range, oldest memtable first.
-#[derive(Debug, Default)]
-struct FlushRound {
-    /// Ranges deferred in this round. Overlapping ranges of later memtables wait for them.
-    unflushed: Vec<FlushRange>,
-    consecutive_failures: usize,
-    /// Failures of each table since its last success.
-    failures: BTreeMap<TableId, usize>,
-    flushed: usize,
-    /// Tables of which something was flushed.
-    flushed_tables: BTreeSet<TableId>,
-    /// The last error of each table.
-    errors: BTreeMap<TableId, StorageError>,
-    /// A caller waits for the flush: neither pace nor pauses apply.
-    is_urgent: bool,
 }
 
 impl<B: FlushTarget> PacedFlusher<B> {
@@ -417,112 +379,4 @@ pub(super) fn rows_of(memtable: &Arc<Memtable>, range: &FlushRange) -> MemtableR
     let (start, stop) = (range.start.clone(), range.stop.clone());
     let precedence = CellPrecedence::CommitTime;
     MemtableRows::new(Arc::clone(memtable), range.table, start, stop, precedence)
-}
-
-impl MemtableFlush {
-    fn new(job: FlushJob) -> Self {
-        let FlushJob { memtable, position, bytes, flush_over } = job;
-        memtable.sort();
-        let pending = FlushRange::all_of(&memtable);
-        let pace = flush_over.map(|window| Pace { window, ranges: pending.len() as u32 });
-        let (deferred, started) = (VecDeque::new(), Instant::now());
-        let last_id = memtable.id();
-        Self { memtable, last_id, position, bytes, pending, deferred, pace, started }
-    }
-
-    /// Returns the next range that may be flushed in this round, and defers those before it.
-    fn select_first(
-        &mut self,
-        round: &mut FlushRound,
-        now: Instant,
-        may_try: impl Fn(TableId) -> bool,
-    ) -> Option<FlushRange> {
-        while let Some(mut range) = self.pending.pop_front() {
-            let unflushed = round.unflushed.iter().find(|other| other.overlaps(&range));
-            let is_blocked = unflushed.is_some();
-            if let Some(other) = unflushed {
-                let (before, after) = range.narrow_to(other);
-                self.pending.extend(after);
-                self.pending.extend(before);
-            }
-            let is_paused = !round.is_urgent && range.retry_at.is_some_and(|at| at > now);
-            let table = range.table;
-            if !is_blocked && !is_paused && !round.is_failing(table) && may_try(table) {
-                return Some(range);
-            }
-            self.defer(range, round);
-        }
-        None
-    }
-
-    /// Returns `first` and the ranges to submit together with it: those that are due, did not fail
-    /// before and are not blocked. After a failure, `first` alone.
-    fn select_batch(
-        &mut self,
-        first: FlushRange,
-        round: &FlushRound,
-        now: Instant,
-        is_stuck: impl Fn(TableId) -> bool,
-    ) -> Vec<FlushRange> {
-        let mut batch = vec![first];
-        while round.consecutive_failures == 0
-            && batch.len() < MAX_CONCURRENT_RANGES
-            && (round.is_urgent || self.due(self.pending.len()).is_none_or(|due| due <= now))
-            && let Some(next) = self.pending.pop_front_if(|next| {
-                next.has_no_failure()
-                    && !is_stuck(next.table)
-                    && !round.is_failing(next.table)
-                    && !round.unflushed.iter().any(|other| other.overlaps(next))
-            })
-        {
-            batch.push(next);
-        }
-        batch
-    }
-
-    /// True if rows of the table are not flushed yet.
-    fn has_rows_of(&self, table: TableId) -> bool {
-        self.pending.iter().chain(&self.deferred).any(|range| range.table == table)
-    }
-
-    /// Keeps a range for the next round.
-    fn defer(&mut self, range: FlushRange, round: &mut FlushRound) {
-        round.unflushed.push(range.clone());
-        self.deferred.push_back(range);
-    }
-
-    /// When the first of `remaining` ranges is due; `None` without a pace.
-    fn due(&self, remaining: usize) -> Option<Instant> {
-        self.pace.as_ref().map(|pace| pace.due(self.started, remaining))
-    }
-}
-
-impl FlushRound {
-    fn count_flushed(&mut self, table: TableId) {
-        self.flushed += 1;
-        self.flushed_tables.insert(table);
-        self.failures.remove(&table);
-        self.consecutive_failures = 0;
-    }
-
-    fn count_failure(&mut self, table: TableId) {
-        *self.failures.entry(table).or_default() += 1;
-        self.consecutive_failures += 1;
-    }
-
-    /// True if the table is not tried again in this round: it has failed several times, or once while
-    /// the backend counts as unavailable.
-    fn is_failing(&self, table: TableId) -> bool {
-        let is_unavailable = self.consecutive_failures >= MAX_CONSECUTIVE_FAILURES;
-        let limit = if is_unavailable { 1 } else { MAX_CONSECUTIVE_FAILURES };
-        self.failures.get(&table).is_some_and(|failures| *failures >= limit)
-    }
-}
-
-impl Pace {
-    /// When the first of `remaining` ranges is due.
-    fn due(&self, started: Instant, remaining: usize) -> Instant {
-        let selected = self.ranges.saturating_sub(remaining as u32);
-        started + self.window * selected / self.ranges.max(1)
-    }
 }

@@ -8,6 +8,7 @@ use tsd_model::Family;
 use tsd_storage::CellRef;
 
 use super::*;
+use crate::memtable::{row_op::RowOpIter, row_state::RowState};
 
 type Cells = Vec<(Vec<u8>, Vec<u8>)>;
 

@@ -3,11 +3,12 @@
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, MemoryStorage, Table};
 
-use super::*;
+use super::{flush_round::MAX_CONSECUTIVE_FAILURES, memtable_flush::Pace, *};
 use crate::{
     WalConfig,
     change::Change,
     files::faulty::FaultyDisk,
+    flush_queue::FlushJob,
     local_files::LocalFiles,
     log::FileLog,
     memtable::{BufferPool, NewRows},
