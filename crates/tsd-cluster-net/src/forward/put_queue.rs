@@ -4,14 +4,18 @@
 //! the next answer: frames grow with the load, and no timer is needed. Callers that need an order wait for each put
 //! before the next one.
 //!
-//! What waits is bounded by the bytes that callers may have in progress to a node.
+//! What waits is bounded by the bytes that callers may have in progress to a node: a frame keeps their permits, also
+//! those of callers that do not wait any more.
 
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::Instant,
+};
 use tsd_storage::{CellBatch, Table};
 
 use super::{FRAME_BYTES, ForwardMessage, send::FrameEnd};
@@ -41,6 +45,9 @@ pub(super) struct PutFrame {
     /// Batches, one behind the other, which are one batch.
     cells: Vec<u8>,
     waiters: Vec<oneshot::Sender<PutEnd>>,
+    /// For the bytes of its puts.
+    #[expect(dead_code, reason = "they end with the frame")]
+    permits: Vec<Arc<OwnedSemaphorePermit>>,
 }
 
 /// The end of a put.
@@ -70,6 +77,7 @@ impl PutQueue {
         table: &Table,
         batch: &CellBatch,
         deadline: Instant,
+        permit: Arc<OwnedSemaphorePermit>,
     ) -> (oneshot::Receiver<PutEnd>, Option<FrameTurn>) {
         let (waiter, end) = oneshot::channel();
         let mut state = self.lock();
@@ -80,10 +88,16 @@ impl PutQueue {
             open.deadline = open.deadline.min(deadline);
             open.cells.extend_from_slice(batch.as_bytes());
             open.waiters.push(waiter);
+            open.permits.push(permit);
         } else {
-            let (cells, waiters) = (batch.as_bytes().to_vec(), vec![waiter]);
-            let table = table.clone();
-            state.waiting.push_back(PutFrame { table, generation, deadline, cells, waiters });
+            state.waiting.push_back(PutFrame {
+                table: table.clone(),
+                generation,
+                deadline,
+                cells: batch.as_bytes().to_vec(),
+                waiters: vec![waiter],
+                permits: vec![permit],
+            });
         }
         let has_turn = state.in_progress < FRAMES_IN_PROGRESS;
         state.in_progress += usize::from(has_turn);
@@ -135,6 +149,7 @@ mod tests {
 
     use std::time::Duration;
 
+    use tokio::sync::Semaphore;
     use tsd_model::Family;
     use tsd_storage::CellRef;
 
@@ -153,7 +168,9 @@ mod tests {
         value: &[u8],
     ) -> (oneshot::Receiver<PutEnd>, Option<FrameTurn>) {
         let deadline = Instant::now() + Duration::from_secs(number.into());
-        queue.add(number.into(), &Table::new(table), &batch(number, value), deadline)
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let batch = batch(number, value);
+        queue.add(number.into(), &Table::new(table), &batch, deadline, Arc::new(permit))
     }
 
     /// Keys of the puts of the next frame, and the generation.

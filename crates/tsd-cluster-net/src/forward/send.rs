@@ -128,15 +128,17 @@ impl SlotSender {
         let metrics = ForwardMetrics::of_process();
         let _waiting = WaitingBytes::new(bytes);
         let queue = self.queue(to);
-        let Ok(Some(_permit)) = timeout_at(deadline, queue.permit(bytes)).await else {
+        let Ok(Some(permit)) = timeout_at(deadline, queue.permit(bytes)).await else {
             metrics.refused(RefusedReason::Throttled);
             let text = "too many bytes wait for the node that owns the series";
             return SentWrite::Ended(Err(StorageError::Throttled(text)));
         };
+        let permit = Arc::new(permit);
         let begun = Instant::now();
         let joined = match write {
             SlotWrite::Put(batch) => {
-                self.send_joined(&queue, &member, (generation, table, batch), deadline).await
+                let put = (generation, table, batch);
+                self.send_joined(&queue, &member, put, deadline, Arc::clone(&permit)).await
             }
             _ => None,
         };
@@ -146,6 +148,7 @@ impl SlotSender {
             let message = ForwardMessage::of(generation, table, write);
             self.frames.send(&member, message, deadline).await
         };
+        drop(permit);
         metrics.seconds.record(begun.elapsed());
         match end {
             FrameEnd::Answer(Ok(answer)) => ended(&member, table, write, answer),
@@ -163,8 +166,9 @@ impl SlotSender {
         member: &Member,
         (generation, table, batch): (u64, &Table, &CellBatch),
         deadline: Instant,
+        permit: Arc<OwnedSemaphorePermit>,
     ) -> Option<FrameEnd> {
-        let (end, turn) = queue.puts.add(generation, table, batch, deadline);
+        let (end, turn) = queue.puts.add(generation, table, batch, deadline, permit);
         if let Some(turn) = turn {
             let (frames, member) = (self.frames.clone(), member.clone());
             tokio::spawn(async move { frames.send_puts(&member, turn).await });
