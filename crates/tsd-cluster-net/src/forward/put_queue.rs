@@ -46,7 +46,6 @@ pub(super) struct PutFrame {
     cells: Vec<u8>,
     waiters: Vec<oneshot::Sender<PutEnd>>,
     /// For the bytes of its puts.
-    #[expect(dead_code, reason = "they end with the frame")]
     permits: Vec<Arc<OwnedSemaphorePermit>>,
 }
 
