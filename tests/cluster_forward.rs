@@ -4,6 +4,7 @@
 use std::{
     net::SocketAddr,
     path::Path,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,10 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
 use tempfile::TempDir;
 use tsd_testkit::{Daemon, DaemonBuilder, http, metric, try_http, wait_for};
 
 use crate::{
+    TSDB,
     hbase_fake::{HBase, body, check, put},
     in_process::directory,
 };
@@ -222,6 +225,36 @@ fn nodes_are_restarted_one_after_the_other_without_a_loss() {
         nodes.push((restarted, data));
         wait_until_shared(&addresses(&nodes));
     }
+}
+
+/// Slots that each node owns, as one of them shows it once none is to be moved.
+fn shown_slots(node: SocketAddr) -> Vec<u64> {
+    let shown = || {
+        let status = http(node, "GET", "/api/cluster", None);
+        let status: Value = serde_json::from_str(&status.body).expect("JSON");
+        let summary = &status["slots"];
+        let is_settled = summary["moving"] == 0 && summary["withoutOwner"] == 0;
+        let owned = |node: &Value| node["slots"]["owned"].as_u64().expect("a number of slots");
+        let nodes = status["nodes"].as_array().expect("nodes").iter();
+        is_settled.then(|| nodes.map(owned).collect())
+    };
+    wait_for(shown).expect("all slots have owners")
+}
+
+#[test]
+fn each_node_shows_who_owns_the_slots() {
+    let hbase = HBase::with_tables();
+    let nodes = nodes(&hbase);
+    for address in addresses(&nodes) {
+        let owned = wait_for(|| Some(shown_slots(address)).filter(|owned| !owned.contains(&0)));
+        let owned = owned.expect("the present assignment");
+        assert_eq!((owned.len(), owned.iter().sum::<u64>()), (3, SLOTS as u64));
+    }
+    let url = format!("http://{}", nodes[0].0.address());
+    let done = Command::new(TSDB).args(["cluster", "status", "--url", &url]).output();
+    let table = String::from_utf8_lossy(&done.expect("tsdb").stdout).into_owned();
+    assert!(table.contains("  SLOTS  "), "{table}");
+    assert!(table.contains(", 0 to be moved, 0 without an owner\n"), "{table}");
 }
 
 #[test]

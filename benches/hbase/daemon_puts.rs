@@ -37,7 +37,7 @@ const HELD_SERIES: u32 = 100_000;
 /// Java client's.
 const HELD_LOADS: [(u32, u32, f64); 2] = [(6, 150, 4.4), (60, 420, 10.8)];
 /// Fraction of `tsd.storage.hold_seconds` after which the flush of rows starts.
-const FLUSH_STARTS_AFTER: f64 = 0.75;
+pub(crate) const FLUSH_STARTS_AFTER: f64 = 0.75;
 
 /// Latency of puts at light load; prints the table.
 pub(crate) fn light(cluster: &BenchCluster, directory: &Path) {

@@ -2,10 +2,11 @@
 //! HBase.
 //!
 //! ```text
-//! cargo bench --bench hbase -- [--parts write,scan,get,put,store,small,log,log-table,opentsdb,
-//!                                      compact] [--rounds N]
+//! cargo bench --bench hbase -- [--parts write,scan,get,put,store,small,log,log-table,cluster,
+//!                                      opentsdb,compact] [--rounds N]
 //!                              [--series N] [--steps N] [--quick] [--attach DIRECTORY]
 //!                              [--request-points N,…] [--clients N,…]
+//!                              [--nodes N,…] [--cluster-series N] [--offered N]
 //! ```
 //!
 //! HBase (two region servers, a master, ZooKeeper) runs as processes of its own, with the full JIT
@@ -17,6 +18,7 @@
 
 mod bench_cluster;
 mod cells;
+mod cluster_puts;
 mod daemon;
 mod daemon_puts;
 mod gets;
@@ -44,8 +46,19 @@ use writes::Baseline;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// All parts.
-const PARTS: [&str; 10] =
-    ["write", "scan", "get", "put", "store", "small", "log", "log-table", "opentsdb", "compact"];
+const PARTS: [&str; 11] = [
+    "write",
+    "scan",
+    "get",
+    "put",
+    "store",
+    "small",
+    "log",
+    "log-table",
+    "cluster",
+    "opentsdb",
+    "compact",
+];
 
 /// Options of the command line.
 struct Options {
@@ -60,8 +73,11 @@ struct Options {
     /// Sizes of small requests, and numbers of clients that send them.
     request_points: Vec<u32>,
     clients: Vec<u32>,
-    /// Points per second offered to a daemon that holds rows; `None` for a multiple of the Java client's
-    /// rate.
+    /// Numbers of nodes of a cluster, and its series.
+    nodes: Vec<u32>,
+    cluster_series: u32,
+    /// Points per second offered to daemons that hold rows; `None` for a multiple of the Java client's
+    /// rate, or for what suits several nodes on one host.
     offered: Option<f64>,
     attach: Option<PathBuf>,
 }
@@ -107,6 +123,9 @@ fn main() {
     if options.has("log-table") {
         log_table::run(&cluster);
     }
+    if options.has("cluster") {
+        cluster_puts::run(&cluster, directory.path(), &options);
+    }
     if options.has("opentsdb") {
         opentsdb::run(&cluster, directory.path(), &options);
     }
@@ -144,6 +163,8 @@ impl Options {
             held_rounds: 1,
             request_points: vec![1, 10, 50, 500],
             clients: vec![4, 16, 64],
+            nodes: vec![1, 3],
+            cluster_series: 6_000,
             offered: None,
             attach: None,
         };
@@ -166,6 +187,8 @@ impl Options {
                 "--offered" => options.offered = Some(arguments.number()),
                 "--held-rounds" => options.held_rounds = arguments.number(),
                 "--request-points" => options.request_points = numbers(&arguments.text()),
+                "--nodes" => options.nodes = numbers(&arguments.text()),
+                "--cluster-series" => options.cluster_series = arguments.number(),
                 "--clients" => options.clients = numbers(&arguments.text()),
                 "--attach" => options.attach = Some(arguments.text().into()),
                 // A small run that only tests the bench.
@@ -174,6 +197,7 @@ impl Options {
                     options.series = 2_000;
                     options.scan_series = 2_000;
                     options.compact_series = 300;
+                    options.cluster_series = 2_000;
                     options.gets = 500;
                 }
                 _ => arguments.unknown(),

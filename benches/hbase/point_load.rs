@@ -41,6 +41,12 @@ impl PointLoad {
         totals
     }
 
+    /// A query `m` of one series.
+    pub(crate) fn query_of(series: u32) -> String {
+        let Names { metric, host, dc, .. } = Names::new(series);
+        format!("sum:{metric}%7Bhost={host},dc={dc}%7D")
+    }
+
     /// Renders what each connection sends, step by step; a series is sent by one connection.
     pub(crate) fn render(&self, protocol: PutProtocol, connections: u32) -> Vec<ConnectionLoad> {
         match protocol {
@@ -115,6 +121,8 @@ fn metric(at: u32) -> String {
 /// Metric and tags of a series, as each protocol writes them.
 struct Names {
     metric: String,
+    host: String,
+    dc: String,
     telnet_tags: String,
     tags: String,
 }
@@ -127,6 +135,8 @@ impl Names {
             metric: metric(series % METRICS),
             telnet_tags: format!(" host={host} dc={dc}\n"),
             tags: format!("{{\"host\":\"{host}\",\"dc\":\"{dc}\"}}"),
+            host,
+            dc,
         }
     }
 

@@ -28,10 +28,15 @@ pub(crate) async fn recreate(
 ) {
     let admin = client.admin();
     if admin.tables().await.expect("tables").contains(table.name()) {
-        disable(client, table.name()).await;
-        admin.delete_table(table.name()).await.expect("delete table");
+        remove(client, table.name()).await;
     }
     admin.create_table(table, splits).await.expect("create table");
+}
+
+/// Removes a table.
+pub(crate) async fn remove(client: &Client, name: &TableName) {
+    disable(client, name).await;
+    client.admin().delete_table(name).await.expect("delete table");
 }
 
 /// Truncates a table; its regions are kept.

@@ -21,6 +21,8 @@ fn start(hbase: &HBase, name: &str, data: &Path) -> Daemon {
     node.args(&["--ack", "cluster"])
         .env("TSD_CLUSTER_NAME", name)
         .env("TSD_CLUSTER_SUSPECT_AFTER", "3600")
+        // Each holds what it gets.
+        .env("TSD_CLUSTER_FORWARD", "false")
         .start()
 }
 
@@ -57,6 +59,30 @@ fn cancel_on_another(bench: &Bench, page: &str, node: &Daemon) {
     assert!(response.body.contains("cancelled by an operator"), "{}", response.body);
     browser.wait("!document.querySelector('[id^=cancel-]')");
     println!("page:   cancelled on another node: {}", shown.replace(['\n', '\t'], " "));
+}
+
+/// Two nodes that forward share the slots.
+fn slots(bench: &Bench) {
+    let hbase = HBase::with_tables();
+    let directory = tempfile::tempdir().expect("a directory");
+    let start = |name: &str| {
+        let node = hbase.daemon(&directory.path().join(name));
+        let node = node.args(&["--ack", "cluster"]).env("TSD_CLUSTER_NAME", name);
+        node.env("TSD_CLUSTER_FORWARD", "true").start()
+    };
+    let nodes = ["tsd0", "tsd1"].map(start);
+    let browser = &bench.browser;
+    browser.open_anew(&format!("{}#/storage", page_of(bench, &nodes[0])));
+    let shares = format!(
+        "[...{NODES}.querySelectorAll('tbody tr')].map(row => Number([...row.cells].pop().innerText))"
+    );
+    browser.wait(&format!("{shares}.length === 2 && {shares}.every(slots => slots > 0)"));
+    browser.wait(&format!("{shares}.reduce((a, b) => a + b) === 1024"));
+    let line = browser.text("return document.getElementById('slots').innerText");
+    assert!(line.ends_with("0 to be moved, 0 without an owner"), "{line}");
+    println!("page:   {line}");
+    // The page's own requests end before the daemon.
+    browser.open("about:blank");
 }
 
 pub(crate) fn nodes(bench: &Bench) {
@@ -108,4 +134,6 @@ pub(crate) fn nodes(bench: &Bench) {
     // The page's own requests end before the daemon.
     browser.open("about:blank");
     drop(hostile);
+
+    slots(bench);
 }

@@ -14,12 +14,13 @@ use crate::{
 };
 
 /// Titles of the columns of `tsdb cluster status`.
-const TITLES: [&str; 10] = [
+const TITLES: [&str; 11] = [
     "NODE",
     "STATE",
     "ADDRESS",
     "INCARNATION",
     "HEARTBEAT",
+    "SLOTS",
     "LOG",
     "HELD ROWS",
     "HELD",
@@ -90,13 +91,19 @@ fn text<'v>(node: &'v Value, field: &str) -> &'v str {
     node.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The nodes for people: a table, then their problems and why a node is silent.
+/// The nodes for people: a table, their slots, then their problems and why a node is silent.
 fn describe(status: &Value) -> anyhow::Result<String> {
     let nodes = status.get("nodes").and_then(Value::as_array);
     let nodes = nodes.context("the response is no list of nodes")?;
     let mut rows = vec![TITLES.map(str::to_owned)];
     rows.extend(nodes.iter().map(cells));
     let mut out = table(&rows)?;
+    if let Some(slots) = status.get("slots").filter(|slots| slots.is_object()) {
+        let number = |field: &str| slots.get(field).and_then(Value::as_u64).unwrap_or_default();
+        let [generation, moving, alone] = ["generation", "moving", "withoutOwner"].map(number);
+        write!(out, "slots: generation {generation}, {moving} to be moved, ")?;
+        writeln!(out, "{alone} without an owner")?;
+    }
     for node in nodes {
         let problems = node.get("problems").and_then(Value::as_array).into_iter().flatten();
         let reasons = problems.chain(node.get("error")).filter_map(Value::as_str);
@@ -125,7 +132,7 @@ fn table<const N: usize>(rows: &[[String; N]]) -> Result<String, std::fmt::Error
 }
 
 /// What a line of the table has; `-` if the node has not said it.
-fn cells(node: &Value) -> [String; 10] {
+fn cells(node: &Value) -> [String; 11] {
     let number = |field: &str| node.get(field).and_then(Value::as_i64);
     let shown = |number: Option<i64>, unit: &str| {
         number.map_or_else(|| "-".to_owned(), |number| format!("{number}{unit}"))
@@ -143,12 +150,24 @@ fn cells(node: &Value) -> [String; 10] {
         word("address"),
         shown(number("incarnation"), ""),
         shown(number("heartbeatAgeMs"), " ms"),
+        slots(node),
         bytes("logBytes"),
         shown(number("heldRows"), ""),
         bytes("heldBytes"),
         number("clockAheadMs").map_or_else(|| "-".to_owned(), |ms| format!("{ms:+} ms")),
         word("version"),
     ]
+}
+
+/// Number of slots, and how many are to come and to go.
+fn slots(node: &Value) -> String {
+    let number = |field: &str| node.get("slots")?.get(field)?.as_u64();
+    let Some(owned) = number("owned") else { return "-".to_owned() };
+    let moving = |sign: char, field: &str| match number(field) {
+        None | Some(0) => String::new(),
+        Some(count) => format!(" {sign}{count}"),
+    };
+    format!("{owned}{}{}", moving('+', "movingIn"), moving('-', "movingOut"))
 }
 
 #[cfg(test)]
@@ -166,25 +185,27 @@ mod tests {
                 "name": "tsd0", "address": "10.0.0.1:4243", "state": "serving", "incarnation": 3,
                 "this": true, "heartbeatAgeMs": 412, "logBytes": 4_096, "heldRows": 12,
                 "heldBytes": 2_048, "version": "0.1.0", "clockAheadMs": 0, "problems": ["late"],
-                "error": null,
+                "error": null, "slots": { "owned": 340, "movingIn": 2, "movingOut": 1 },
             },
             {
                 "name": "tsd1", "address": "", "state": "suspected", "incarnation": 5,
                 "this": false, "heartbeatAgeMs": 6_100, "logBytes": 0, "heldRows": null,
                 "heldBytes": null, "version": null, "clockAheadMs": null, "problems": null,
-                "error": "no answer in time",
+                "error": "no answer in time", "slots": null,
             },
-        ], "silent": ["tsd1"] });
+        ], "silent": ["tsd1"], "slots": { "generation": 7, "moving": 3, "withoutOwner": 5 } });
         let text = describe(&status).unwrap();
         let lines: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
-        let [titles, first, second, problem, silent] = &lines[..] else { panic!("{text}") };
+        let [titles, first, second, slots, problem, silent] = &lines[..] else { panic!("{text}") };
         assert_eq!(titles.first(), Some(&"NODE"));
         assert_eq!(
             first.join(" "),
-            "tsd0* serving 10.0.0.1:4243 3 412 ms 4 KiB 12 2 KiB +0 ms 0.1.0"
+            "tsd0* serving 10.0.0.1:4243 3 412 ms 340 +2 -1 4 KiB 12 2 KiB +0 ms 0.1.0"
         );
-        assert_eq!(second.join(" "), "tsd1 suspected - 5 6100 ms 0 KiB - - - -");
+        assert_eq!(second.join(" "), "tsd1 suspected - 5 6100 ms - 0 KiB - - - -");
+        let expected = "slots: generation 7, 3 to be moved, 5 without an owner";
+        assert_eq!(slots.join(" "), expected);
         assert_eq!(problem.join(" "), "tsd0: late");
         assert_eq!(silent.join(" "), "tsd1: no answer in time");
     }

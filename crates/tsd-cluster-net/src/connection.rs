@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -27,6 +28,7 @@ use tokio_util::{
 use crate::{
     config::{NetConfig, NodeIdentity},
     error::PeerError,
+    frame_writer::write_frames,
     metrics::NetMetrics,
     wire::{
         Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame, VERSIONS, codec,
@@ -69,6 +71,12 @@ impl PendingAnswers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Who waits for an answer. After the last one nobody does.
+    fn of(&self, id: u64, is_last: bool) -> Option<AnswerSender> {
+        let mut pending = self.lock();
+        if is_last { pending.by_id.remove(&id) } else { pending.by_id.get(&id).cloned() }
+    }
+
     /// Ends all requests in progress.
     fn end(&self, error: PeerError) {
         let mut pending = self.lock();
@@ -105,7 +113,8 @@ impl Connection {
         let answers = Arc::<PendingAnswers>::default();
         let (requests, waiting) = mpsc::channel(WAITING_REQUESTS);
         let reader = tokio::spawn(read_answers(frames, Arc::clone(&answers)));
-        let writer = write_requests(write, waiting, Arc::clone(&answers), config.clone());
+        let limit = config.write_timeout;
+        let writer = write_requests(write, waiting, Arc::clone(&answers), limit);
         let tasks = [reader, tokio::spawn(writer)].map(AbortOnDropHandle::new);
         NetMetrics::of_process().connections.increment(1);
         Ok(Self { requests, answers, next_id: AtomicU64::new(1), _tasks: tasks })
@@ -203,7 +212,7 @@ async fn read_answers(mut frames: AnswerFrames, answers: Arc<PendingAnswers>) {
         let Some(body) = frame.body else {
             break PeerError::Frame("an answer that this version does not know".into());
         };
-        let sender = answers.lock().by_id.get(&frame.id).cloned();
+        let sender = answers.of(frame.id, body.is_last());
         if let Some(sender) = sender
             && sender.send(Ok(body)).await.is_err()
         {
@@ -217,21 +226,11 @@ async fn read_answers(mut frames: AnswerFrames, answers: Arc<PendingAnswers>) {
 }
 
 async fn write_requests(
-    mut write: OwnedWriteHalf,
-    mut waiting: mpsc::Receiver<Bytes>,
+    write: OwnedWriteHalf,
+    waiting: mpsc::Receiver<Bytes>,
     answers: Arc<PendingAnswers>,
-    config: NetConfig,
+    limit: Duration,
 ) {
-    let metrics = NetMetrics::of_process();
-    while let Some(frame) = waiting.recv().await {
-        match timeout(config.write_timeout, write.write_all(&frame)).await {
-            Ok(Ok(())) => metrics.sent_bytes.increment(frame.len() as u64),
-            Ok(Err(_)) => break,
-            Err(_) => {
-                metrics.slow_readers.increment(1);
-                break;
-            }
-        }
-    }
+    write_frames(write, waiting, limit).await;
     answers.end(PeerError::Lost);
 }

@@ -12,6 +12,7 @@
 //!    stored. Else a late copy could undo a correction that was acknowledged meanwhile.
 
 mod metrics;
+mod put_queue;
 mod receive;
 mod send;
 mod slot_write;

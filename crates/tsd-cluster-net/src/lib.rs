@@ -17,6 +17,7 @@ mod error;
 #[cfg(test)]
 mod fakes;
 mod forward;
+mod frame_writer;
 mod metrics;
 mod peers;
 mod reads;

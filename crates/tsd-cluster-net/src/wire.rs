@@ -107,6 +107,13 @@ pub(crate) enum ResponseBody {
     Forwarded(ForwardedMessage),
 }
 
+impl ResponseBody {
+    /// True if no other answer to the same request follows.
+    pub(crate) const fn is_last(&self) -> bool {
+        !matches!(self, Self::Rows(_))
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(crate) struct Nothing {}
 

@@ -89,6 +89,12 @@ impl Assignment {
         Slot::all().filter(is_moving).collect()
     }
 
+    /// The slots that a node is to get.
+    #[must_use]
+    pub fn moving_to(&self, incarnation: u64) -> SlotSet {
+        Slot::all().filter(|slot| self.slot(*slot).next == Some(incarnation)).collect()
+    }
+
     /// Number of slots whose owners are to give them away.
     #[must_use]
     pub fn moving_count(&self) -> usize {
@@ -203,6 +209,7 @@ mod tests {
         let of = assignment();
         assert_eq!((of.slots_of(5).len(), of.slots_of(3).len()), (SLOTS - 2, 1));
         assert_eq!((of.moving_from(3).len(), of.moving_from(5).len()), (1, 0));
+        assert_eq!((of.moving_to(3).len(), of.moving_to(5).len()), (0, 1));
         assert_eq!((of.moving_count(), of.owners().len()), (1, 2));
         assert_eq!(of.slot(Slot::try_new(0).unwrap()), SlotOwner::default());
     }

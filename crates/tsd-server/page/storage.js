@@ -12,7 +12,9 @@ import { timeText } from "./time.js";
 
 /** @typedef {{ endpoint: string, dead: boolean, rpcsSent: number, rpcsInFlight: number, inflightBreached: number, rpcsFailed: number, latency50pctMs: number, latency99pctMs: number }} RegionClient */
 
-/** @typedef {{ name: string, address: string | null, state: string, this: boolean, heartbeatAgeMs: number, logBytes: number, heldRows: number | null, heldBytes: number | null, version: string | null, clockAheadMs: number | null, error: string | null }} ClusterNode */
+/** @typedef {{ name: string, address: string | null, state: string, this: boolean, heartbeatAgeMs: number, logBytes: number, heldRows: number | null, heldBytes: number | null, version: string | null, clockAheadMs: number | null, error: string | null, slots: { owned: number, movingIn: number, movingOut: number } | null }} ClusterNode */
+
+/** @typedef {{ generation: number, moving: number, withoutOwner: number }} SlotSummary */
 
 /** @typedef {{ part: string, impact: string, reason: string }} Problem */
 
@@ -63,8 +65,8 @@ export function storage() {
     // A daemon that is in no cluster answers /api/cluster with an error.
     nodePanel.hidden = metrics.sum("tsd_cluster_log_members") === null;
     if (!nodePanel.hidden) {
-      const cluster = /** @type {{ nodes: ClusterNode[] }} */ (await call("/api/cluster"));
-      fill(nodes, nodeTable(cluster.nodes));
+      const cluster = /** @type {{ nodes: ClusterNode[], slots: SlotSummary | null }} */ (await call("/api/cluster"));
+      fill(nodes, nodeTable(cluster.nodes), cluster.slots && slotLine(cluster.slots));
     }
     serverPanel.hidden = clients.length === 0;
     if (clients.length) {
@@ -220,6 +222,30 @@ function nodeTable(nodes) {
       { label: "held", number: true, cell: (node) => known(node.heldBytes, bytes) },
       { label: "clock ahead", number: true, cell: (node) => known(node.clockAheadMs, (ms) => `${ms} ms`) },
       { label: "version", cell: (node) => node.version ?? "–" },
+      { label: "slots", number: true, cell: slotsOf },
     ],
   });
+}
+
+/**
+ * Number of slots, and how many are to come and to go.
+ *
+ * @param {ClusterNode} node
+ * @returns {string}
+ */
+function slotsOf({ slots }) {
+  if (!slots) {
+    return "–";
+  }
+  const moving = [slots.movingIn && `+${slots.movingIn}`, slots.movingOut && `−${slots.movingOut}`];
+  return [count(slots.owned), ...moving.filter(Boolean)].join(" ");
+}
+
+/**
+ * @param {SlotSummary} slots
+ * @returns {HTMLElement}
+ */
+function slotLine({ generation, moving, withoutOwner }) {
+  const without = el("span", { class: withoutOwner ? "ERROR" : "" }, `${count(withoutOwner)} without an owner`);
+  return el("p", { class: "panel-body dim", id: "slots" }, `Slots: generation ${count(generation)}, ${count(moving)} to be moved, `, without);
 }

@@ -7,8 +7,8 @@ pub type ClusterFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The nodes of the cluster that a daemon is a member of.
 pub trait ClusterNodes: fmt::Debug + Send + Sync + 'static {
-    /// What the nodes say of themselves. It takes about a second if one of them is silent.
-    fn status(&self) -> ClusterFuture<'_, Vec<ClusterNode>>;
+    /// What the nodes say of themselves, and who owns which slots. It takes about a second if one of them is silent.
+    fn status(&self) -> ClusterFuture<'_, ClusterStatus>;
 
     /// Flushes all held rows of all nodes. It returns when that is done or has failed.
     fn flush(&self) -> ClusterFuture<'_, Vec<FlushedNode>>;
@@ -78,6 +78,37 @@ pub struct NodeQueries {
     pub running: Result<String, String>,
 }
 
+/// The nodes of a cluster, as one of them sees them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterStatus {
+    /// The nodes.
+    pub nodes: Vec<ClusterNode>,
+    /// The slots; `None` if writes are not forwarded.
+    pub slots: Option<SlotSummary>,
+}
+
+/// The assignment of slots to nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotSummary {
+    /// Counts its changes.
+    pub generation: u64,
+    /// Slots that are to be given to another node.
+    pub moving: usize,
+    /// Slots that no node of the list owns: their writes wait.
+    pub without_owner: usize,
+}
+
+/// The slots of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeSlots {
+    /// Those that it owns.
+    pub owned: usize,
+    /// Those that it is to get from other nodes.
+    pub moving_in: usize,
+    /// Those of its own that it is to give away.
+    pub moving_out: usize,
+}
+
 /// A node of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterNode {
@@ -95,6 +126,8 @@ pub struct ClusterNode {
     pub heartbeat_age_ms: u64,
     /// Bytes of its log, as of that sign.
     pub log_bytes: u64,
+    /// Its slots; `None` if writes are not forwarded.
+    pub slots: Option<NodeSlots>,
     /// What it says of itself, or why it does not.
     pub report: Result<NodeDetails, String>,
 }

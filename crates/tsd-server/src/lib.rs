@@ -36,8 +36,8 @@ pub use auth::{
     UserFileAuthenticator, Users, UsersError, hash_password, hash_token, new_token,
 };
 pub use cluster_nodes::{
-    CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, DrainedNode,
-    FlushedNode, NodeDetails, NodeQueries,
+    CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,
+    DrainedNode, FlushedNode, NodeDetails, NodeQueries, NodeSlots, SlotSummary,
 };
 pub use config::{Limits, ServerConfig, ServerMode};
 pub use cors::{Cors, CorsError};

@@ -4,6 +4,7 @@
 mod joining;
 
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -13,7 +14,8 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 use tsd_cluster::{
-    Member, MemberState, Membership, SeriesKeyLayout, SharedSettings, WIRE_VERSIONS,
+    Assignment, Member, MemberState, Membership, SeriesKeyLayout, SharedSettings, Slot,
+    WIRE_VERSIONS,
 };
 use tsd_cluster_log::ClusterLog;
 use tsd_cluster_net::{
@@ -23,8 +25,8 @@ use tsd_cluster_net::{
 };
 use tsd_engine::{EngineHandle, MemoryPart, ProcessMemory, QueryId};
 use tsd_server::{
-    CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, DrainedNode,
-    FlushedNode, NodeDetails, NodeQueries, running_queries,
+    CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,
+    DrainedNode, FlushedNode, NodeDetails, NodeQueries, NodeSlots, SlotSummary, running_queries,
 };
 use tsd_storage::{BoxFuture, MeteredStorage, Storage, StorageError, Table};
 
@@ -270,10 +272,14 @@ impl ClusterNodeHandle {
 }
 
 impl ClusterNodes for ClusterNodeHandle {
-    fn status(&self) -> ClusterFuture<'_, Vec<ClusterNode>> {
+    fn status(&self) -> ClusterFuture<'_, ClusterStatus> {
         Box::pin(async {
             let answers = self.peers.reports(&*self.control, STATUS_LIMIT).await;
-            answers.into_iter().map(node_of).collect()
+            let assignment = self.slots.as_ref().map(|slots| slots.assignment());
+            let node = |answer| node_of(answer, assignment.as_deref());
+            let nodes: Vec<ClusterNode> = answers.into_iter().map(node).collect();
+            let slots = assignment.as_deref().map(|of| slot_summary(of, &nodes));
+            ClusterStatus { nodes, slots }
         })
     }
 
@@ -329,7 +335,22 @@ impl ClusterNodes for ClusterNodeHandle {
     }
 }
 
-fn node_of(answer: NodeAnswer<TimedReport>) -> ClusterNode {
+fn slot_summary(of: &Assignment, nodes: &[ClusterNode]) -> SlotSummary {
+    let listed: BTreeSet<u64> = nodes.iter().map(|node| node.incarnation).collect();
+    let is_owned = |slot: &Slot| of.slot(*slot).owner.is_some_and(|owner| listed.contains(&owner));
+    let without_owner = Slot::all().filter(|slot| !is_owned(slot)).count();
+    SlotSummary { generation: of.generation, moving: of.moving_count(), without_owner }
+}
+
+fn node_slots(of: &Assignment, incarnation: u64) -> NodeSlots {
+    NodeSlots {
+        owned: of.slots_of(incarnation).len(),
+        moving_in: of.moving_to(incarnation).len(),
+        moving_out: of.moving_from(incarnation).len(),
+    }
+}
+
+fn node_of(answer: NodeAnswer<TimedReport>, assignment: Option<&Assignment>) -> ClusterNode {
     let Member { name, incarnation, address, state, heartbeat_age, log_bytes } = answer.member;
     let details = |(report, clock_ahead_ms): TimedReport| NodeDetails {
         version: report.version,
@@ -354,6 +375,7 @@ fn node_of(answer: NodeAnswer<TimedReport>) -> ClusterNode {
         is_this: answer.is_this,
         heartbeat_age_ms: u64::try_from(heartbeat_age.as_millis()).unwrap_or(u64::MAX),
         log_bytes,
+        slots: assignment.map(|of| node_slots(of, incarnation)),
         report: answer.answer.map(details).map_err(|error| error.to_string()),
     }
 }
@@ -362,7 +384,34 @@ fn node_of(answer: NodeAnswer<TimedReport>) -> ClusterNode {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
+    use tsd_cluster::{SLOTS, SlotOwner};
+
     use super::*;
+
+    #[test]
+    fn slots_of_nodes_that_are_gone_have_no_owner() {
+        let mut of = Assignment { generation: 4, ..Assignment::default() };
+        for slot in Slot::all() {
+            of.set(slot, SlotOwner { owner: Some(1), next: None });
+        }
+        of.set(Slot::try_new(0).unwrap(), SlotOwner::default());
+        of.set(Slot::try_new(1).unwrap(), SlotOwner { owner: Some(9), next: Some(1) });
+        let expected = NodeSlots { owned: SLOTS - 2, moving_in: 1, moving_out: 0 };
+        assert_eq!(node_slots(&of, 1), expected);
+        let node = ClusterNode {
+            name: "a".to_owned(),
+            address: String::new(),
+            state: "serving",
+            incarnation: 1,
+            is_this: true,
+            heartbeat_age_ms: 0,
+            log_bytes: 0,
+            slots: None,
+            report: Err(String::new()),
+        };
+        let expected = SlotSummary { generation: 4, moving: 1, without_owner: 2 };
+        assert_eq!(slot_summary(&of, &[node]), expected);
+    }
 
     #[test]
     fn the_advertised_address_is_one_that_others_reach() {

@@ -7,13 +7,18 @@ use metrics::{
     gauge, histogram,
 };
 
-const COUNTERS: [(&str, Unit, &str); 6] = [
+const COUNTERS: [(&str, Unit, &str); 7] = [
     (
         "tsd_cluster_forward_cells_total",
         Unit::Count,
         "Cells that were written by the owners of their series, for this node.",
     ),
     ("tsd_cluster_forward_bytes_total", Unit::Bytes, "Bytes of writes sent to their owners."),
+    (
+        "tsd_cluster_forward_frames_total",
+        Unit::Count,
+        "Frames with writes for the owners of their series: small puts share frames under load.",
+    ),
     (
         "tsd_cluster_forward_received_cells_total",
         Unit::Count,
@@ -57,6 +62,7 @@ const REASONS: [&str; 4] = ["not_owner", "throttled", "unavailable", "failed"];
 pub(super) struct ForwardMetrics {
     pub(super) cells: Counter,
     pub(super) bytes: Counter,
+    pub(super) frames: Counter,
     pub(super) received_cells: Counter,
     refused: [Counter; 4],
     pub(super) failed: Counter,
@@ -91,6 +97,7 @@ impl ForwardMetrics {
         Self {
             cells: counter!("tsd_cluster_forward_cells_total"),
             bytes: counter!("tsd_cluster_forward_bytes_total"),
+            frames: counter!("tsd_cluster_forward_frames_total"),
             received_cells: counter!("tsd_cluster_forward_received_cells_total"),
             refused: REASONS
                 .map(|reason| counter!("tsd_cluster_forward_refused_total", "reason" => reason)),

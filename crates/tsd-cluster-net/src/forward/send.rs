@@ -11,11 +11,12 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 use tsd_cluster::{Member, Settlement};
-use tsd_storage::{StorageError, Table};
+use tsd_storage::{CellBatch, StorageError, Table};
 
 use super::{
-    PEER_BYTES,
+    ForwardedMessage, PEER_BYTES,
     metrics::{ForwardMetrics, RefusedReason},
+    put_queue::{FrameTurn, PutQueue},
     slot_write::{SlotWrite, SlotWriteResult},
     slots::ClusterSlots,
     wire::{ForwardAnswer, ForwardMessage},
@@ -35,10 +36,35 @@ const PERMIT_BYTES: usize = 1 << 10;
 /// Sends writes.
 #[derive(Debug)]
 pub(super) struct SlotSender {
+    frames: FrameSender,
+    /// By incarnation. No more than members.
+    queues: Mutex<HashMap<u64, PeerQueue>>,
+}
+
+/// Writes in progress to one node.
+#[derive(Clone, Debug)]
+struct PeerQueue {
+    /// Their bytes.
+    budget: Arc<Semaphore>,
+    puts: Arc<PutQueue>,
+}
+
+/// Sends frames.
+#[derive(Clone, Debug)]
+struct FrameSender {
     peers: Arc<Peers>,
     slots: Arc<ClusterSlots>,
-    /// Bytes in progress, by incarnation. No more than members.
-    budgets: Mutex<HashMap<u64, Arc<Semaphore>>>,
+}
+
+/// What became of a frame.
+#[derive(Clone, Debug)]
+pub(super) enum FrameEnd {
+    /// The answer of its receiver, or an error of the connection.
+    Answer(Result<ForwardedMessage, PeerError>),
+    /// The receiver was fenced, and its log is stored.
+    Fenced,
+    /// Its time was over before it was sent.
+    Late,
 }
 
 /// What became of a write that was sent.
@@ -67,12 +93,25 @@ impl Drop for WaitingBytes {
     }
 }
 
-impl SlotSender {
-    pub(super) fn new(peers: Arc<Peers>, slots: Arc<ClusterSlots>) -> Self {
-        Self { peers, slots, budgets: Mutex::default() }
+impl PeerQueue {
+    fn new() -> Self {
+        let budget = Arc::new(Semaphore::new(PEER_BYTES / PERMIT_BYTES));
+        Self { budget, puts: Arc::default() }
     }
 
-    /// Sends a write to the node of this incarnation, once.
+    async fn permit(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let permits = (bytes / PERMIT_BYTES + 1).min(PEER_BYTES / PERMIT_BYTES);
+        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
+        Arc::clone(&self.budget).acquire_many_owned(permits).await.ok()
+    }
+}
+
+impl SlotSender {
+    pub(super) fn new(peers: Arc<Peers>, slots: Arc<ClusterSlots>) -> Self {
+        Self { frames: FrameSender { peers, slots }, queues: Mutex::default() }
+    }
+
+    /// Sends a write to the node of this incarnation, once. Puts may share a frame.
     pub(super) async fn send(
         &self,
         to: u64,
@@ -81,67 +120,157 @@ impl SlotSender {
         write: &SlotWrite,
         deadline: Instant,
     ) -> SentWrite {
-        let members = self.slots.membership().members();
+        let members = self.frames.slots.membership().members();
         let Some(member) = members.into_iter().find(|member| member.incarnation == to) else {
             return SentWrite::NotMade(format!("the node of incarnation {to} is gone"));
         };
         let bytes = write.byte_len();
         let metrics = ForwardMetrics::of_process();
         let _waiting = WaitingBytes::new(bytes);
-        let Ok(permit) = timeout_at(deadline, self.permit(to, bytes)).await else {
+        let queue = self.queue(to);
+        let Ok(Some(permit)) = timeout_at(deadline, queue.permit(bytes)).await else {
             metrics.refused(RefusedReason::Throttled);
             let text = "too many bytes wait for the node that owns the series";
             return SentWrite::Ended(Err(StorageError::Throttled(text)));
         };
+        let permit = Arc::new(permit);
         let begun = Instant::now();
-        let message = ForwardMessage::of(generation, table, write);
-        let client = self.peers.client(&member);
-        let answer = tokio::select! {
-            answer = client.forward(message, deadline) => answer,
-            () = self.stored(to) => {
-                return SentWrite::NotMade(format!("node {} was fenced", member.name));
+        let joined = match write {
+            SlotWrite::Put(batch) => {
+                let put = (generation, table, batch);
+                self.send_joined(&queue, &member, put, deadline, Arc::clone(&permit)).await
             }
+            _ => None,
+        };
+        let end = if let Some(end) = joined {
+            end
+        } else {
+            let message = ForwardMessage::of(generation, table, write);
+            self.frames.send(&member, message, deadline).await
         };
         drop(permit);
         metrics.seconds.record(begun.elapsed());
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(error) => return self.failed(&member, &error, deadline).await,
-        };
-        match answer.into_answer(&member.name, table) {
-            ForwardAnswer::NotOwner => {
-                metrics.refused(RefusedReason::NotOwner);
-                SentWrite::NotMade(format!("node {} does not own the slot", member.name))
-            }
-            ForwardAnswer::Ended(result) => {
-                match &result {
-                    Ok(_) => {
-                        metrics.cells.increment(write.cell_count());
-                        metrics.bytes.increment(bytes as u64);
-                    }
-                    Err(StorageError::Throttled(_)) => metrics.refused(RefusedReason::Throttled),
-                    Err(error) if error.is_transient() => {
-                        metrics.refused(RefusedReason::Unavailable);
-                    }
-                    Err(_) => metrics.refused(RefusedReason::Failed),
-                }
-                SentWrite::Ended(result)
-            }
+        match end {
+            FrameEnd::Answer(Ok(answer)) => ended(&member, table, write, answer),
+            FrameEnd::Answer(Err(error)) => self.failed(&member, &error, deadline).await,
+            FrameEnd::Fenced => SentWrite::NotMade(format!("node {} was fenced", member.name)),
+            FrameEnd::Late => SentWrite::NotMade(format!("node {} is busy", member.name)),
         }
     }
 
-    async fn permit(&self, to: u64, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let all = PEER_BYTES / PERMIT_BYTES;
-        let budget = {
-            let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-            if !budgets.contains_key(&to) {
-                let members = self.slots.membership().members();
-                budgets.retain(|known, _| members.iter().any(|of| of.incarnation == *known));
+    /// Sends a put with those that wait. `None` if it is to be sent alone: it was refused, perhaps for the sake of
+    /// another one.
+    async fn send_joined(
+        &self,
+        queue: &PeerQueue,
+        member: &Member,
+        (generation, table, batch): (u64, &Table, &CellBatch),
+        deadline: Instant,
+        permit: Arc<OwnedSemaphorePermit>,
+    ) -> Option<FrameEnd> {
+        let (end, turn) = queue.puts.add(generation, table, batch, deadline, permit);
+        if let Some(turn) = turn {
+            let (frames, member) = (self.frames.clone(), member.clone());
+            tokio::spawn(async move { frames.send_puts(&member, turn).await });
+        }
+        match end.await {
+            Ok(end) => (!end.was_joined || !end.frame.is_refused()).then_some(end.frame),
+            // The node stops, and nobody knows.
+            Err(_) => Some(FrameEnd::Answer(Err(PeerError::Lost))),
+        }
+    }
+
+    fn queue(&self, to: u64) -> PeerQueue {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if !queues.contains_key(&to) {
+            let members = self.frames.slots.membership().members();
+            queues.retain(|known, _| members.iter().any(|of| of.incarnation == *known));
+        }
+        queues.entry(to).or_insert_with(PeerQueue::new).clone()
+    }
+
+    /// A write without an answer. If it may have been made, it is not sent again before the node is fenced.
+    async fn failed(&self, to: &Member, error: &PeerError, deadline: Instant) -> SentWrite {
+        let text = format!("node {}: {error}", to.name);
+        let FrameSender { peers, slots } = &self.frames;
+        let membership = slots.membership();
+        membership.suspect(to.incarnation);
+        ForwardMetrics::of_process().refused(RefusedReason::Unavailable);
+        match error {
+            // Nothing was sent, or nothing was done.
+            PeerError::Connect { .. } | PeerError::Refused(_) | PeerError::Failed(_) => {
+                return SentWrite::NotMade(text);
             }
-            Arc::clone(budgets.entry(to).or_insert_with(|| Arc::new(Semaphore::new(all))))
+            PeerError::Lost | PeerError::Timeout | PeerError::Frame(_) => {}
+        }
+        let gone = async {
+            while membership.settled(to.incarnation).await != Settlement::Stored {
+                if peers.client(to).probe(Instant::now() + SILENCE).await.is_ok() {
+                    return false;
+                }
+                membership.suspect(to.incarnation);
+            }
+            true
         };
-        let permits = (bytes / PERMIT_BYTES + 1).min(all);
-        budget.acquire_many_owned(u32::try_from(permits).unwrap_or(u32::MAX)).await.ok()
+        match timeout_at(deadline, gone).await {
+            Ok(true) => SentWrite::NotMade(text),
+            _ => SentWrite::Ended(Err(StorageError::Unavailable(text.into()))),
+        }
+    }
+}
+
+/// The end of a write that has an answer.
+fn ended(member: &Member, table: &Table, write: &SlotWrite, answer: ForwardedMessage) -> SentWrite {
+    let metrics = ForwardMetrics::of_process();
+    let result = match answer.into_answer(&member.name, table) {
+        ForwardAnswer::NotOwner => {
+            metrics.refused(RefusedReason::NotOwner);
+            let text = format!("node {} does not own the slot", member.name);
+            return SentWrite::NotMade(text);
+        }
+        ForwardAnswer::Ended(result) => result,
+    };
+    match &result {
+        Ok(_) => {
+            metrics.cells.increment(write.cell_count());
+            metrics.bytes.increment(write.byte_len() as u64);
+        }
+        Err(StorageError::Throttled(_)) => metrics.refused(RefusedReason::Throttled),
+        Err(error) if error.is_transient() => metrics.refused(RefusedReason::Unavailable),
+        Err(_) => metrics.refused(RefusedReason::Failed),
+    }
+    SentWrite::Ended(result)
+}
+
+impl FrameEnd {
+    /// True if nothing of the frame was made, because of some of its cells.
+    fn is_refused(&self) -> bool {
+        matches!(self, Self::Answer(Ok(answer)) if answer.is_refused())
+    }
+}
+
+impl FrameSender {
+    /// Sends puts until none wait.
+    async fn send_puts(&self, to: &Member, mut turn: FrameTurn) {
+        while let Some(mut frame) = turn.next_frame() {
+            let deadline = frame.deadline;
+            let end = if deadline <= Instant::now() {
+                FrameEnd::Late
+            } else {
+                self.send(to, frame.message(), deadline).await
+            };
+            frame.end(&end);
+        }
+    }
+
+    /// Sends a frame, and waits for its end.
+    async fn send(&self, to: &Member, message: ForwardMessage, deadline: Instant) -> FrameEnd {
+        ForwardMetrics::of_process().frames.increment(1);
+        let client = self.peers.client(to);
+        tokio::select! {
+            answer = client.forward(message, deadline) => FrameEnd::Answer(answer),
+            () = self.stored(to.incarnation) => FrameEnd::Fenced,
+        }
     }
 
     /// Completes when a node is fenced and all rows of its log are stored: what was sent to it is either there, or
@@ -156,34 +285,6 @@ impl SlotSender {
             }
         }
     }
-
-    /// A write without an answer. If it may have been made, it is not sent again before the node is fenced.
-    async fn failed(&self, to: &Member, error: &PeerError, deadline: Instant) -> SentWrite {
-        let text = format!("node {}: {error}", to.name);
-        let membership = self.slots.membership();
-        membership.suspect(to.incarnation);
-        ForwardMetrics::of_process().refused(RefusedReason::Unavailable);
-        match error {
-            // Nothing was sent, or nothing was done.
-            PeerError::Connect { .. } | PeerError::Refused(_) | PeerError::Failed(_) => {
-                return SentWrite::NotMade(text);
-            }
-            PeerError::Lost | PeerError::Timeout | PeerError::Frame(_) => {}
-        }
-        let gone = async {
-            while membership.settled(to.incarnation).await != Settlement::Stored {
-                if self.peers.client(to).probe(Instant::now() + SILENCE).await.is_ok() {
-                    return false;
-                }
-                membership.suspect(to.incarnation);
-            }
-            true
-        };
-        match timeout_at(deadline, gone).await {
-            Ok(true) => SentWrite::NotMade(text),
-            _ => SentWrite::Ended(Err(StorageError::Unavailable(text.into()))),
-        }
-    }
 }
 
 impl PeerClient {
@@ -192,7 +293,7 @@ impl PeerClient {
         &self,
         message: ForwardMessage,
         deadline: Instant,
-    ) -> Result<super::ForwardedMessage, PeerError> {
+    ) -> Result<ForwardedMessage, PeerError> {
         let body = RequestBody::Forward(message);
         match self.request(body, deadline).await?.next().await? {
             ResponseBody::Forwarded(answer) => Ok(answer),

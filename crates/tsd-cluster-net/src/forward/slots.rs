@@ -165,10 +165,10 @@ impl ClusterSlots {
         }
     }
 
-    /// The number of slots that each incarnation owns.
+    /// The assignment that this node goes by.
     #[must_use]
-    pub fn owned_by(&self, incarnation: u64) -> usize {
-        lock(&self.holder).adopted().slots_of(incarnation).len()
+    pub fn assignment(&self) -> Arc<Assignment> {
+        Arc::clone(lock(&self.holder).adopted())
     }
 
     /// True from the begin of a drain on.

@@ -11,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use tokio::net::TcpListener;
 use tsd_cluster::{
     Assignment, Member, Membership, MembershipFuture, ProofError, Settlement, Slot, SlotTable,
@@ -360,5 +361,46 @@ async fn errors_of_the_owner_are_those_of_the_write() {
         let failed = nodes[0].writes.put(&table(), batch([series], b"1")).await.unwrap_err();
         assert_eq!(failed.is_transient(), is_transient);
         assert!(failed.to_string().contains(expected), "{failed}");
+    }
+}
+
+/// Puts of one series each through the first node, all begun before one is sent. The second node owns them.
+async fn put_at_once(
+    nodes: &[ForwardNode],
+    shared: &SharedRow,
+) -> Vec<(u16, Result<(), StorageError>)> {
+    let of_second = (0..1_000).filter(|series| owner(shared, *series) == 2).take(20);
+    let table = table();
+    let put = async |series| (series, nodes[0].writes.put(&table, batch([series], b"1")).await);
+    join_all(of_second.map(put)).await
+}
+
+#[tokio::test]
+async fn puts_that_wait_for_one_node_share_a_frame() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    nodes[1].store.script(Operation::Put, [Fault::Pass, Fault::Pass]);
+    for (series, put) in put_at_once(&nodes, &shared).await {
+        put.unwrap();
+        assert_eq!(holders(&nodes, series).await, [2]);
+    }
+    assert!(!nodes[1].store.is_used_up(Operation::Put), "20 puts are one");
+}
+
+#[tokio::test]
+async fn puts_of_a_frame_that_is_refused_are_sent_one_by_one() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    // The frame, and then one of its puts.
+    let too_long = || Fault::Error(StorageError::Rejected("too long".into()));
+    nodes[1].store.script(Operation::Put, [too_long(), too_long()]);
+    let ended = put_at_once(&nodes, &shared).await;
+    let refused = ended.iter().filter(|(_, put)| put.is_err()).count();
+    assert_eq!(refused, 1, "{ended:?}");
+    for (series, put) in ended {
+        let expected = if put.is_ok() { vec![2] } else { Vec::new() };
+        assert_eq!(holders(&nodes, series).await, expected);
     }
 }

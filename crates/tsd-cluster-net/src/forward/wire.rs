@@ -195,6 +195,12 @@ impl ForwardMessage {
         Self { generation, table: table.as_str().to_owned(), body: Some(body) }
     }
 
+    /// A put of cells, as [`CellBatch`] encodes them.
+    pub(super) fn of_cells(generation: u64, table: &Table, cells: Vec<u8>) -> Self {
+        let body = Some(ForwardBody::Put(cells.into()));
+        Self { generation, table: table.as_str().to_owned(), body }
+    }
+
     /// The table and the write; `None` if it is none that this version knows.
     pub(super) fn into_write(self) -> Option<(Table, SlotWrite)> {
         let write = match self.body? {
@@ -307,6 +313,12 @@ impl ForwardedMessage {
             error if error.is_transient() => Self::new(ForwardStatus::Unavailable, text),
             _ => Self::new(ForwardStatus::Failed, text),
         }
+    }
+
+    /// True if nothing of the write was made, because of some of its cells.
+    pub(super) fn is_refused(&self) -> bool {
+        use ForwardStatus::{NotOwner, Rejected};
+        matches!(ForwardStatus::try_from(self.status), Ok(NotOwner | Rejected))
     }
 
     /// The answer of the node `peer` to a write of `table`.

@@ -20,6 +20,7 @@ use tsd_storage::{HeldRow, HeldRowBatches};
 use super::{ServerContext, dial_back::dial_back};
 use crate::{
     forward::ForwardFrame,
+    frame_writer::{WriteEnd, write_frames},
     metrics::NetMetrics,
     peers::no_query,
     service::{HeldQuery, PeerService},
@@ -82,7 +83,10 @@ pub(super) async fn serve(
     let (frames, waiting) = mpsc::channel(WAITING_FRAMES);
     tokio::select! {
         ended = answer_all(&mut requests, frames, context, &peer) => ended,
-        ended = write_answers(write, waiting, context.config.write_timeout) => ended,
+        end = write_frames(write, waiting, context.config.write_timeout) => match end {
+            WriteEnd::Closed => Ok(()),
+            WriteEnd::SlowReader => Err(SessionError::SlowReader),
+        },
     }
 }
 
@@ -156,25 +160,6 @@ fn check_hello(hello: &Hello, context: &ServerContext) -> Result<Welcome, String
         ));
     }
     Ok(Welcome { version, name: identity.name.clone(), incarnation: identity.incarnation })
-}
-
-async fn write_answers(
-    mut write: OwnedWriteHalf,
-    mut waiting: mpsc::Receiver<Bytes>,
-    limit: Duration,
-) -> Result<(), SessionError> {
-    let metrics = NetMetrics::of_process();
-    while let Some(frame) = waiting.recv().await {
-        match timeout(limit, write.write_all(&frame)).await {
-            Ok(Ok(())) => metrics.sent_bytes.increment(frame.len() as u64),
-            Ok(Err(_)) => return Ok(()),
-            Err(_) => {
-                metrics.slow_readers.increment(1);
-                return Err(SessionError::SlowReader);
-            }
-        }
-    }
-    Ok(())
 }
 
 async fn answer_all(

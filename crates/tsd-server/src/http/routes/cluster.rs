@@ -1,4 +1,4 @@
-//! `/api/cluster`: GET has the nodes of the cluster and what they say of themselves; a POST of
+//! `/api/cluster`: GET has the nodes of the cluster, what they say of themselves, and their slots; a POST of
 //! `/api/cluster/flush` flushes all held rows of all nodes, and responds when that is done. `/api/cluster/queries` is
 //! about the queries of all nodes.
 
@@ -10,7 +10,7 @@ use tsd_protocol::ApiError;
 
 use super::cluster_drain;
 use crate::{
-    ClusterNode, ClusterNodes, FlushedNode,
+    ClusterNode, ClusterNodes, ClusterStatus, FlushedNode, NodeSlots, SlotSummary,
     http::{
         error::HttpError,
         response::{ContentType, HttpResponse},
@@ -22,8 +22,8 @@ pub(super) async fn cluster(request: &HttpRequest<'_>) -> Result<HttpResponse, H
     match request.path.sub_path.to_ascii_lowercase().as_str() {
         "" => {
             request.allow(&[Method::GET])?;
-            let nodes = nodes(request)?.status().await;
-            Ok(HttpResponse::json(status_json(&nodes).to_string()))
+            let status = nodes(request)?.status().await;
+            Ok(HttpResponse::json(status_json(&status).to_string()))
         }
         "flush" => {
             request.allow(&[Method::POST])?;
@@ -48,10 +48,25 @@ pub(super) fn nodes<'r>(request: &'r HttpRequest<'_>) -> Result<&'r dyn ClusterN
     })
 }
 
-fn status_json(nodes: &[ClusterNode]) -> Value {
+fn status_json(status: &ClusterStatus) -> Value {
+    let ClusterStatus { nodes, slots } = status;
     let silent: Vec<&str> =
         nodes.iter().filter(|node| node.report.is_err()).map(|node| &*node.name).collect();
-    json!({ "nodes": nodes.iter().map(node_json).collect::<Vec<_>>(), "silent": silent })
+    json!({
+        "nodes": nodes.iter().map(node_json).collect::<Vec<_>>(),
+        "silent": silent,
+        "slots": slots.as_ref().map(summary_json),
+    })
+}
+
+fn summary_json(slots: &SlotSummary) -> Value {
+    let SlotSummary { generation, moving, without_owner } = slots;
+    json!({ "generation": generation, "moving": moving, "withoutOwner": without_owner })
+}
+
+fn slots_json(slots: &NodeSlots) -> Value {
+    let NodeSlots { owned, moving_in, moving_out } = slots;
+    json!({ "owned": owned, "movingIn": moving_in, "movingOut": moving_out })
 }
 
 fn node_json(node: &ClusterNode) -> Value {
@@ -64,6 +79,7 @@ fn node_json(node: &ClusterNode) -> Value {
         "this": node.is_this,
         "heartbeatAgeMs": node.heartbeat_age_ms,
         "logBytes": node.log_bytes,
+        "slots": node.slots.as_ref().map(slots_json),
         "heldRows": details.map(|details| details.held_rows),
         "heldBytes": details.map(|details| details.held_bytes),
         "version": details.map(|details| &details.version),
@@ -99,16 +115,28 @@ mod tests {
             is_this: false,
             heartbeat_age_ms: 900,
             log_bytes: 10,
+            slots: Some(NodeSlots { owned: 5, moving_in: 4, moving_out: 1 }),
             report,
         };
         let details = NodeDetails { held_rows: 3, clock_ahead_ms: -2, ..NodeDetails::default() };
         let nodes = [node("a", Ok(details)), node("b", Err("no answer in time".to_owned()))];
-        let status = status_json(&nodes);
+        let slots = Some(SlotSummary { generation: 9, moving: 5, without_owner: 2 });
+        let status = status_json(&ClusterStatus { nodes: nodes.into(), slots });
+        let expected = json!({ "generation": 9, "moving": 5, "withoutOwner": 2 });
+        assert_eq!(status.get("slots"), Some(&expected));
         assert_eq!(status.get("silent"), Some(&json!(["b"])));
         let field = |at: usize, name| status.get("nodes")?.get(at)?.get(name).cloned();
         assert_eq!(field(0, "heldRows"), Some(json!(3)));
         assert_eq!(field(0, "clockAheadMs"), Some(json!(-2)));
+        let slots = json!({ "owned": 5, "movingIn": 4, "movingOut": 1 });
+        assert_eq!(field(1, "slots"), Some(slots));
         assert_eq!(field(1, "heldRows"), Some(Value::Null));
         assert_eq!(field(1, "error"), Some(json!("no answer in time")));
+    }
+
+    #[test]
+    fn without_forwarding_there_are_no_slots() {
+        let status = status_json(&ClusterStatus::default());
+        assert_eq!(status.get("slots"), Some(&Value::Null));
     }
 }

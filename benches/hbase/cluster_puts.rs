@@ -1,0 +1,340 @@
+//! Puts into several daemons that acknowledge by the log in HBase (`tsd.storage.ack = cluster`), with and
+//! without forwarding, beside one daemon with a local log.
+//!
+//! Each HTTP request goes to another node than the one before, as behind a load balancer, so that the points of
+//! a series reach all nodes. Time is compressed as in the part `log`: points of a series are ten seconds apart by
+//! their timestamps, and the hold time is as many times shorter as they are sent faster. Requests are sent when they
+//! are due; small queries run beside them. A run ends when HBase has all points; they are read back, and the cells
+//! are counted. Ratios to one node are those of one run of the bench.
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    runtime::Builder,
+    task::JoinSet,
+};
+use tsd_testkit::{Daemon, http, metric, process, put_load::ConnectionLoad, wait_for};
+
+use crate::{
+    Options,
+    bench_cluster::BenchCluster,
+    cells, daemon,
+    daemon_puts::{FLUSH_STARTS_AFTER, put_all, terminate, terminate_and_count},
+    point_load::PointLoad,
+    report::{self, percentile, thousands},
+    table,
+};
+
+/// Clients that send requests, each one after the response to the one before.
+const CLIENTS: u32 = 40;
+/// Points of a request, and of a row that are flushed together.
+const REQUEST_POINTS: usize = 50;
+const ROW_POINTS: u32 = 60;
+/// Steps of the load: an hour and a sixth, as in the part `log`.
+const STEPS: u32 = 420;
+/// Offered points per second, all nodes together.
+const OFFERED: f64 = 50_000.0;
+/// The step that assigns UIDs, in an hour that is not counted.
+const WARM_STEP: u32 = 720;
+/// Time between two queries.
+const QUERY_INTERVAL: Duration = Duration::from_millis(200);
+/// Cells that a node has sent to their owners, and the frames of them.
+const FORWARDED_CELLS: &str = "tsd_cluster_forward_cells_total";
+const FORWARDED_FRAMES: &str = "tsd_cluster_forward_frames_total";
+/// Slots of a cluster.
+const SLOTS: f64 = 1_024.0;
+
+/// Which daemons a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nodes {
+    /// One with a local log.
+    LocalLog,
+    /// So many of one cluster.
+    Cluster { number: usize, forward: bool },
+}
+
+/// What a run has measured.
+struct NodesResult {
+    points_a_cell: f64,
+    /// Part of the points that another node than their owner got.
+    forwarded: f64,
+    frame_points: f64,
+    acknowledged: f64,
+    tsd_cpu: f64,
+    server_cpu: f64,
+    /// Milliseconds.
+    puts: Vec<f64>,
+    queries: Vec<f64>,
+}
+
+/// All runs; prints the table.
+pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
+    report::print_head(&[
+        "HTTP puts of 50 points, each to another node",
+        "acknowledged, points/s",
+        "forwarded",
+        "points a frame",
+        "points a cell in HBase",
+        "TSD cpu-s per M",
+        "× one node's",
+        "server cpu-s per M",
+        "put p50, ms",
+        "p99, ms",
+        "query p50, ms",
+        "p99, ms",
+    ]);
+    let mut base = None;
+    let mut all = vec![Nodes::LocalLog];
+    for &number in &options.nodes {
+        let number = number as usize;
+        let ways: &[bool] = if number == 1 { &[true] } else { &[false, true] };
+        all.extend(ways.iter().map(|&forward| Nodes::Cluster { number, forward }));
+    }
+    for (at, nodes) in all.into_iter().enumerate() {
+        let data = directory.join(format!("cluster-{at}"));
+        let mut result = run_nodes(cluster, &data, at, nodes, options);
+        let one = matches!(nodes, Nodes::Cluster { number: 1, .. }).then_some(result.tsd_cpu);
+        base = base.or(one);
+        report::print_row(&[
+            nodes.to_string(),
+            thousands(result.acknowledged),
+            format!("{:.0} %", result.forwarded * 100.0),
+            format!("{:.0}", result.frame_points),
+            format!("{:.1}", result.points_a_cell),
+            format!("{:.2}", result.tsd_cpu),
+            base.map_or_else(String::new, |one| format!("**{:.2}**", result.tsd_cpu / one)),
+            format!("{:.2}", result.server_cpu),
+            format!("{:.1}", percentile(&mut result.puts, 0.5)),
+            format!("{:.1}", percentile(&mut result.puts, 0.99)),
+            format!("{:.1}", percentile(&mut result.queries, 0.5)),
+            format!("{:.1}", percentile(&mut result.queries, 0.99)),
+        ]);
+    }
+}
+
+impl std::fmt::Display for Nodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::LocalLog => write!(f, "`ack = log`"),
+            Self::Cluster { number: 1, .. } => write!(f, "`ack = cluster`, 1 node"),
+            Self::Cluster { number, forward } => {
+                write!(f, "{number} nodes, forwarding {}", if *forward { "on" } else { "off" })
+            }
+        }
+    }
+}
+
+fn run_nodes(
+    cluster: &BenchCluster,
+    data: &Path,
+    at: usize,
+    nodes: Nodes,
+    options: &Options,
+) -> NodesResult {
+    daemon::create_tables(cluster);
+    let offered = options.offered.unwrap_or(OFFERED);
+    let series = options.cluster_series;
+    let hold = f64::from(ROW_POINTS) * f64::from(series) / FLUSH_STARTS_AFTER / offered;
+    let log_table = format!("bench-log-{at}");
+    let daemons = start(cluster, data, nodes, hold, &log_table);
+    let addresses: Vec<SocketAddr> = daemons.iter().map(Daemon::address).collect();
+    for daemon in &daemons {
+        // Every node has looked up all names before the clock starts.
+        put_all(daemon, &PointLoad { series, steps: WARM_STEP..WARM_STEP + 1 });
+    }
+    let is_cluster = nodes != Nodes::LocalLog;
+    let warm_cells = if is_cluster {
+        flush(addresses[0]);
+        daemon::stored_cells(cluster)
+    } else {
+        series.into()
+    };
+    let load = PointLoad { series, steps: 0..STEPS };
+    let requests = load.render_requests_of(REQUEST_POINTS, CLIENTS);
+    let pids: Vec<u32> = daemons.iter().map(Daemon::pid).collect();
+    let cpu = || pids.iter().map(|pid| process::cpu_seconds(*pid)).sum::<f64>();
+    let (cpu_before, server_before) = (cpu(), cluster.region_server_cpu());
+    let total = |name| addresses.iter().filter_map(|node| metric(*node, name)).sum::<f64>();
+    let sent = || (total(FORWARDED_CELLS), total(FORWARDED_FRAMES));
+    let sent_before = sent();
+    let start = Instant::now();
+    let (puts, queries) = send_beside_queries(&addresses, requests, offered, &load);
+    let acknowledged = load.points() as f64 / start.elapsed().as_secs_f64();
+    let sent_after = sent();
+    let (forwarded, frames) = (sent_after.0 - sent_before.0, sent_after.1 - sent_before.1);
+    let used = if is_cluster {
+        flush(addresses[0]);
+        let used = cpu() - cpu_before;
+        daemon::verify(addresses[addresses.len() - 1], &load);
+        daemons.into_iter().for_each(terminate);
+        used
+    } else {
+        daemons.into_iter().map(terminate_and_count).sum::<f64>() - cpu_before
+    };
+    let server_cpu = cluster.region_server_cpu() - server_before;
+    if is_cluster {
+        cluster.block_on(table::remove(&cluster.client, &log_table.parse().expect("a name")));
+    } else {
+        let reader = daemon::start(cluster, &data.join("reader"), &[]);
+        daemon::verify(reader.address(), &load);
+        terminate(reader);
+    }
+    let cells = daemon::stored_cells(cluster) - warm_cells;
+    let (points, millions) = (load.points() as f64, load.points() as f64 / 1e6);
+    NodesResult {
+        points_a_cell: points / cells as f64,
+        forwarded: forwarded / points,
+        frame_points: if frames > 0.0 { forwarded / frames } else { 0.0 },
+        acknowledged,
+        tsd_cpu: used / millions,
+        server_cpu: server_cpu / millions,
+        puts,
+        queries,
+    }
+}
+
+/// Starts the daemons, and waits until each has its share of the slots.
+fn start(
+    cluster: &BenchCluster,
+    data: &Path,
+    nodes: Nodes,
+    hold: f64,
+    log_table: &str,
+) -> Vec<Daemon> {
+    let hold = format!("{hold:.3}");
+    let common =
+        [("tsd.storage.hold_seconds", &hold[..]), ("tsd.storage.memtable.size", "2147483648")];
+    let Nodes::Cluster { number, forward } = nodes else {
+        let settings = [&common[..], &[("tsd.storage.ack", "log")]].concat();
+        return vec![daemon::start(cluster, data, &settings)];
+    };
+    let forward_text = forward.to_string();
+    let start = |at: usize| {
+        let name = format!("node{at}");
+        let own = [
+            ("tsd.storage.ack", "cluster"),
+            ("tsd.cluster.name", &name),
+            ("tsd.cluster.log_table", log_table),
+            ("tsd.cluster.forward", &forward_text),
+        ];
+        daemon::start(cluster, &data.join(&name), &[&common[..], &own].concat())
+    };
+    let daemons: Vec<Daemon> = (0..number).map(start).collect();
+    if forward {
+        wait_for(|| is_shared(&daemons).then_some(())).expect("every node has slots");
+    }
+    daemons
+}
+
+fn is_shared(daemons: &[Daemon]) -> bool {
+    let value = |daemon: &Daemon, name| metric(daemon.address(), name).unwrap_or(0.0);
+    let owned: Vec<f64> =
+        daemons.iter().map(|daemon| value(daemon, "tsd_cluster_slots_owned")).collect();
+    owned.iter().all(|owned| *owned > 0.0)
+        && owned.iter().sum::<f64>().total_cmp(&SLOTS).is_eq()
+        && daemons.iter().all(|daemon| value(daemon, "tsd_cluster_slots_moving") < 1.0)
+}
+
+fn flush(node: SocketAddr) {
+    let flushed = http(node, "POST", "/api/cluster/flush", Some(""));
+    assert_eq!(flushed.status, 200, "{}", flushed.body);
+}
+
+/// Sends all requests while small queries run. Returns the milliseconds of each request, and of each query.
+fn send_beside_queries(
+    nodes: &[SocketAddr],
+    requests: Vec<ConnectionLoad>,
+    offered: f64,
+    load: &PointLoad,
+) -> (Vec<f64>, Vec<f64>) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let queries = scope.spawn(|| query_until(&is_over, nodes, load));
+        let puts = send(nodes, requests, offered);
+        is_over.store(true, Ordering::SeqCst);
+        (puts, queries.join().expect("queries"))
+    })
+}
+
+/// Queries an hour of one series again and again, each time through another node.
+fn query_until(is_over: &AtomicBool, nodes: &[SocketAddr], load: &PointLoad) -> Vec<f64> {
+    let (start, _) = load.seconds();
+    let end = start + 3_599;
+    let mut times = Vec::new();
+    while !is_over.load(Ordering::SeqCst) {
+        thread::sleep(QUERY_INTERVAL);
+        let at = times.len();
+        let name = PointLoad::query_of(at as u32 % load.series);
+        let uri = format!("/api/query?start={start}&end={end}&m={name}");
+        let sent = Instant::now();
+        let answer = http(nodes[at % nodes.len()], "GET", &uri, None);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        times.push(sent.elapsed().as_secs_f64() * 1e3);
+    }
+    times
+}
+
+/// Sends the requests of all clients when they are due, or as soon after as the nodes accept them; returns the
+/// milliseconds of each.
+fn send(nodes: &[SocketAddr], loads: Vec<ConnectionLoad>, offered: f64) -> Vec<f64> {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let interval = Duration::from_secs_f64(REQUEST_POINTS as f64 * f64::from(CLIENTS) / offered);
+    runtime.block_on(async {
+        let start = Instant::now();
+        let mut clients = JoinSet::new();
+        for (client, load) in loads.into_iter().enumerate() {
+            let start = start + interval * client as u32 / CLIENTS;
+            clients.spawn(send_requests(client as u32, nodes.to_vec(), load, start, interval));
+        }
+        clients.join_all().await.concat()
+    })
+}
+
+async fn send_requests(
+    client: u32,
+    nodes: Vec<SocketAddr>,
+    load: ConnectionLoad,
+    start: Instant,
+    interval: Duration,
+) -> Vec<f64> {
+    let mut streams = Vec::new();
+    for node in nodes {
+        let stream = TcpStream::connect(node).await.expect("a connection");
+        stream.set_nodelay(true).expect("a socket option");
+        streams.push(stream);
+    }
+    let mut times = Vec::with_capacity(load.request_ends.len());
+    let mut from = 0;
+    for (at, to) in load.request_ends.into_iter().enumerate() {
+        let due = start + interval * at as u32;
+        tokio::time::sleep(due.saturating_duration_since(Instant::now())).await;
+        // By a hash: by turns, the points of a series could all go to one node.
+        let node = cells::number(client, at as u32) as usize % streams.len();
+        let sent = Instant::now();
+        put(&mut streams[node], &load.bytes[from..to]).await;
+        times.push(sent.elapsed().as_secs_f64() * 1e3);
+        from = to;
+    }
+    times
+}
+
+async fn put(stream: &mut TcpStream, request: &[u8]) {
+    stream.write_all(request).await.expect("send");
+    let mut response = [0; 4 << 10];
+    let mut read = 0;
+    while !response[..read].ends_with(b"\r\n\r\n") {
+        let more = stream.read(&mut response[read..]).await.expect("a response");
+        assert!(more > 0, "{}", String::from_utf8_lossy(&response[..read]));
+        read += more;
+    }
+    let text = || String::from_utf8_lossy(&response[..read]);
+    assert!(response.starts_with(b"HTTP/1.1 204"), "{}", text());
+}

@@ -1,0 +1,230 @@
+//! Puts that wait for a frame to the node that owns their series.
+//!
+//! A put is sent at once while few frames are without an answer. Later ones are joined, and sent in one frame after
+//! the next answer: frames grow with the load, and no timer is needed. Callers that need an order wait for each put
+//! before the next one.
+//!
+//! What waits is bounded by the bytes that callers may have in progress to a node: a frame keeps their permits, also
+//! those of callers that do not wait any more.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::Instant,
+};
+use tsd_storage::{CellBatch, Table};
+
+use super::{FRAME_BYTES, ForwardMessage, send::FrameEnd};
+
+/// Frames with puts to one node that may be without an answer: the owner commits one, and the next one is there when
+/// it has.
+const FRAMES_IN_PROGRESS: usize = 2;
+
+/// Puts for one node.
+#[derive(Debug, Default)]
+pub(super) struct PutQueue(Mutex<QueueState>);
+
+#[derive(Debug, Default)]
+struct QueueState {
+    waiting: VecDeque<PutFrame>,
+    in_progress: usize,
+}
+
+/// Puts of one table that are sent at once.
+#[derive(Debug)]
+pub(super) struct PutFrame {
+    table: Table,
+    /// The latest one of those by which the puts were routed.
+    generation: u64,
+    /// The earliest one.
+    pub(super) deadline: Instant,
+    /// Batches, one behind the other, which are one batch.
+    cells: Vec<u8>,
+    waiters: Vec<oneshot::Sender<PutEnd>>,
+    /// For the bytes of its puts.
+    permits: Vec<Arc<OwnedSemaphorePermit>>,
+}
+
+/// The end of a put.
+#[derive(Debug)]
+pub(super) struct PutEnd {
+    pub(super) frame: FrameEnd,
+    /// Its frame had other puts too.
+    pub(super) was_joined: bool,
+}
+
+/// The right to send frames of a queue, until it is empty.
+#[derive(Debug)]
+pub(super) struct FrameTurn {
+    queue: Arc<PutQueue>,
+    has_ended: bool,
+}
+
+impl PutQueue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a put. Returns where its end comes, and the right to send it, if there is one.
+    pub(super) fn add(
+        self: &Arc<Self>,
+        generation: u64,
+        table: &Table,
+        batch: &CellBatch,
+        deadline: Instant,
+        permit: Arc<OwnedSemaphorePermit>,
+    ) -> (oneshot::Receiver<PutEnd>, Option<FrameTurn>) {
+        let (waiter, end) = oneshot::channel();
+        let mut state = self.lock();
+        let room = FRAME_BYTES.saturating_sub(batch.byte_len());
+        let last = state.waiting.back_mut();
+        if let Some(open) = last.filter(|open| open.table == *table && open.cells.len() <= room) {
+            open.generation = open.generation.max(generation);
+            open.deadline = open.deadline.min(deadline);
+            open.cells.extend_from_slice(batch.as_bytes());
+            open.waiters.push(waiter);
+            open.permits.push(permit);
+        } else {
+            state.waiting.push_back(PutFrame {
+                table: table.clone(),
+                generation,
+                deadline,
+                cells: batch.as_bytes().to_vec(),
+                waiters: vec![waiter],
+                permits: vec![permit],
+            });
+        }
+        let has_turn = state.in_progress < FRAMES_IN_PROGRESS;
+        state.in_progress += usize::from(has_turn);
+        drop(state);
+        (end, has_turn.then(|| FrameTurn { queue: Arc::clone(self), has_ended: false }))
+    }
+}
+
+impl FrameTurn {
+    /// The frame to be sent next. If there is none the turn has ended.
+    pub(super) fn next_frame(&mut self) -> Option<PutFrame> {
+        let mut state = self.queue.lock();
+        let frame = state.waiting.pop_front();
+        if frame.is_none() && !self.has_ended {
+            self.has_ended = true;
+            state.in_progress -= 1;
+        }
+        frame
+    }
+}
+
+impl Drop for FrameTurn {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.queue.lock().in_progress -= 1;
+        }
+    }
+}
+
+impl PutFrame {
+    /// What is sent.
+    pub(super) fn message(&mut self) -> ForwardMessage {
+        ForwardMessage::of_cells(self.generation, &self.table, std::mem::take(&mut self.cells))
+    }
+
+    /// Ends all puts of the frame.
+    pub(super) fn end(self, frame: &FrameEnd) {
+        let was_joined = self.waiters.len() > 1;
+        for waiter in self.waiters {
+            // One that does not wait any more needs no end.
+            let _ = waiter.send(PutEnd { frame: frame.clone(), was_joined });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::time::Duration;
+
+    use tokio::sync::Semaphore;
+    use tsd_model::Family;
+    use tsd_storage::CellRef;
+
+    use super::*;
+
+    fn batch(key: u8, value: &[u8]) -> CellBatch {
+        let cell = CellRef { family: Family::T, qualifier: b"q1", value, timestamp_ms: None };
+        CellBatch::single(&[key], cell).unwrap()
+    }
+
+    /// Adds a put of this number, which is its key, its generation, and the seconds of its deadline.
+    fn add(
+        queue: &Arc<PutQueue>,
+        table: &str,
+        number: u8,
+        value: &[u8],
+    ) -> (oneshot::Receiver<PutEnd>, Option<FrameTurn>) {
+        let deadline = Instant::now() + Duration::from_secs(number.into());
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let batch = batch(number, value);
+        queue.add(number.into(), &Table::new(table), &batch, deadline, Arc::new(permit))
+    }
+
+    /// Keys of the puts of the next frame, and the generation.
+    fn take(turn: &mut FrameTurn) -> Option<(Vec<u8>, u64)> {
+        let frame = turn.next_frame()?;
+        let batch = CellBatch::from_bytes(frame.cells.clone()).unwrap();
+        let keys = batch.rows().flat_map(|row| row.key.to_vec()).collect();
+        let generation = frame.generation;
+        frame.end(&FrameEnd::Fenced);
+        Some((keys, generation))
+    }
+
+    #[tokio::test]
+    async fn puts_are_joined_while_frames_are_without_an_answer() {
+        let queue = Arc::<PutQueue>::default();
+        let (first, turn) = add(&queue, "t", 1, b"x");
+        let mut turn = turn.unwrap();
+        assert_eq!(take(&mut turn), Some((vec![1], 1)));
+        assert!(!first.await.unwrap().was_joined);
+        let (_, second_turn) = add(&queue, "t", 2, b"x");
+        let mut second_turn = second_turn.unwrap();
+        assert_eq!(take(&mut second_turn), Some((vec![2], 2)));
+        let mut ends = Vec::new();
+        for (table, number) in [("t", 5), ("t", 3), ("other", 4), ("t", 6)] {
+            let (end, turn) = add(&queue, table, number, b"x");
+            assert!(turn.is_none(), "two frames are in progress");
+            ends.push(end);
+        }
+        assert_eq!(take(&mut turn), Some((vec![5, 3], 5)));
+        assert_eq!(take(&mut second_turn), Some((vec![4], 4)));
+        assert_eq!(take(&mut turn), Some((vec![6], 6)));
+        assert_eq!((take(&mut turn), take(&mut second_turn)), (None, None));
+        let mut joined = Vec::new();
+        for end in ends {
+            joined.push(end.await.unwrap().was_joined);
+        }
+        assert_eq!(joined, [true, true, false, false]);
+        let turns = [7, 8, 9].map(|number| add(&queue, "t", number, b"x").1.is_some());
+        // A turn that is dropped has ended too.
+        assert_eq!(turns, [true, true, true]);
+    }
+
+    #[tokio::test]
+    async fn a_frame_has_a_bounded_size_and_the_first_deadline() {
+        let queue = Arc::<PutQueue>::default();
+        let half = vec![0; FRAME_BYTES / 2];
+        let (_, turn) = add(&queue, "t", 9, &half);
+        for number in [8, 7] {
+            add(&queue, "t", number, if number == 8 { b"x" } else { &half });
+        }
+        let mut turn = turn.unwrap();
+        let before = Instant::now() + Duration::from_secs(8);
+        let frame = turn.next_frame().unwrap();
+        assert!(frame.deadline <= before && frame.waiters.len() == 2);
+        assert_eq!(take(&mut turn), Some((vec![7], 7)));
+        assert_eq!(take(&mut turn), None);
+    }
+}
