@@ -54,7 +54,7 @@ impl Aggregation {
         let points = || groups.iter().map(SpanGroup::point_count).sum::<usize>();
         if series <= INLINE_POINTS && points() <= INLINE_POINTS {
             let groups = groups.into_iter().enumerate().collect();
-            let outputs = self.clone().aggregate_batch(groups).await?;
+            let outputs = self.clone().aggregate_batch(groups, true).await?;
             return Ok(outputs.into_iter().map(|(_, output)| output).collect());
         }
         let tasks = (self.job.engine.threads * TASKS_PER_THREAD).max(1);
@@ -71,10 +71,10 @@ impl Aggregation {
             }
             small.push((index, group));
             if small.len() >= batch_size {
-                running.spawn(self.clone().aggregate_batch(std::mem::take(&mut small)));
+                running.spawn(self.clone().aggregate_batch(std::mem::take(&mut small), false));
             }
         }
-        running.spawn(self.clone().aggregate_batch(small));
+        running.spawn(self.clone().aggregate_batch(small, false));
         while let Some(ended) = running.join_next().await {
             for (index, output) in ended.map_err(task_failure)?? {
                 if let Some(slot) = outputs.get_mut(index) {
@@ -89,6 +89,7 @@ impl Aggregation {
     async fn aggregate_batch(
         self,
         groups: Vec<(usize, SpanGroup)>,
+        in_query_task: bool,
     ) -> Result<Vec<IndexedOutput>, QueryFailure> {
         let Self { job, sub, output_range } = &self;
         let context = job.budget.context();
@@ -96,7 +97,12 @@ impl Aggregation {
         let mut groups = groups.into_iter();
         while groups.len() > 0 {
             context.check_time()?;
-            let mut limits = TaskLimits::new(context, context.time_slice().await?);
+            let slice = context.time_slice().await?;
+            let mut limits = if in_query_task {
+                TaskLimits::in_query_task(context, slice)
+            } else {
+                TaskLimits::new(context, slice)
+            };
             for (index, group) in groups.by_ref() {
                 let before = group.own_bytes();
                 let check = &mut || limits.check();

@@ -17,12 +17,22 @@ pub(crate) struct TaskLimits<'a> {
     context: &'a QueryContext,
     /// `None` once the query has ended.
     slice: Option<TimeSlice>,
+    /// True if the slice is renewed within the work, which may block the thread.
+    is_renewed: bool,
 }
 
 impl<'a> TaskLimits<'a> {
     /// Limits of a task that has its first time slice.
     pub(crate) const fn new(context: &'a QueryContext, slice: TimeSlice) -> Self {
-        Self { context, slice: Some(slice) }
+        Self { context, slice: Some(slice), is_renewed: true }
+    }
+
+    /// Limits of short work in the task of the query, which keeps its slice.
+    ///
+    /// Sub queries share that task. If it blocked, those that are granted a permit could not take it: with
+    /// all permits granted to them it would wait for ever, and all other queries with it.
+    pub(crate) const fn in_query_task(context: &'a QueryContext, slice: TimeSlice) -> Self {
+        Self { context, slice: Some(slice), is_renewed: false }
     }
 
     /// True if the task should yield its time slice.
@@ -33,7 +43,9 @@ impl<'a> TaskLimits<'a> {
 
 impl ExecutionLimits for TaskLimits<'_> {
     fn check(&mut self) -> Result<(), QueryError> {
-        if let Some(slice) = self.slice.take() {
+        if self.is_renewed
+            && let Some(slice) = self.slice.take()
+        {
             self.slice = self.context.query.scheduler.renew(slice, || self.context.has_ended());
         }
         self.context.check_ended()?;
@@ -60,4 +72,73 @@ pub(crate) async fn evaluate<T: Send + 'static>(
         Ok::<T, QueryFailure>(work(&mut TaskLimits::new(&context, slice))?)
     });
     AbortOnDropHandle::new(task).await.unwrap_or_else(|error| Err(task_failure(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::time::{Duration, Instant};
+
+    use futures_util::future::join;
+    use tokio::{sync::Semaphore, task::yield_now};
+
+    use super::*;
+    use crate::{
+        process_memory::ProcessMemory,
+        query::run::{
+            context::NewQuery,
+            memory_budget::{MemoryBudget, TotalMemoryBudget},
+            query_list::QueryId,
+            scheduler::{Scheduler, SchedulerHandle},
+        },
+    };
+
+    fn context(scheduler: &Arc<Scheduler>) -> QueryContext {
+        let memory = TotalMemoryBudget::new(0, ProcessMemory::unlimited());
+        let query = NewQuery {
+            client: Arc::default(),
+            started_ms: 0,
+            ignore_limits: (false, false),
+            memory: MemoryBudget::new(memory, 0, "key"),
+            scheduler: Arc::new(SchedulerHandle::new(scheduler)),
+            scans: Semaphore::new(1),
+            time_limit: None,
+            is_shareable: false,
+        };
+        QueryContext::new(QueryId(1), 1, query)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn work_in_the_task_of_a_query_never_waits_for_permits_of_its_sub_queries() {
+        let scheduler = Scheduler::new(1, 1);
+        let context = Arc::new(context(&scheduler));
+        // Ends a wait that would last for ever, and the check fails.
+        let ender = Arc::clone(&context);
+        let guard = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            ender.set_ended();
+        });
+        // As many as there are permits, and one more, whose work has used up its slice.
+        let others = futures_util::future::join_all((0..2).map(|_| async {
+            yield_now().await;
+            drop(context.time_slice().await.unwrap());
+        }));
+        let work = async {
+            let slice = context.time_slice().await.unwrap();
+            let held = context.time_slice().await.unwrap();
+            let mut limits = TaskLimits::in_query_task(&context, slice);
+            while scheduler.runnable() == 0 {
+                yield_now().await;
+            }
+            let begun = Instant::now();
+            while !limits.is_expired() {
+                assert!(begun.elapsed() < Duration::from_mins(1));
+            }
+            drop(held);
+            limits.check().unwrap();
+        };
+        join(work, others).await;
+        guard.abort();
+    }
 }
