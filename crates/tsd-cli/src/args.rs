@@ -220,8 +220,9 @@ the same command. Keep a snapshot that --link was used with as it is: the store 
 The nodes are the daemons with tsd.storage.ack = cluster and one tsd.cluster.log_table. Any of them
 can be asked; its line has a star. HEARTBEAT is the time since the last one, SLOTS how many parts of
 the series the node writes, + those that it is to get and - those that it is to give away, LOG the
-size of the log that is not trimmed, HELD what is acknowledged and not flushed yet, CLOCK how far the
-clock is ahead of that of the node that is asked. Nodes that do not answer within a second are named.
+size of the log that is not trimmed, HELD what is acknowledged and not flushed yet, CLOCK how far
+the clock is ahead of that of the node that is asked. Nodes that do not answer within a second are
+named.
 
 After `flush`, programs that read HBase see all that was acknowledged before it: OpenTSDB, snapshots
 of HBase, tools without a daemon. Its exit status is 0 if all nodes have flushed, else 1.
