@@ -15,12 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    runtime::Builder,
-    task::JoinSet,
-};
+use tokio::{runtime::Builder, task::JoinSet};
 use tsd_testkit::{Daemon, http, metric, process, put_load::ConnectionLoad, wait_for};
 
 use crate::{
@@ -29,6 +24,7 @@ use crate::{
     cells, daemon,
     daemon_puts::{FLUSH_STARTS_AFTER, put_all, terminate, terminate_and_count},
     point_load::PointLoad,
+    put_client::PutClient,
     report::{self, percentile, thousands},
     table,
 };
@@ -305,36 +301,17 @@ async fn send_requests(
     start: Instant,
     interval: Duration,
 ) -> Vec<f64> {
-    let mut streams = Vec::new();
-    for node in nodes {
-        let stream = TcpStream::connect(node).await.expect("a connection");
-        stream.set_nodelay(true).expect("a socket option");
-        streams.push(stream);
-    }
+    let connections = nodes.into_iter().map(PutClient::connect);
+    let mut connections = futures_util::future::join_all(connections).await;
     let mut times = Vec::with_capacity(load.request_ends.len());
     let mut from = 0;
     for (at, to) in load.request_ends.into_iter().enumerate() {
         let due = start + interval * at as u32;
         tokio::time::sleep(due.saturating_duration_since(Instant::now())).await;
         // By a hash: by turns, the points of a series could all go to one node.
-        let node = cells::number(client, at as u32) as usize % streams.len();
-        let sent = Instant::now();
-        put(&mut streams[node], &load.bytes[from..to]).await;
-        times.push(sent.elapsed().as_secs_f64() * 1e3);
+        let node = cells::number(client, at as u32) as usize % connections.len();
+        times.push(connections[node].put(&load.bytes[from..to]).await);
         from = to;
     }
     times
-}
-
-async fn put(stream: &mut TcpStream, request: &[u8]) {
-    stream.write_all(request).await.expect("send");
-    let mut response = [0; 4 << 10];
-    let mut read = 0;
-    while !response[..read].ends_with(b"\r\n\r\n") {
-        let more = stream.read(&mut response[read..]).await.expect("a response");
-        assert!(more > 0, "{}", String::from_utf8_lossy(&response[..read]));
-        read += more;
-    }
-    let text = || String::from_utf8_lossy(&response[..read]);
-    assert!(response.starts_with(b"HTTP/1.1 204"), "{}", text());
 }

@@ -26,6 +26,7 @@ mod java_client;
 mod log_table;
 mod opentsdb;
 mod point_load;
+mod put_client;
 mod report;
 mod row_compaction;
 mod scans;

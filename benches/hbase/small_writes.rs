@@ -15,12 +15,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    runtime::Builder,
-    task::JoinSet,
-};
+use tokio::{runtime::Builder, task::JoinSet};
 use tsd_testkit::{Daemon, process, put_load::ConnectionLoad};
 
 use crate::{
@@ -31,6 +26,7 @@ use crate::{
     daemon_puts::{put_all, terminate, terminate_and_count},
     java_client::{JavaClient, JavaPrograms},
     point_load::PointLoad,
+    put_client::PutClient,
     report::{self, percentile, thousands},
     table,
 };
@@ -298,24 +294,12 @@ fn send(address: SocketAddr, loads: Vec<ConnectionLoad>) -> Vec<f64> {
 }
 
 async fn send_requests(address: SocketAddr, load: ConnectionLoad) -> Vec<f64> {
-    let mut stream = TcpStream::connect(address).await.expect("a connection");
-    stream.set_nodelay(true).expect("a socket option");
+    let mut client = PutClient::connect(address).await;
     let mut times = Vec::with_capacity(load.request_ends.len());
-    let mut response = vec![0; 4 << 10];
     let mut from = 0;
     for to in load.request_ends {
-        let sent = Instant::now();
-        stream.write_all(&load.bytes[from..to]).await.expect("send");
+        times.push(client.put(&load.bytes[from..to]).await);
         from = to;
-        let mut read = 0;
-        while !response[..read].ends_with(b"\r\n\r\n") {
-            let more = stream.read(&mut response[read..]).await.expect("a response");
-            assert!(more > 0, "{}", String::from_utf8_lossy(&response[..read]));
-            read += more;
-        }
-        times.push(sent.elapsed().as_secs_f64() * 1e3);
-        let text = || String::from_utf8_lossy(&response[..read]);
-        assert!(response.starts_with(b"HTTP/1.1 204"), "{}", text());
     }
     times
 }
