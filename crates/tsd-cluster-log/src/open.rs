@@ -122,6 +122,8 @@ impl LogInner {
         }
         self.former().extend(recoveries.clone());
         self.open_segment(deadline).await?;
+        // Who opens a log finds this node and the others in it at once, not after the first heartbeat.
+        self.look().await?;
         let log = |(incarnation, recovery)| FormerLog {
             position: LogPosition { incarnation, sequence: u64::MAX },
             groups: Box::new(FormerGroups::new(Arc::clone(self), recovery)),

@@ -132,22 +132,38 @@ impl Peers {
         join_all(self.listed().into_iter().map(ask)).await
     }
 
-    /// Flushes all rows of all members.
+    /// Flushes all rows of all members, also of those that have just joined. If those are not known, this node's
+    /// answer is an error.
     pub async fn flush(&self, node: &dyn NodeControl, limit: Duration) -> Vec<NodeAnswer<()>> {
         let deadline = Instant::now() + limit;
+        let (members, known) = &match self.look(deadline).await {
+            Ok(members) => (members, Ok(())),
+            Err(error) => (self.membership.members(), Err(error)),
+        };
         let ask = |member: Member| async move {
             let is_this = member.incarnation == self.membership.this();
             let answer = if is_this {
                 let flushed = tokio::time::timeout_at(deadline, node.flush()).await;
                 flushed
                     .unwrap_or_else(|_| Err("not flushed in time".to_owned()))
+                    .and_then(|()| known.clone())
                     .map_err(|error| PeerError::Failed(error.into()))
             } else {
                 self.flush_peer(&member, deadline).await
             };
             NodeAnswer { member, is_this, answer }
         };
-        join_all(self.listed().into_iter().map(ask)).await
+        join_all(listed(members.clone()).into_iter().map(ask)).await
+    }
+
+    /// Looks who the members are now.
+    async fn look(&self, deadline: Instant) -> Result<Vec<Member>, String> {
+        let error = match tokio::time::timeout_at(deadline, self.membership.current()).await {
+            Ok(Ok(members)) => return Ok(members),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer in time".to_owned(),
+        };
+        Err(format!("there may be nodes that were not flushed: {error}"))
     }
 
     /// Asks all members for the queries that run, as JSON.
@@ -202,13 +218,16 @@ impl Peers {
         }
     }
 
-    /// Members that may have rows, by name.
     fn listed(&self) -> Vec<Member> {
-        let mut members = self.membership.members();
-        members.retain(|member| member.state != MemberState::Left);
-        members.sort_by(|a, b| (&a.name, a.incarnation).cmp(&(&b.name, b.incarnation)));
-        members
+        listed(self.membership.members())
     }
+}
+
+/// Members that may have rows, by name.
+fn listed(mut members: Vec<Member>) -> Vec<Member> {
+    members.retain(|member| member.state != MemberState::Left);
+    members.sort_by(|a, b| (&a.name, a.incarnation).cmp(&(&b.name, b.incarnation)));
+    members
 }
 
 /// The error for a query that does not run.

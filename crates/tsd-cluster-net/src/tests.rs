@@ -10,12 +10,12 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::{Instant, timeout},
 };
-use tsd_cluster::{ClusterId, ProofError};
+use tsd_cluster::{ClusterId, ProofError, Settlement};
 use tsd_storage::{HeldRow, KeyRange, RowFilter, SeriesSet, Table, TagCondition, TagPattern};
 
 use crate::{
-    HeldQuery, NetConfig, NodeIdentity, PeerClient, PeerError,
-    fakes::{CLUSTER, FakeNode, far, identity, patient},
+    HeldQuery, NetConfig, NodeAnswer, NodeIdentity, PeerClient, PeerError, Peers,
+    fakes::{CLUSTER, FakeControl, FakeMembership, FakeNode, far, identity, member, patient},
     wire::{
         HeldMessage, Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame,
         Welcome, encode,
@@ -299,4 +299,20 @@ fn filters_are_sent_as_they_are() {
     let sent = HeldQuery { filter: Some(RowFilter::All(filters)), ..query() };
     assert_eq!(HeldMessage::of(&sent, 0).into_query(), sent);
     assert_eq!(HeldMessage::of(&query(), 0).into_query(), query());
+}
+
+#[tokio::test]
+async fn a_flush_asks_nodes_that_have_just_joined() {
+    let joined = FakeNode::start(2, patient()).await;
+    let membership = FakeMembership::new(1);
+    membership.settlement.send_replace(Some(Settlement::Serves));
+    *membership.newer.lock().unwrap() = Some(vec![member(1, ""), joined.member()]);
+    let peers = Peers::new(identity(1), patient(), membership);
+    let answers = peers.flush(&FakeControl::default(), Duration::from_mins(1)).await;
+    let asked: Vec<u64> = answers.iter().map(|answer| answer.member.incarnation).collect();
+    assert_eq!(asked, [1, 2]);
+    let refused = |answer: &NodeAnswer<()>| {
+        answer.answer.as_ref().is_err_and(|error| error.to_string().contains("disk of HBase"))
+    };
+    assert!(answers.iter().all(refused), "{answers:?}");
 }

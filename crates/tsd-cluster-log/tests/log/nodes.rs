@@ -152,6 +152,9 @@ async fn a_node_is_listed_before_it_acknowledges_its_first_point() {
     let of_b = |members: Vec<tsd_cluster::Member>| {
         members.into_iter().find(|member| member.name == "b").map(|member| member.state)
     };
+    // `paused` nodes look after a heartbeat of an hour.
+    let known: Vec<_> = b.log.members().into_iter().map(|member| member.name).collect();
+    assert_eq!(known, ["a", "b"], "without a look of its own, and before the first heartbeat");
     assert_eq!(of_b(a.log.current().await.unwrap()), Some(MemberState::Joining));
     put(&b.store, b"row", b"1").await.unwrap();
     assert_eq!(of_b(a.log.current().await.unwrap()), Some(MemberState::Serving));
