@@ -33,7 +33,6 @@ fn node(hbase: &HBase, name: &str, data: &Path) -> DaemonBuilder {
         .daemon(data)
         .args(&["--ack", "cluster"])
         .env("TSD_CLUSTER_NAME", name)
-        .env("TSD_CLUSTER_FORWARD", "true")
         .env("TSD_CLUSTER_FORWARD_TIMEOUT", "30")
         .env("TSD_STORAGE_HOLD_SECONDS", "3600")
 }

@@ -1,4 +1,4 @@
-//! Three daemons that forward writes (`tsd.cluster.forward`): writers send every round of corrections to another
+//! Three daemons that forward writes, as is the default: writers send every round of corrections to another
 //! one of them, while nodes are killed with their data directories, paused, and restarted one after the other. Every
 //! value that was acknowledged last is read through all of them, and from HBase.
 
@@ -25,13 +25,12 @@ use crate::{
     tsd,
 };
 
-const SETTINGS: [(&str, &str); 8] = [
+const SETTINGS: [(&str, &str); 7] = [
     ("tsd.storage.hbase.data_table", "cluster-forward"),
     ("tsd.storage.hbase.uid_table", "cluster-forward-uid"),
     ("tsd.storage.hbase.tree_table", "cluster-forward-tree"),
     ("tsd.storage.hbase.meta_table", "cluster-forward-meta"),
     ("tsd.cluster.log_table", "cluster-forward-log"),
-    ("tsd.cluster.forward", "true"),
     ("tsd.storage.ack", "cluster"),
     ("tsd.storage.hold_seconds", "4"),
 ];

@@ -1,5 +1,5 @@
-//! Three daemons with `tsd.storage.ack = cluster` use one log table, each with writers of its own that correct
-//! the same points all the time. One after the other is killed with its data directory, or paused: another one
+//! Three daemons with `tsd.storage.ack = cluster` use one log table without forwarding, each with writers of its own
+//! that correct the same points all the time. One after the other is killed with its data directory, or paused: another one
 //! stores what it had, and every value that was acknowledged last is read.
 
 use std::{
@@ -26,12 +26,13 @@ use crate::{
     tsd,
 };
 
-const SETTINGS: [(&str, &str); 7] = [
+const SETTINGS: [(&str, &str); 8] = [
     ("tsd.storage.hbase.data_table", "cluster-nodes"),
     ("tsd.storage.hbase.uid_table", "cluster-nodes-uid"),
     ("tsd.storage.hbase.tree_table", "cluster-nodes-tree"),
     ("tsd.storage.hbase.meta_table", "cluster-nodes-meta"),
     ("tsd.cluster.log_table", "cluster-nodes-log"),
+    ("tsd.cluster.forward", "false"),
     ("tsd.storage.ack", "cluster"),
     ("tsd.storage.hold_seconds", "4"),
 ];

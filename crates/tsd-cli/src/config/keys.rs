@@ -141,7 +141,7 @@ pub static KEYS: &[Key] = &[
     // Where a node listens for the others; port 0 takes a free one.
     text("tsd.cluster.bind", Some("0.0.0.0:4243")),
     // Writes of a series are made by the node that owns it, whichever node gets them. All nodes have the same value.
-    bool("tsd.cluster.forward", "false"),
+    bool("tsd.cluster.forward", "true"),
     // How long a write waits for the node that owns its series, or for the next owner, seconds.
     seconds("tsd.cluster.forward_timeout", "10", 0.1, 3600.0),
     // When HBase has a record of the log, in the memory of the machines of its own log

@@ -63,6 +63,7 @@ mod tests {
         assert_eq!((&default.bind[..], default.advertise), ("0.0.0.0:4243", None));
         assert_eq!(default.max_clock_skew, Duration::from_millis(500));
         assert!(default.reads_held && default.read_timeout == Duration::from_secs(30));
+        assert!(default.forward && !of("tsd.cluster.forward", "false").unwrap().forward);
         assert!(!of("tsd.cluster.reads", "stored").unwrap().reads_held);
         let advertised = of("tsd.cluster.advertise", "tsd1:9").unwrap().advertise;
         assert_eq!(advertised.as_deref(), Some("tsd1:9"));
