@@ -12,6 +12,7 @@ mod retention;
 mod salvage;
 mod scenario;
 mod series;
+mod series_days;
 mod size;
 mod storage;
 mod summaries;

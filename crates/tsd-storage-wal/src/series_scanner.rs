@@ -1,32 +1,26 @@
-//! Reads of series that merge the memtables with the backend.
+//! Reads of series that merge the memtables with the backend: which days are read together, and whether the
+//! backend is asked for them.
 
 mod block_overlay;
 mod memtable_series;
+mod merged_days;
+mod stored_days;
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
-use tsd_model::{DAY_SECS, Family};
+use tsd_model::DAY_SECS;
 use tsd_storage::{
-    FlushTarget, Get, SeriesBlock, SeriesRead, SeriesScanner, StorageError, StorageFuture, Table,
+    FlushTarget, SeriesBlock, SeriesRead, SeriesScanner, StorageError, StorageFuture, Table,
 };
 
 use self::{
-    block_overlay::{PendingRow, overlay_block},
-    memtable_series::{MemtableDay, first_base},
+    memtable_series::{MemtableDays, changed_days, first_base},
+    merged_days::MergedDays,
+    stored_days::StoredDays,
 };
-use crate::{memtable::TableId, memtable_list::MemtableView, overlay::overlay, state::WalState};
+use crate::{memtable::TableId, memtable_list::MemtableView, state::WalState};
 
-/// Size of the blocks of a batch at which it ends, bytes.
-const BATCH_BYTES: usize = 1 << 20;
-/// Blocks of a batch at most.
-const BATCH_BLOCKS: usize = 4_096;
-/// Rows that are read from the backend by key for a batch.
-const BATCH_ROWS: usize = 512;
-
-/// Merges the rows of the memtables with the blocks of the backend, day by day.
+/// Merges the rows of the memtables with the blocks of the backend, some days at a time.
 ///
 /// Each row is at least as new as the start of the read: the scanner keeps the memtables of its start,
 /// which stay readable after their flush, and opens the backend's reads later.
@@ -37,8 +31,14 @@ pub(crate) struct MergedSeriesScanner<B> {
     id: TableId,
     view: Arc<MemtableView>,
     read: SeriesRead,
+    /// Days that the backend had rows of after the view was taken: what was flushed to other days since then
+    /// is in the view.
+    stored: StoredDays,
     /// Where the next segment begins; `None` after the last.
     next_base: Option<u32>,
+    /// Days that memtables have rows of and that are read together next, at most. It doubles while they have
+    /// few rows.
+    days: u32,
     segment: Option<Segment>,
     error: Option<StorageError>,
 }
@@ -52,16 +52,8 @@ pub(crate) fn has_rows(view: &MemtableView, id: TableId, read: &SeriesRead) -> b
 enum Segment {
     /// No memtable has rows of it.
     Stored(Box<dyn SeriesScanner>),
-    /// Rows of one day.
-    Merged(Box<MergedDay>),
-}
-
-struct MergedDay {
-    rows: MemtableDay,
-    stored: Box<dyn SeriesScanner>,
-    /// Blocks of the backend that are not merged yet.
-    blocks: VecDeque<SeriesBlock>,
-    stored_ended: bool,
+    /// Days of which memtables have rows.
+    Merged(Box<MergedDays>),
 }
 
 impl<B: FlushTarget> MergedSeriesScanner<B> {
@@ -73,53 +65,109 @@ impl<B: FlushTarget> MergedSeriesScanner<B> {
         view: Arc<MemtableView>,
         read: &SeriesRead,
     ) -> Option<Self> {
+        let stored = StoredDays::new(backend.stored_bases(&table, read));
         let mut scanner = Self {
             state,
             backend,
             table,
             id,
             view,
+            stored,
             next_base: (read.bases.0 <= read.bases.1).then_some(read.bases.0),
             read: read.clone(),
+            days: 1,
             segment: None,
             error: None,
         };
-        scanner.segment = match scanner.next_base {
-            Some(first) => Some(scanner.open(first)?),
-            None => Some(Segment::Stored(scanner.backend.read_series(&scanner.table, read)?)),
-        };
+        if scanner.next_base.is_some() {
+            scanner.open_next()?;
+        } else {
+            scanner.segment =
+                Some(Segment::Stored(scanner.backend.read_series(&scanner.table, read)?));
+        }
         Some(scanner)
     }
 
-    /// Opens the segment that begins at a base time; `None` if the backend does not answer.
-    fn open(&mut self, first: u32) -> Option<Segment> {
+    /// Opens the next segment, if there is one; `None` if the backend does not answer.
+    fn open_next(&mut self) -> Option<()> {
+        self.segment = None;
         let last = self.read.bases.1;
-        let mut read = self.read.clone();
-        let changed = first_base(&self.view, self.id, &read, (first, last));
-        let day = changed.map(|base| base - base % DAY_SECS);
-        let end = match day {
-            None => last,
-            Some(day) if day > first => day - 1,
-            Some(day) => day.saturating_add(DAY_SECS - 1).min(last),
-        };
-        self.next_base = end.checked_add(1).filter(|next| *next <= last);
-        read.bases = (first, end);
-        let is_changed = day.is_some_and(|day| day <= first);
-        if is_changed && let Some(summaries) = &mut read.summaries {
+        while let Some(first) = self.next_base
+            && self.segment.is_none()
+        {
+            let changed = first_base(&self.view, self.id, &self.read, (first, last));
+            let day = changed.map(|base| base - base % DAY_SECS);
+            let end = if day.is_some_and(|day| day <= first) {
+                let (rows, end) = self.changed_rows(first);
+                self.segment = Some(self.open_changed(rows)?);
+                end
+            } else {
+                let end = day.map_or(last, |day| day - 1);
+                if self.stored.has((first, end)) {
+                    let read = SeriesRead { bases: (first, end), ..self.read.clone() };
+                    let stored = self.backend.read_series(&self.table, &read)?;
+                    self.segment = Some(Segment::Stored(stored));
+                }
+                end
+            };
+            self.next_base = end.checked_add(1).filter(|next| *next <= last);
+        }
+        Some(())
+    }
+
+    /// The rows of the day of `first`, which memtables have some of, and of days after it; and the last base time
+    /// of these days.
+    fn changed_rows(&mut self, first: u32) -> (MemtableDays, u32) {
+        let day = first - first % DAY_SECS;
+        loop {
+            let secs = self.days.saturating_mul(DAY_SECS);
+            let end = day.saturating_add(secs - 1).min(self.read.bases.1);
+            let end = self.end_of_run((first, end));
+            let days = (end - day) / DAY_SECS + 1;
+            let read = SeriesRead { bases: (first, end), ..self.read.clone() };
+            if let Some(rows) = MemtableDays::try_copied(&self.view, self.id, &read) {
+                self.days = if rows.is_small() { days.saturating_mul(2) } else { days };
+                return (rows, end);
+            }
+            if days == 1 {
+                self.days = 1;
+                return (MemtableDays::of_day(&self.view, self.id, read), end);
+            }
+            self.days = days / 2;
+        }
+    }
+
+    /// Where days end that are read together: before one that the backend has summaries of, perhaps, and no
+    /// memtable changes.
+    fn end_of_run(&self, (first, end): (u32, u32)) -> u32 {
+        if self.read.summaries.is_none() || self.days == 1 {
+            return end;
+        }
+        let days = changed_days(&self.view, self.id, &self.read, (first, end));
+        let mut next = first;
+        for day in days {
+            if day > next && self.stored.has((next, day - 1)) {
+                return next - 1;
+            }
+            let Some(after) = day.checked_add(DAY_SECS) else { return end };
+            next = after;
+        }
+        (next - 1).min(end)
+    }
+
+    /// Opens a read of days with rows of memtables.
+    fn open_changed(&self, rows: MemtableDays) -> Option<Segment> {
+        let mut read = rows.read().clone();
+        if let Some(summaries) = &mut read.summaries {
             // A summary says nothing of the rows that memtables change.
             summaries.with_points = true;
         }
-        let stored = self.backend.read_series(&self.table, &read)?;
-        Some(if is_changed {
-            Segment::Merged(Box::new(MergedDay {
-                rows: MemtableDay::new(&self.view, self.id, read),
-                stored,
-                blocks: VecDeque::new(),
-                stored_ended: false,
-            }))
+        let stored = if self.stored.has(read.bases) {
+            Some(self.backend.read_series(&self.table, &read)?)
         } else {
-            Segment::Stored(stored)
-        })
+            None
+        };
+        Some(Segment::Merged(Box::new(MergedDays::new(rows, stored))))
     }
 
     async fn next_batch(&mut self) -> Result<Option<Vec<SeriesBlock>>, StorageError> {
@@ -130,19 +178,14 @@ impl<B: FlushTarget> MergedSeriesScanner<B> {
             let batch = match &mut self.segment {
                 None => return Ok(None),
                 Some(Segment::Stored(stored)) => stored.next_series().await?,
-                Some(Segment::Merged(day)) => day.next_batch(&*self.backend, &self.table).await?,
+                Some(Segment::Merged(days)) => days.next_batch(&*self.backend, &self.table).await?,
             };
             match batch {
                 Some(blocks) if blocks.is_empty() => {}
                 Some(blocks) => return Ok(Some(blocks)),
-                None => {
-                    self.segment = match self.next_base {
-                        None => None,
-                        Some(first) => Some(self.open(first).ok_or_else(|| {
-                            StorageError::Backend("the backend ended a read of series".into())
-                        })?),
-                    };
-                }
+                None => self.open_next().ok_or_else(|| {
+                    StorageError::Backend("the backend ended a read of series".into())
+                })?,
             }
         }
     }
@@ -160,77 +203,5 @@ impl<B: FlushTarget> SeriesScanner for MergedSeriesScanner<B> {
             self.error = batch.as_ref().err().cloned();
             batch
         })
-    }
-}
-
-impl MergedDay {
-    /// The next blocks, perhaps none; `None` after the last.
-    async fn next_batch<B: FlushTarget>(
-        &mut self,
-        backend: &B,
-        table: &Table,
-    ) -> Result<Option<Vec<SeriesBlock>>, StorageError> {
-        let mut blocks: Vec<SeriesBlock> = Vec::new();
-        let mut pending: Vec<(usize, PendingRow)> = Vec::new();
-        let (mut bytes, mut ended) = (0, false);
-        while bytes < BATCH_BYTES && blocks.len() < BATCH_BLOCKS && pending.len() < BATCH_ROWS {
-            if self.blocks.is_empty() && !self.stored_ended {
-                if !blocks.is_empty() {
-                    break;
-                }
-                match self.stored.next_series().await? {
-                    Some(batch) => self.blocks = batch.into(),
-                    None => self.stored_ended = true,
-                }
-                continue;
-            }
-            let changed = self.rows.peek().map(|rows| &rows.series);
-            let (takes_stored, takes_changed) = match (self.blocks.front(), changed) {
-                (None, None) => {
-                    ended = true;
-                    break;
-                }
-                (Some(stored), Some(changed)) => {
-                    (stored.series <= *changed, *changed <= stored.series)
-                }
-                (stored, changed) => (stored.is_some(), changed.is_some()),
-            };
-            let mut block = SeriesBlock::default();
-            if takes_stored && let Some(stored) = self.blocks.pop_front() {
-                block = stored;
-            }
-            if takes_changed && let Some(rows) = self.rows.next() {
-                block.series = rows.series;
-                block.expand_summaries(self.rows.read().bases).map_err(|error| {
-                    StorageError::Backend(format!("a block of a series: {error}").into())
-                })?;
-                for row in overlay_block(&mut block, self.rows.read(), rows.rows) {
-                    bytes += row.ops.byte_len();
-                    pending.push((blocks.len(), row));
-                }
-            }
-            bytes += block.memory_bytes();
-            blocks.push(block);
-        }
-        let get = |row: &PendingRow| Get {
-            row: row.key.clone(),
-            family: Some(Family::T),
-            qualifiers: Vec::new(),
-        };
-        let gets: Vec<Get> =
-            pending.iter().filter(|(_, row)| row.is_stored).map(|(_, row)| get(row)).collect();
-        let stored =
-            if gets.is_empty() { Vec::new() } else { backend.multi_get(table, gets).await? };
-        let mut stored = stored.into_iter();
-        for (index, PendingRow { key, ops, is_stored }) in pending {
-            let stored = if is_stored { stored.next().flatten() } else { None };
-            let row = overlay(key, stored, &ops, |family, _, _| family == Family::T)?;
-            if let (Some(row), Some(block)) = (row, blocks.get_mut(index)) {
-                let at = block.rows.partition_point(|other| other.key < row.key);
-                block.rows.insert(at, row);
-            }
-        }
-        blocks.retain(|block| !block.is_empty());
-        Ok((!ended || !blocks.is_empty()).then_some(blocks))
     }
 }

@@ -86,6 +86,7 @@ cases! {
     scans::deleted_rows_and_columns_are_not_scanned,
     scans::writes_during_a_scan_do_not_affect_other_rows,
     series::reads_of_series_return_what_scans_return,
+    series::reads_of_many_days_return_what_scans_return,
     series::equal_reads_of_one_version_return_the_same,
     series::reads_of_an_unknown_table_fail,
 }

@@ -49,6 +49,11 @@ pub trait DirectTable: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// [`FlushTarget::stored_bases`].
+    fn stored_bases(&self, _read: &SeriesRead) -> Option<Vec<(u32, u32)>> {
+        None
+    }
+
     /// [`Storage::series_splits`].
     fn series_splits(
         &self,
@@ -392,6 +397,10 @@ impl<B: DirectBackend> FlushTarget for DirectStore<B> {
 
     fn base_time_at(&self, table: &Table) -> Option<usize> {
         self.tables.get(table)?.base_time_at()
+    }
+
+    fn stored_bases(&self, table: &Table, read: &SeriesRead) -> Option<Vec<(u32, u32)>> {
+        self.tables.get(table)?.stored_bases(read)
     }
 
     fn set_held_rows(&self, held: Arc<dyn HeldRows>) {

@@ -8,7 +8,7 @@ use std::{cmp::Ordering, fmt, sync::Arc};
 use bytes::Bytes;
 use tsd_model::Family;
 
-use crate::{CellBatch, CellRef, Delete, Storage, StorageError, StorageFuture, Table};
+use crate::{CellBatch, CellRef, Delete, SeriesRead, Storage, StorageError, StorageFuture, Table};
 
 /// Size in bytes from which [`flush_by_put`] sends its batch.
 const PUT_BYTES: usize = 256 * 1024;
@@ -107,6 +107,13 @@ pub trait FlushTarget: Storage {
     /// Where the base time begins in the row keys of a table, if the store asks for the oldest row that
     /// the log in front holds of it.
     fn base_time_at(&self, _table: &Table) -> Option<usize> {
+        None
+    }
+
+    /// Ranges of base times (inclusive, in order, none overlaps another) outside of which the store has
+    /// nothing of a read of series now. `None` if it does not know, or does not answer the read. Cheap: it
+    /// is called by each read that memtables have rows of.
+    fn stored_bases(&self, _table: &Table, _read: &SeriesRead) -> Option<Vec<(u32, u32)>> {
         None
     }
 

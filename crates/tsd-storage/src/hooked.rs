@@ -265,6 +265,10 @@ impl<S: FlushTarget + ?Sized, H: OperationHook> FlushTarget for HookedStorage<S,
         self.inner.base_time_at(table)
     }
 
+    fn stored_bases(&self, table: &Table, read: &SeriesRead) -> Option<Vec<(u32, u32)>> {
+        self.inner.stored_bases(table, read)
+    }
+
     fn set_held_rows(&self, held: Arc<dyn HeldRows>) {
         self.inner.set_held_rows(held);
     }

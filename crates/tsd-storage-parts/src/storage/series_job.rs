@@ -37,14 +37,18 @@ pub(crate) struct SeriesJob {
 impl SeriesJob {
     /// `None` if the table divides its keys or its time otherwise than the read.
     pub(crate) fn try_new(table: Arc<PartTable>, read: &SeriesRead) -> Option<Self> {
-        let layout = table.store().layout();
-        // Within a day blocks are in the order of series.
-        let is_by_day = layout.span_secs().is_multiple_of(PartLayout::DAY_SECS);
-        (is_by_day && layout.prefix_len() == read.prefix_len).then(|| Self {
+        Self::is_answered(table.store().layout(), read).then(|| Self {
             table,
             read: read.clone(),
             reader: None,
         })
+    }
+
+    /// True if a table with the layout answers the read.
+    pub(crate) fn is_answered(layout: PartLayout, read: &SeriesRead) -> bool {
+        // Within a day blocks are in the order of series.
+        let is_by_day = layout.span_secs().is_multiple_of(PartLayout::DAY_SECS);
+        is_by_day && layout.prefix_len() == read.prefix_len
     }
 
     /// The series of the read, as parts have them.

@@ -191,6 +191,24 @@ impl DirectTable for PartTable {
         Some(SeriesVersion::of_units(sections.map(unit)))
     }
 
+    fn stored_bases(&self, read: &SeriesRead) -> Option<Vec<(u32, u32)>> {
+        let layout = self.store.layout();
+        if !SeriesJob::is_answered(layout, read) {
+            return None;
+        }
+        let snapshot = self.snapshot(read.reads_past_losses);
+        let first = layout.span_of(read.bases.0);
+        let spans = first..=read.bases.1.max(first);
+        // Reads of lost spans fail, so that they are to be asked for.
+        let lost = snapshot.lost().range(spans.clone()).map(|(span, _)| *span);
+        let mut spans: Vec<u32> = snapshot.spans().range(spans).map(|(span, _)| *span).collect();
+        spans.extend(lost);
+        spans.sort_unstable();
+        let end = |span: u32| span.saturating_add(layout.span_secs() - 1);
+        let runs = spans.chunk_by(|a, b| *b <= end(*a).saturating_add(1));
+        Some(runs.filter_map(|run| Some((*run.first()?, end(*run.last()?)))).collect())
+    }
+
     fn series_splits(
         &self,
         read: &SeriesRead,

@@ -43,7 +43,7 @@ fn storage_config(dir: &std::path::Path) -> PartStorageConfig {
     }
 }
 
-fn open(dir: &std::path::Path) -> Arc<PartStorage> {
+pub(super) fn open(dir: &std::path::Path) -> Arc<PartStorage> {
     Arc::new(PartStorage::open(&storage_config(dir)).unwrap())
 }
 

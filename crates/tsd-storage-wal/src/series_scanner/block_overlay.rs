@@ -21,7 +21,7 @@ pub(super) struct PendingRow {
 pub(super) fn overlay_block(
     block: &mut SeriesBlock,
     read: &SeriesRead,
-    rows: Vec<(u32, RowOps)>,
+    rows: impl IntoIterator<Item = (u32, RowOps)>,
 ) -> Vec<PendingRow> {
     let mut pending = Vec::new();
     let mut added: Vec<(i64, Value)> = Vec::new();

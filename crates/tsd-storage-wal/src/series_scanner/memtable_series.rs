@@ -1,16 +1,17 @@
-//! Memtable rows of a day, series by series.
+//! Memtable rows of some days, series by series.
 //!
-//! A memtable has them in the order of keys, hour by hour. The few rows of a small day are copied at once. Else a
-//! range of series is read with a cursor for each base time of each memtable. The rows of listed series are
-//! looked up.
+//! A memtable has them in the order of keys, hour by hour. Few rows are copied at once. Else one day is read at
+//! a time: a range of series with a cursor for each base time of each memtable, listed series by looking up
+//! their rows.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
+use tsd_model::DAY_SECS;
 use tsd_storage::{ReadSelection, SeriesRange, SeriesRead};
 
 use crate::{
-    memtable::{Memtable, RowRange, TableId},
+    memtable::{MAX_COPIED_BYTES, Memtable, RowRange, TableId},
     memtable_list::MemtableView,
     overlay::RowOps,
 };
@@ -18,18 +19,27 @@ use crate::{
 /// Rows that all cursors copy from their memtables at a time, about.
 const COPIED_ROWS: usize = 2_048;
 
-/// Copies of rows that make a small day, of each memtable.
+/// Copies of rows of each memtable that are few rows.
 const MAX_COPIES: usize = 4;
+
+/// Rows that are looked up of listed series, if they are few.
+const MAX_LOOKED_UP: usize = MAX_COPIES * COPIED_ROWS;
+
+/// Bytes of operations of listed series, if their rows are few.
+const MAX_LOOKED_UP_BYTES: usize = MAX_COPIES * MAX_COPIED_BYTES;
+
+/// Copied rows below which twice as many days are read next.
+const SMALL_ROWS: usize = COPIED_ROWS / 2;
 
 /// The rows of one series.
 pub(super) struct MemtableSeries {
     pub(super) series: Bytes,
     /// With their base times, in order.
-    pub(super) rows: Vec<(u32, RowOps)>,
+    pub(super) rows: VecDeque<(u32, RowOps)>,
 }
 
 /// The rows of a read in the memtables of a view, in the order of their series.
-pub(super) struct MemtableDay {
+pub(super) struct MemtableDays {
     id: TableId,
     read: SeriesRead,
     source: Source,
@@ -40,7 +50,7 @@ pub(super) struct MemtableDay {
 type Places = Vec<(u32, Arc<Memtable>)>;
 
 enum Source {
-    /// All rows of the day, which are few.
+    /// All rows, which are few.
     Copied(VecDeque<MemtableSeries>),
     Range(Vec<BaseCursor>),
     Keys {
@@ -77,6 +87,27 @@ pub(super) fn first_base(
     view.memtables.iter().filter_map(of).min()
 }
 
+/// The days in a range of base times of which memtables have rows with the salts and metrics of a read, in
+/// order.
+pub(super) fn changed_days(
+    view: &MemtableView,
+    id: TableId,
+    read: &SeriesRead,
+    bases: (u32, u32),
+) -> Vec<u32> {
+    let mut days: Vec<u32> = Vec::new();
+    for prefix in read.prefixes() {
+        for memtable in &view.memtables {
+            let found = memtable.bases(id, &prefix, bases).into_iter();
+            days.extend(found.map(|base| base - base % DAY_SECS));
+            days.dedup();
+        }
+    }
+    days.sort_unstable();
+    days.dedup();
+    days
+}
+
 /// Where rows with a prefix are.
 fn places(view: &MemtableView, id: TableId, prefix: &[u8], bases: (u32, u32)) -> Places {
     let of = |memtable: &Arc<Memtable>| {
@@ -90,25 +121,37 @@ fn places(view: &MemtableView, id: TableId, prefix: &[u8], bases: (u32, u32)) ->
     places
 }
 
-impl MemtableDay {
-    pub(super) fn new(view: &MemtableView, id: TableId, read: SeriesRead) -> Self {
+impl MemtableDays {
+    /// Copies the rows; `None` if they are many, or a filter skips many.
+    pub(super) fn try_copied(view: &MemtableView, id: TableId, read: &SeriesRead) -> Option<Self> {
+        let copied = match &read.selection {
+            ReadSelection::Range(range) => copy_range(view, id, range, read.bases),
+            ReadSelection::Keys(keys) => look_up(view, id, read, keys),
+        };
+        let source = Source::Copied(copied?);
+        Some(Self { id, read: read.clone(), source, next: None })
+    }
+
+    /// Rows of one day, which may be many.
+    pub(super) fn of_day(view: &MemtableView, id: TableId, read: SeriesRead) -> Self {
         let source = match &read.selection {
-            ReadSelection::Range(range) => match copy_day(view, id, range, read.bases) {
-                Some(series) => Source::Copied(series),
-                None => Source::Range(cursors(view, id, range, read.bases)),
+            ReadSelection::Range(range) => Source::Range(cursors(view, id, range, read.bases)),
+            ReadSelection::Keys(keys) => Source::Keys {
+                keys: keys.clone().into(),
+                places: places_by_prefix(view, id, &read),
             },
-            ReadSelection::Keys(keys) => {
-                let of = |prefix: Bytes| {
-                    let places = places(view, id, &prefix, read.bases);
-                    (prefix, places)
-                };
-                Source::Keys {
-                    keys: keys.clone().into(),
-                    places: read.prefixes().into_iter().map(of).collect(),
-                }
-            }
         };
         Self { id, read, source, next: None }
+    }
+
+    /// True if there are so few rows that those of twice as many days may be copied as well.
+    pub(super) fn is_small(&self) -> bool {
+        match &self.source {
+            Source::Copied(series) => {
+                series.iter().map(|series| series.rows.len()).sum::<usize>() < SMALL_ROWS
+            }
+            Source::Range(_) | Source::Keys { .. } => false,
+        }
     }
 
     pub(super) const fn read(&self) -> &SeriesRead {
@@ -127,10 +170,26 @@ impl MemtableDay {
         self.next.take()
     }
 
+    /// Takes copied rows of a series up to a base time, which are no longer among the next ones.
+    pub(super) fn take_until(&mut self, series: &[u8], last: u32) -> VecDeque<(u32, RowOps)> {
+        let Source::Copied(copied) = &mut self.source else { return VecDeque::new() };
+        let found = copied.binary_search_by(|other| (*other.series).cmp(series)).ok();
+        let Some(of_series) = found.and_then(|at| copied.get_mut(at)) else {
+            return VecDeque::new();
+        };
+        let count = of_series.rows.partition_point(|(base, _)| *base <= last);
+        of_series.rows.drain(..count).collect()
+    }
+
     fn find_next(&mut self) -> Option<MemtableSeries> {
         let id = self.id;
         match &mut self.source {
-            Source::Copied(series) => series.pop_front(),
+            Source::Copied(copied) => loop {
+                let series = copied.pop_front()?;
+                if !series.rows.is_empty() {
+                    return Some(series);
+                }
+            },
             Source::Range(cursors) => {
                 let ReadSelection::Range(range) = &self.read.selection else { return None };
                 let tags_at = range.prefix.len() + 4;
@@ -149,20 +208,67 @@ impl MemtableDay {
             }
             Source::Keys { keys, places } => loop {
                 let series = keys.pop_front()?;
-                let places = places.iter().find(|(prefix, _)| series.starts_with(prefix));
-                let mut ops: Vec<(u32, Bytes, i64)> = Vec::new();
-                for (base, memtable) in places.map_or(&[][..], |(_, places)| places) {
-                    let key = self.read.row_key(&series, *base);
-                    if let Some(of_row) = memtable.row_ops(id, &key) {
-                        ops.push((*base, of_row.into(), memtable.base_ms()));
-                    }
-                }
-                if !ops.is_empty() {
-                    return Some(MemtableSeries { series, rows: rows_of(&ops) });
+                let rows = rows_of_key(id, &self.read, &series, places);
+                if !rows.is_empty() {
+                    return Some(MemtableSeries { series, rows });
                 }
             },
         }
     }
+}
+
+/// Where rows of a read are, by salt and metric.
+fn places_by_prefix(view: &MemtableView, id: TableId, read: &SeriesRead) -> Vec<(Bytes, Places)> {
+    let of = |prefix: Bytes| {
+        let places = places(view, id, &prefix, read.bases);
+        (prefix, places)
+    };
+    read.prefixes().into_iter().map(of).collect()
+}
+
+/// All rows of listed series; `None` if they are many.
+fn look_up(
+    view: &MemtableView,
+    id: TableId,
+    read: &SeriesRead,
+    keys: &[Bytes],
+) -> Option<VecDeque<MemtableSeries>> {
+    let places = places_by_prefix(view, id, read);
+    let most = places.iter().map(|(_, places)| places.len()).max().unwrap_or(0);
+    if keys.len().saturating_mul(most) > MAX_LOOKED_UP {
+        return None;
+    }
+    let mut found = VecDeque::new();
+    let mut bytes = 0;
+    for series in keys {
+        let rows = rows_of_key(id, read, series, &places);
+        bytes += rows.iter().map(|(_, ops)| ops.byte_len()).sum::<usize>();
+        if bytes > MAX_LOOKED_UP_BYTES {
+            return None;
+        }
+        if !rows.is_empty() {
+            found.push_back(MemtableSeries { series: series.clone(), rows });
+        }
+    }
+    Some(found)
+}
+
+/// The rows of a listed series.
+fn rows_of_key(
+    id: TableId,
+    read: &SeriesRead,
+    series: &Bytes,
+    places: &[(Bytes, Places)],
+) -> VecDeque<(u32, RowOps)> {
+    let places = places.iter().find(|(prefix, _)| series.starts_with(prefix));
+    let mut ops: Vec<(u32, Bytes, i64)> = Vec::new();
+    for (base, memtable) in places.map_or(&[][..], |(_, places)| places) {
+        let key = read.row_key(series, *base);
+        if let Some(of_row) = memtable.row_ops(id, &key) {
+            ops.push((*base, of_row.into(), memtable.base_ms()));
+        }
+    }
+    rows_of(&ops)
 }
 
 /// A cursor for each base time and memtable with rows of a range.
@@ -179,7 +285,7 @@ fn cursors(
 }
 
 /// All rows of a range of series and base times, series by series; `None` if they are many, or a filter skips many.
-fn copy_day(
+fn copy_range(
     view: &MemtableView,
     id: TableId,
     range: &SeriesRange,
@@ -222,7 +328,7 @@ fn copy_day(
 }
 
 /// Joins the operations on each row; those of one base time are adjacent, oldest memtable first.
-fn rows_of(ops: &[(u32, Bytes, i64)]) -> Vec<(u32, RowOps)> {
+fn rows_of(ops: &[(u32, Bytes, i64)]) -> VecDeque<(u32, RowOps)> {
     let of_row = |group: &[(u32, Bytes, i64)]| {
         let base = group.first().map_or(0, |(base, ..)| *base);
         let ops = group.iter().map(|(_, ops, base_ms)| (ops.clone(), *base_ms)).collect();
@@ -304,7 +410,7 @@ mod tests {
     /// Base time, bytes and points of a row; no points if its operations overlap.
     type ReadRow = (u32, usize, Option<Vec<(i64, Value)>>);
 
-    fn drain(day: &mut MemtableDay) -> Vec<(Bytes, Vec<ReadRow>)> {
+    fn drain(day: &mut MemtableDays) -> Vec<(Bytes, Vec<ReadRow>)> {
         let row = |(base, ops): (u32, RowOps)| (base, ops.byte_len(), ops.points(base));
         let of = |of: MemtableSeries| (of.series, of.rows.into_iter().map(row).collect());
         std::iter::from_fn(|| day.next()).map(of).collect()
@@ -332,10 +438,9 @@ mod tests {
                 summaries: None,
                 reads_past_losses: false,
             };
-            let mut copied = MemtableDay::new(&view, ID, read.clone());
-            prop_assert!(matches!(copied.source, Source::Copied(_)));
+            let mut copied = MemtableDays::try_copied(&view, ID, &read).unwrap();
             let source = Source::Range(cursors(&view, ID, &range, bases));
-            let mut by_cursors = MemtableDay { id: ID, read, source, next: None };
+            let mut by_cursors = MemtableDays { id: ID, read, source, next: None };
             prop_assert_eq!(drain(&mut copied), drain(&mut by_cursors));
         }
     }
@@ -358,8 +463,8 @@ mod tests {
             summaries: None,
             reads_past_losses: false,
         };
-        let mut day = MemtableDay::new(&view, ID, read);
-        assert!(matches!(day.source, Source::Range(_)));
+        assert!(MemtableDays::try_copied(&view, ID, &read).is_none());
+        let mut day = MemtableDays::of_day(&view, ID, read);
         let series = drain(&mut day);
         assert_eq!(series.len(), 256);
         assert!(series.iter().all(|(_, rows)| rows.len() == 20));

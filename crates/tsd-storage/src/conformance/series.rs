@@ -14,7 +14,7 @@ use tsd_model::{BaseTime, Cell, Family, MergeRule, PointColumns, Row, RowExtras,
 use super::fixture::{bytes, data};
 use crate::{
     BlockPiece, CellBatch, CellRef, Delete, ReadSelection, RowFilter, Scan, SeriesRange,
-    SeriesRead, SeriesVersion, SplitGoal, Storage, Table, TagCondition, TagPattern,
+    SeriesRead, SeriesScanner, SeriesVersion, SplitGoal, Storage, Table, TagCondition, TagPattern,
 };
 
 const METRIC: [u8; 3] = [0, 0, 7];
@@ -163,7 +163,11 @@ async fn scanned(store: &dyn Storage, wanted: impl Fn(&[u8]) -> bool) -> Content
 
 /// What a read returns; `None` if the store does not answer reads of series.
 async fn read(store: &dyn Storage, read: &SeriesRead) -> Option<Contents> {
-    let mut scanner = store.read_series(&data(), read)?;
+    let scanner = store.read_series(&data(), read)?;
+    Some(drain(scanner, read).await)
+}
+
+async fn drain(mut scanner: Box<dyn SeriesScanner>, read: &SeriesRead) -> Contents {
     let mut contents = Contents::new();
     let is_one_day = read.bases.0 / 86_400 == read.bases.1 / 86_400;
     let mut last: Option<Bytes> = None;
@@ -191,7 +195,7 @@ async fn read(store: &dyn Storage, read: &SeriesRead) -> Option<Contents> {
     }
     assert!(scanner.next_series().await.unwrap().is_none(), "an ended read stays ended");
     contents.retain(|_, content| *content != Content::default());
-    Some(contents)
+    contents
 }
 
 fn range(from: u32, to: Option<u32>, filter: Option<RowFilter>) -> ReadSelection {
@@ -287,6 +291,80 @@ pub(super) async fn reads_of_series_return_what_scans_return(store: Arc<dyn Stor
             }
             let goal = SplitGoal { ranges: 1 + numbers.below(6) as usize, min_bytes: 1 };
             divided_reads_return_the_whole(&*store, bases, goal).await;
+        }
+    }
+}
+
+/// Puts rows to some of 40 days, or deletes a few of them: all days in turn, every second one, every tenth, one.
+async fn write_days(store: &dyn Storage, numbers: &mut Numbers) {
+    let deletes = numbers.below(4) == 0;
+    let (first, step) = match numbers.below(4) {
+        0 => (0, 1),
+        1 => (numbers.below(2), 2),
+        2 => (numbers.below(10), 10),
+        _ => (numbers.below(40), 40),
+    };
+    let last = if numbers.below(3) == 0 { first + numbers.below(20) } else { 39 };
+    let mut batch = CellBatch::new();
+    let mut deleted = 0;
+    for day in (first..=last.min(39)).step_by(step) {
+        let row = key(METRIC, numbers.below(9), DAY + day * 86_400 + numbers.below(3) * 3_600);
+        let (qualifier, value) = column(numbers);
+        if deletes && deleted < 6 {
+            deleted += 1;
+            let delete = match numbers.below(2) {
+                0 => Delete::Row(bytes(&row)),
+                _ => Delete::Columns {
+                    row: bytes(&row),
+                    columns: vec![(Family::T, bytes(&qualifier))],
+                },
+            };
+            store.delete(&data(), delete).await.unwrap();
+        } else if !deletes {
+            batch.begin_row(&row).unwrap();
+            let (qualifier, value) = (&qualifier[..], &value[..]);
+            let cell = CellRef { family: Family::T, qualifier, value, timestamp_ms: None };
+            batch.push(cell).unwrap();
+        }
+    }
+    store.put(&data(), batch).await.unwrap();
+}
+
+pub(super) async fn reads_of_many_days_return_what_scans_return(store: Arc<dyn Storage>) {
+    let mut numbers = Numbers(23);
+    for _ in 0..24 {
+        for _ in 0..=numbers.below(3) {
+            write_days(&*store, &mut numbers).await;
+        }
+        let day = DAY + numbers.below(40) * 86_400;
+        for bases in [(0, u32::MAX), (DAY + 7_200, day + 7_200), (day, day + 9 * 86_400 - 1)] {
+            let of_series = |series: u32| Bytes::from([&METRIC[..], &tags(series)].concat());
+            let list = numbers.below(9)..9;
+            let keys = ReadSelection::Keys(list.clone().map(of_series).collect());
+            let reads = [(range(0, None, None), 0..9), (range(2, Some(6), None), 2..6)];
+            for (selection, wanted) in reads.into_iter().chain([(keys, list)]) {
+                let request = SeriesRead {
+                    prefix_len: 3,
+                    selection,
+                    bases,
+                    summaries: None,
+                    reads_past_losses: false,
+                };
+                let Some(scanner) = store.read_series(&data(), &request) else { return };
+                // What the read has taken from memtables may be elsewhere when it goes on.
+                if numbers.below(16) == 0 {
+                    store.flush().await.unwrap();
+                }
+                let found = drain(scanner, &request).await;
+                let wanted: Vec<Vec<u8>> = wanted.map(tags).collect();
+                let expected = scanned(&*store, |key| {
+                    key[..3] == METRIC
+                        && (bases.0..=bases.1).contains(&base_of(key))
+                        && wanted.iter().any(|tags| *tags == key[7..])
+                })
+                .await;
+                assert_equal(&found, &expected, &request);
+            }
         }
     }
 }
