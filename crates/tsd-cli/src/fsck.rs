@@ -4,7 +4,7 @@ mod checkpoint;
 
 use std::{
     collections::BTreeMap,
-    io::{IsTerminal, Write as _, stderr, stdout},
+    io::{IsTerminal, stderr},
     process::ExitCode,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -25,8 +25,10 @@ use crate::{
     args::FsckArgs,
     error_text::error_text,
     import::{Stop, StopSignal},
+    output::write_error,
     prepare, print_lines, query,
     store::Purpose,
+    tell,
     with_engine,
 };
 use checkpoint::Checkpoint;
@@ -45,24 +47,23 @@ struct Ended {
 /// Runs the command. The exit status is 0 if no errors were found, 1 if there were some, also if all were
 /// repaired; 2 if the check failed; 128 and the number of the signal that stopped it.
 pub(crate) fn main(args: &FsckArgs) -> ExitCode {
-    match run(args) {
-        Ok(ended) => {
-            print_lines(&if args.json { as_json(&ended) } else { as_lines(&ended) });
-            match ended.signal {
-                Some(signal) => {
-                    let hint = if args.checkpoint.is_some() {
-                        "run the same command again to go on"
-                    } else {
-                        "with --checkpoint FILE the same command would go on where it stopped"
-                    };
-                    eprintln!("tsdb: {signal}: the check was stopped; {hint}");
-                    ExitCode::from(signal.exit_status())
-                }
-                None => ExitCode::from(u8::from(ended.report.errors() > 0)),
-            }
+    let printed = run(args).and_then(|ended| {
+        print_lines(&if args.json { as_json(&ended) } else { as_lines(&ended) })?;
+        Ok(ended)
+    });
+    match printed {
+        Ok(Ended { signal: Some(signal), .. }) => {
+            let hint = if args.checkpoint.is_some() {
+                "run the same command again to go on"
+            } else {
+                "with --checkpoint FILE the same command would go on where it stopped"
+            };
+            tell!("tsdb: {signal}: the check was stopped; {hint}");
+            ExitCode::from(signal.exit_status())
         }
+        Ok(ended) => ExitCode::from(u8::from(ended.report.errors() > 0)),
         Err(error) => {
-            eprintln!("tsdb: {}", error_text(&error));
+            tell!("tsdb: {}", error_text(&error));
             ExitCode::from(if error.is::<NoRows>() { 1 } else { 2 })
         }
     }
@@ -228,14 +229,16 @@ impl Console {
 impl FsckObserver for Console {
     fn found(&self, level: FsckLevel, text: &str) {
         let line = format!("{level} {text}\n");
-        self.bar.suspend(|| {
-            // A reader that has closed its pipe has enough.
-            let _ = if self.is_json {
-                stderr().lock().write_all(line.as_bytes())
-            } else {
-                stdout().lock().write_all(line.as_bytes())
-            };
+        let written = self.bar.suspend(|| {
+            if self.is_json {
+                write_error(format_args!("{line}"));
+                return Ok(());
+            }
+            print_lines(&line)
         });
+        if let Err(error) = written {
+            self.state().failure.get_or_insert(error.into());
+        }
     }
 
     fn advanced(&self, part: usize, row: &Bytes, rows: u64, checked: &FsckReport) {
@@ -251,7 +254,7 @@ impl FsckObserver for Console {
         }
         state.written = Instant::now();
         if self.bar.is_hidden() {
-            eprintln!("tsdb: {} rows, {errors} errors, {fixed} fixed", state.rows);
+            tell!("tsdb: {} rows, {errors} errors, {fixed} fixed", state.rows);
         }
         if let Some(checkpoint) = &state.checkpoint
             && let Err(error) = checkpoint.write(&state.checked)

@@ -18,7 +18,7 @@ use crate::{
     exit_status, prepare,
     query::{self, ParsedArgs},
     store::Purpose,
-    with_engine,
+    tell, with_engine,
 };
 
 /// Runs the command. The exit status is 1 if something of the rows could not be printed.
@@ -26,16 +26,16 @@ pub(crate) fn main(args: &ScanArgs) -> ExitCode {
     match run(args) {
         Ok(report) => {
             if args.delete {
-                eprintln!("tsdb: {} rows deleted", report.deleted_rows);
+                tell!("tsdb: {} rows deleted", report.deleted_rows);
             }
             if report.unreadable > 0 {
                 let kept = if args.delete { "; their rows were not deleted" } else { "" };
-                eprintln!("tsdb: {} rows or columns are not readable{kept}", report.unreadable);
+                tell!("tsdb: {} rows or columns are not readable{kept}", report.unreadable);
             }
             ExitCode::from(u8::from(report.unreadable > 0))
         }
         Err(error) => {
-            eprintln!("tsdb: {}", error_text(&error));
+            tell!("tsdb: {}", error_text(&error));
             ExitCode::from(exit_status(&error))
         }
     }
@@ -105,7 +105,7 @@ impl DumpSink for Lines {
     }
 
     fn unreadable(&mut self, what: &str) {
-        eprintln!("tsdb: not readable: {what}");
+        tell!("tsdb: not readable: {what}");
     }
 }
 

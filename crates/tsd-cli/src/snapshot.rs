@@ -19,6 +19,7 @@ use crate::{
     daemon_client::DaemonClient,
     daemon_in_the_way, prepare, print_lines, runtime,
     store::Purpose,
+    tell,
     transfer_bar::TransferBar,
     with_engine,
 };
@@ -126,18 +127,18 @@ async fn take_from_daemon(
 fn print(args: &SnapshotArgs, report: &Value) -> anyhow::Result<()> {
     let text = |name| report.get(name).and_then(Value::as_str);
     if let Some(removed) = text("removed") {
-        eprintln!("tsdb: removed {removed}, which an interrupted snapshot had left");
+        tell!("tsdb: removed {removed}, which an interrupted snapshot had left");
     }
     let damaged = report.get("damaged").and_then(Value::as_array).context("no report")?;
     if !damaged.is_empty() {
         let names: Vec<&str> = damaged.iter().filter_map(Value::as_str).collect();
-        eprintln!(
+        tell!(
             "tsdb: the snapshot lacks what damaged files had: {}; `tsdb quarantine list` describes them",
             names.join(", ")
         );
     }
     if args.json {
-        print_lines(&format!("{report}\n"));
+        print_lines(&format!("{report}\n"))?;
         return Ok(());
     }
     let number = |name| report.get(name).and_then(Value::as_u64).unwrap_or_default();
@@ -150,6 +151,6 @@ fn print(args: &SnapshotArgs, report: &Value) -> anyhow::Result<()> {
         bytes("linkedBytes"),
         bytes("baseBytes"),
         bytes("copiedBytes"),
-    ));
+    ))?;
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::{
     source::{Blocks, lines},
     stop::{Stop, StopSignal},
 };
-use crate::print_lines;
+use crate::{print_lines, tell};
 
 /// Points of an input between two lines of progress, as OpenTSDB's importer has it.
 const LINE_EVERY: u64 = 1_000_000;
@@ -91,6 +91,9 @@ pub enum ImportError {
         /// otherwise.
         line: u64,
     },
+    /// All was imported, but standard output did not take the total.
+    #[error("cannot write: {0}")]
+    Total(io::Error),
 }
 
 /// Why a line was rejected.
@@ -223,12 +226,11 @@ impl<S: PointSink> Importer<S> {
         let points = self.sink.stored() - before;
         let took = start.elapsed();
         let rate = points as f64 / took.as_secs_f64().max(0.001);
-        self.progress.suspend(|| {
-            print_lines(&format!(
-                "Processed {name} in {} ms, {points} data points ({rate:.1} points/s)\n",
-                took.as_millis()
-            ));
-        });
+        let line = format!(
+            "Processed {name} in {} ms, {points} data points ({rate:.1} points/s)\n",
+            took.as_millis()
+        );
+        self.print_progress(&line);
         Ok(())
     }
 
@@ -303,8 +305,13 @@ impl<S: PointSink> Importer<S> {
         if self.in_input.is_multiple_of(LINE_EVERY) {
             let line = progress_line(self.in_input, self.line_at.elapsed());
             self.line_at = Instant::now();
-            self.progress.suspend(|| print_lines(&line));
+            self.print_progress(&line);
         }
+    }
+
+    /// Prints a line of progress. Points go on although nobody may see it: only the total has to be written.
+    fn print_progress(&self, line: &str) {
+        let _ = self.progress.suspend(|| print_lines(line));
     }
 
     /// Parses a line and hands its point to the sink.
@@ -397,7 +404,7 @@ impl<S: PointSink> Importer<S> {
             return Err(ImportError::BadLine { path, line, reason });
         }
         self.bad_lines += 1;
-        self.progress.suspend(|| eprintln!("{name} line {line}: {reason}, skipped"));
+        self.progress.suspend(|| tell!("{name} line {line}: {reason}, skipped"));
         Ok(())
     }
 }
