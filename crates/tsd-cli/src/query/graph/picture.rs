@@ -98,6 +98,7 @@ mod tests {
         Series {
             metric: "m".to_owned(),
             tags: vec![("host".to_owned(), "a".to_owned())],
+            aggregate_tags: Vec::new(),
             points: vec![(1_000, Value::Integer(1)), (2_000, Value::Float(value))],
         }
     }
