@@ -379,9 +379,16 @@ fn sighup_reloads_the_log_level_and_never_ends_the_daemon() {
     let put = r#"{"metric":"m","timestamp":1600000000,"value":1,"tags":{"host":"a"}}"#;
     assert_eq!(http(daemon.address(), "POST", "/api/put", Some(put)).status, 204);
 
-    fs::write(&file, "tsd.storage.salt.width = many\n").expect("write");
-    let line = reloads("WARN", "SIGHUP: the configuration is unchanged");
+    // What a start would refuse does not keep the level from being applied.
+    fs::write(&file, "tsd.log.level = info\ntsd.storage.salt.width = many\n").expect("write");
+    let line = reloads("WARN", "SIGHUP: the next start would fail");
     assert!(line["message"].as_str().expect("a text").contains("tsd.storage.salt.width"), "{line}");
+    let line = reloads("WARN", "SIGHUP: reloaded");
+    assert_eq!(line["log_level"], "info", "{line}");
+
+    fs::write(&file, "tsd.log.level = loud\n").expect("write");
+    let line = reloads("WARN", "SIGHUP: tsd.log.level is unchanged");
+    assert!(line["message"].as_str().expect("a text").contains("loud"), "{line}");
 
     fs::write(&file, "tsd.log.level = warn,tsd_cli=info\n").expect("write");
     let line = reloads("INFO", "SIGHUP: reloaded");

@@ -191,11 +191,7 @@ fn exit_status(error: &anyhow::Error) -> u8 {
 
 fn tsd(args: &TsdArgs) -> anyhow::Result<()> {
     let (config, settings) = prepare(args.config()?)?;
-    daemon::run(&config, &settings, || {
-        let config = args.config()?;
-        let settings = Settings::from_config(&config)?;
-        Ok((config, settings))
-    })
+    daemon::run(&config, &settings, || args.config())
 }
 
 fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
