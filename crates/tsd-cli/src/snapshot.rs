@@ -85,9 +85,11 @@ async fn take(engine: &EngineHandle, request: SnapshotRequest) -> anyhow::Result
 }
 
 async fn take_from_daemon(
-    mut client: DaemonClient,
+    client: DaemonClient,
     request: &SnapshotRequest,
 ) -> anyhow::Result<Value> {
+    // The bar shows what it does.
+    let mut client = client.without_notices();
     let bar = TransferBar::new("snapshot");
     let mut watch = client.another();
     let text = |path: &PathBuf| path.to_string_lossy().into_owned();
