@@ -12,7 +12,7 @@ use super::{
     line::{ImportLine, LineError},
     order::{NotRising, SeriesOrder},
     progress::Progress,
-    source::{Blocks, lines},
+    source::{Blocks, MAX_LINE_BYTES, lines},
     stop::{Stop, StopSignal},
 };
 use crate::{print_lines, tell};
@@ -99,6 +99,8 @@ pub enum ImportError {
 /// Why a line was rejected.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
+    #[error("a line of more than {MAX_LINE_BYTES} bytes")]
+    TooLong,
     #[error(transparent)]
     Line(#[from] LineError),
     #[error(transparent)]
@@ -119,7 +121,9 @@ impl Refusal {
     /// True if the store failed, so that the next point will fail, too.
     fn is_of_store(&self) -> bool {
         match self {
-            Self::Line(_) | Self::Json(_) | Self::NotRising(_) | Self::Point(_) => false,
+            Self::TooLong | Self::Line(_) | Self::Json(_) | Self::NotRising(_) | Self::Point(_) => {
+                false
+            }
             Self::Put(error) => !is_about_the_point(error),
             Self::Daemon(_) => true,
         }
@@ -321,6 +325,9 @@ impl<S: PointSink> Importer<S> {
         line: &[u8],
         number: u64,
     ) -> Result<Result<(), Refusal>, ImportError> {
+        if line.len() > MAX_LINE_BYTES {
+            return Ok(Err(Refusal::TooLong));
+        }
         if self.options.is_spool && line.first() == Some(&BRACE) {
             return self.take_json(name, line, number).await;
         }
