@@ -302,7 +302,8 @@ fn the_first_line_says_what_starts_and_a_later_one_where_to_look() {
     assert_eq!(start["directory"].as_str(), dir.path().to_str());
     assert_eq!(start["pid"], daemon.pid());
     assert!(!start["revision"].as_str().expect("a revision").is_empty());
-    let open = format!("open http://{}/ in a browser", daemon.address());
+    let address = daemon.address();
+    let open = format!("Ready to serve on {address}: open http://{address}/ in a browser");
     let shown = || {
         daemon.events_at_level("INFO").into_iter().find(|event| {
             event["message"].as_str().is_some_and(|message| message.starts_with(&open))

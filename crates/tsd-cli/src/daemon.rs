@@ -127,8 +127,14 @@ fn say_ready(node: &Node, started: Instant) {
         took_ms = started.elapsed().as_millis() as u64,
         "ready to serve"
     );
+    // Scripts wait for OpenTSDB's words.
+    let ready = format!("Ready to serve on {}", node.address());
     if let Some(url) = urls.first() {
-        info!("open {url} in a browser; points by telnet or {url}api/put, metrics at {url}metrics");
+        info!(
+            "{ready}: open {url} in a browser; points by telnet or {url}api/put, metrics at {url}metrics"
+        );
+    } else {
+        info!("{ready}");
     }
 }
 
@@ -201,10 +207,7 @@ fn reload_config(
         .map(String::as_str)
         .collect();
     if changed.is_empty() {
-        info!(
-            log_level,
-            "SIGHUP: reloaded the log level and the followed files"
-        );
+        info!(log_level, "SIGHUP: reloaded the log level and the followed files");
     } else {
         warn!(
             log_level,

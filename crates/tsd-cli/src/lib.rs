@@ -304,3 +304,16 @@ fn with_engine(
         result.and(closed.map_err(|error| error.context(NotClosed)))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_listed() {
+        let listed: Vec<&str> = COMMANDS.split([',', ':', '\n']).map(str::trim).collect();
+        for command in Cli::command().get_subcommands() {
+            assert!(listed.contains(&command.get_name()), "{}", command.get_name());
+        }
+    }
+}

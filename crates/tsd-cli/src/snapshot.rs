@@ -1,6 +1,7 @@
 //! `tsdb snapshot`: a consistent copy of the embedded store, while it is in use.
 
 use std::{
+    fs,
     io::{IsTerminal, stderr},
     path::{Path, PathBuf, absolute},
     time::Duration,
@@ -45,6 +46,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<()> {
     }
     let (config, settings) = prepare(args.config()?)?;
     require_embedded(&settings, "snapshot")?;
+    require_outside(&request.target, &settings.storage.data_directory)?;
     let opened = with_engine(&config, &settings, Purpose::Query, async |open| {
         let report = take(&open.engine, request.clone()).await?;
         print(args, &report)
@@ -65,6 +67,20 @@ pub(crate) fn require_embedded(settings: &Settings, command: &str) -> anyhow::Re
         ),
         EngineKind::Memory => bail!("the store is in memory; there is nothing to {command}"),
     }
+}
+
+/// Fails if a snapshot would be within the data directory, with which it would be lost.
+fn require_outside(target: &Path, data: &Path) -> anyhow::Result<()> {
+    let place = target.ancestors().find_map(|above| fs::canonicalize(above).ok());
+    let is_inside =
+        fs::canonicalize(data).is_ok_and(|data| place.is_some_and(|place| place.starts_with(data)));
+    ensure!(
+        !is_inside,
+        "{} is in the data directory {}, with which it would be lost; name a place outside of it",
+        target.display(),
+        data.display()
+    );
+    Ok(())
 }
 
 async fn take(engine: &EngineHandle, request: SnapshotRequest) -> anyhow::Result<Value> {
@@ -155,4 +171,26 @@ fn print(args: &SnapshotArgs, report: &Value) -> anyhow::Result<()> {
         bytes("copiedBytes"),
     ))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_outside_of_the_data_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let (data, link) = (directory.path().join("data"), directory.path().join("link"));
+        fs::create_dir_all(data.join("there")).unwrap();
+        std::os::unix::fs::symlink(&data, &link).unwrap();
+        for inside in [data.clone(), data.join("there"), data.join("new/deep"), link.join("new")] {
+            assert!(require_outside(&inside, &data).is_err(), "{}", inside.display());
+        }
+        for outside in [directory.path().join("data2"), data.join("../new")] {
+            assert!(require_outside(&outside, &data).is_ok(), "{}", outside.display());
+        }
+        assert!(require_outside(&data, &directory.path().join("missing")).is_ok());
+    }
 }
