@@ -57,6 +57,38 @@ fn log_in(daemon: &Daemon, token: &str) -> bool {
 }
 
 #[test]
+fn an_invalid_file_keeps_neither_the_others_nor_the_log_level_from_being_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (users, rules) = (directory.path().join("users"), directory.path().join("rules"));
+    let ((first, line), (second, other)) = (token("a", "WRITER"), token("b", "READER"));
+    fs::write(&users, &line).expect("write");
+    fs::write(&rules, "").expect("write");
+    let daemon = tsdb(&directory.path().join("data"))
+        .env("TSD_CORE_AUTHENTICATION_ENABLE", "true")
+        .env("TSD_CORE_AUTHENTICATION_PLUGIN", "file")
+        .env("TSD_CORE_AUTHENTICATION_USERS_FILE", users.to_str().expect("a path"))
+        .env("TSD_STORAGE_RETENTION", "8d")
+        .env("TSD_STORAGE_RETENTION_FILE", rules.to_str().expect("a path"))
+        .start();
+    assert!(log_in(&daemon, &first));
+    fs::write(&rules, "m\n").expect("write");
+    fs::write(&users, &other).expect("write");
+    daemon.signal("HUP");
+    wait_for(|| log_in(&daemon, &second).then_some(())).expect("the new user");
+    let reloaded = "SIGHUP: reloaded the log level and the followed files";
+    let _ = daemon.wait_for_event(reloaded, |_| true);
+    let warned = daemon.events_at_level("WARN");
+    let is_logged = |start: &str| {
+        warned.iter().any(|e| e["message"].as_str().is_some_and(|m| m.starts_with(start)))
+    };
+    assert!(
+        is_logged("SIGHUP: the next start would fail: tsd.storage.retention_file"),
+        "{warned:?}"
+    );
+    assert!(daemon.terminate().success());
+}
+
+#[test]
 fn a_daemon_follows_its_file_of_users() {
     let directory = tempfile::tempdir().expect("a directory");
     let users = directory.path().join("users");

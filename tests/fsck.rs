@@ -136,11 +136,23 @@ fn stopped_check_goes_on_where_it_stopped() {
     let first = deleted(&printed);
     assert!((1..u64::from(DAMAGED_ROWS)).contains(&first), "{first}");
 
-    let other = fsck(&data, &["0", "sum", "m", "--checkpoint", file]);
-    assert_eq!(other.status.code(), Some(2), "{other:?}");
-    assert!(text(&other.stderr).contains("a check of other rows"), "{other:?}");
+    // Of other rows, with other repairs, of another store.
+    let saved = fs::read_to_string(&checkpoint).expect("the checkpoint");
+    for (data, arguments) in [
+        (&data, &["0", "sum", "m", "--checkpoint", file][..]),
+        (&data, &["--full-scan", "--checkpoint", file]),
+        (&data, &["--full-scan", "--fix-all", "--checkpoint", file]),
+        (&directory.path().join("other"), &arguments),
+    ] {
+        let other = fsck(data, arguments);
+        assert_eq!(other.status.code(), Some(2), "{other:?}");
+        assert!(text(&other.stderr).contains("of another check"), "{other:?}");
+        assert_eq!(fs::read_to_string(&checkpoint).expect("the checkpoint"), saved);
+    }
+    // The counters are those of the whole check.
     let rest = fsck(&data, &arguments);
-    assert_eq!(deleted(&text(&rest.stdout)), u64::from(DAMAGED_ROWS) - first);
+    assert_eq!(deleted(&text(&rest.stdout)), u64::from(DAMAGED_ROWS));
+    assert_eq!(counted(&rest, "Total Errors"), (Some(1), u64::from(DAMAGED_ROWS) + 1));
     assert!(!checkpoint.exists(), "the check is complete");
     assert_eq!(fsck(&data, &["--full-scan"]).status.code(), Some(1), "the duplicate");
 }

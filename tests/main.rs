@@ -52,6 +52,7 @@ mod tools;
 mod tree;
 mod uid;
 mod unknown_versions;
+mod unwritten;
 mod verify;
 
 /// Path of the binary under test.

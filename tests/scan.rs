@@ -190,6 +190,37 @@ fn deleted_rows_are_printed_and_counted() {
 }
 
 #[test]
+fn rows_are_not_deleted_if_their_lines_have_no_place() {
+    let directory = in_process::directory();
+    let data = directory.path();
+    store(data);
+    let before = scan(data, &["1356998400", "sum", "m"]);
+    let redirected = |redirection: &str| {
+        let command =
+            format!("exec {TSDB} scan --delete --data \"$1\" 1356998400 sum m {redirection}");
+        Command::new("sh")
+            .args(["-c", &command, "sh", data.to_str().expect("a path")])
+            .env("TSD_STORAGE_SALT_WIDTH", "0")
+            .stdin(Stdio::null())
+            .output()
+            .expect("run sh")
+    };
+    for (redirection, message) in [
+        (">&-", "standard output is closed"),
+        ("1</dev/null", "Bad file descriptor"),
+        (">/dev/full", "No space left on device"),
+    ] {
+        let refused = redirected(redirection);
+        assert_eq!(refused.status.code(), Some(1), "{redirection} {refused:?}");
+        assert!(text(&refused.stderr).contains(message), "{redirection} {refused:?}");
+        assert_eq!(scan(data, &["1356998400", "sum", "m"]), before, "{redirection}");
+    }
+    let deleted = redirected(">/dev/null");
+    assert!(deleted.status.success(), "{deleted:?}");
+    assert_eq!(scan(data, &["1356998400", "sum", "m"]), "");
+}
+
+#[test]
 fn beside_a_daemon_it_says_what_to_do() {
     let directory = in_process::directory();
     let daemon = tsdb(directory.path()).start();

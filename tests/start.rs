@@ -302,7 +302,8 @@ fn the_first_line_says_what_starts_and_a_later_one_where_to_look() {
     assert_eq!(start["directory"].as_str(), dir.path().to_str());
     assert_eq!(start["pid"], daemon.pid());
     assert!(!start["revision"].as_str().expect("a revision").is_empty());
-    let open = format!("open http://{}/ in a browser", daemon.address());
+    let address = daemon.address();
+    let open = format!("Ready to serve on {address}: open http://{address}/ in a browser");
     let shown = || {
         daemon.events_at_level("INFO").into_iter().find(|event| {
             event["message"].as_str().is_some_and(|message| message.starts_with(&open))
@@ -379,9 +380,16 @@ fn sighup_reloads_the_log_level_and_never_ends_the_daemon() {
     let put = r#"{"metric":"m","timestamp":1600000000,"value":1,"tags":{"host":"a"}}"#;
     assert_eq!(http(daemon.address(), "POST", "/api/put", Some(put)).status, 204);
 
-    fs::write(&file, "tsd.storage.salt.width = many\n").expect("write");
-    let line = reloads("WARN", "SIGHUP: the configuration is unchanged");
+    // What a start would refuse does not keep the level from being applied.
+    fs::write(&file, "tsd.log.level = info\ntsd.storage.salt.width = many\n").expect("write");
+    let line = reloads("WARN", "SIGHUP: the next start would fail");
     assert!(line["message"].as_str().expect("a text").contains("tsd.storage.salt.width"), "{line}");
+    let line = reloads("WARN", "SIGHUP: reloaded");
+    assert_eq!(line["log_level"], "info", "{line}");
+
+    fs::write(&file, "tsd.log.level = loud\n").expect("write");
+    let line = reloads("WARN", "SIGHUP: tsd.log.level is unchanged");
+    assert!(line["message"].as_str().expect("a text").contains("loud"), "{line}");
 
     fs::write(&file, "tsd.log.level = warn,tsd_cli=info\n").expect("write");
     let line = reloads("INFO", "SIGHUP: reloaded");

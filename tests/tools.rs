@@ -283,16 +283,20 @@ fn a_query_as_json_is_the_same_on_a_directory_and_through_a_daemon() {
     let dir = directory();
     let daemon = tsdb(dir.path()).start();
     let put = r#"[{"metric":"m","timestamp":1600000000,"value":0.5,"tags":{"host":"a"}},
-        {"metric":"m","timestamp":1600000001500,"value":4,"tags":{"host":"a"}}]"#;
+        {"metric":"m","timestamp":1600000001500,"value":4,"tags":{"host":"a"}},
+        {"metric":"n","timestamp":1600000000,"value":1,"tags":{"host":"a"}},
+        {"metric":"n","timestamp":1600000000,"value":2,"tags":{"host":"b"}}]"#;
     assert_eq!(http(daemon.address(), "POST", "/api/put", Some(put)).status, 204);
-    let through_daemon = text(&query(dir.path(), &["m", "--json"]).stdout);
+    let through_daemon = text(&query(dir.path(), &["m", "sum", "n", "--json"]).stdout);
     assert_eq!(
         through_daemon,
-        "[{\"metric\":\"m\",\"tags\":{\"host\":\"a\"},\
-         \"dps\":{\"1600000000000\":0.5,\"1600000001500\":4}}]\n"
+        "[{\"metric\":\"m\",\"tags\":{\"host\":\"a\"},\"aggregateTags\":[],\
+         \"dps\":{\"1600000000000\":0.5,\"1600000001500\":4}},\n \
+         {\"metric\":\"n\",\"tags\":{},\"aggregateTags\":[\"host\"],\
+         \"dps\":{\"1600000000000\":3}}]\n"
     );
     assert!(daemon.terminate().success());
-    assert_eq!(text(&query(dir.path(), &["--json", "m"]).stdout), through_daemon);
+    assert_eq!(text(&query(dir.path(), &["--json", "m", "sum", "n"]).stdout), through_daemon);
     let both = query(dir.path(), &["--json", "--graph", "g", "m"]);
     assert_eq!(both.status.code(), Some(2), "{both:?}");
 }

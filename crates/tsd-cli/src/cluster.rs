@@ -47,7 +47,7 @@ async fn status(place: &ClusterPlace) -> anyhow::Result<()> {
     let status: Value =
         serde_json::from_slice(&response.body).context("the response is no JSON")?;
     let text = if place.json { format!("{status:#}\n") } else { describe(&status)? };
-    print_lines(&text);
+    print_lines(&text)?;
     Ok(())
 }
 
@@ -59,9 +59,9 @@ async fn drain(place: &ClusterPlace) -> anyhow::Result<()> {
         bail!("{}: {}", daemon.authority(), response.error_text());
     };
     if place.json {
-        print_lines(&format!("{drained:#}\n"));
+        print_lines(&format!("{drained:#}\n"))?;
     } else {
-        print_lines(&format!("{slots} slots were given to other nodes\n"));
+        print_lines(&format!("{slots} slots were given to other nodes\n"))?;
     }
     ensure!(response.status == 200, "{}: {}", daemon.authority(), text(&drained, "error"));
     Ok(())
@@ -75,13 +75,13 @@ async fn flush(place: &ClusterPlace) -> anyhow::Result<()> {
         bail!("{}: {}", daemon.authority(), response.error_text());
     };
     if place.json {
-        print_lines(&format!("{flushed:#}\n"));
+        print_lines(&format!("{flushed:#}\n"))?;
     } else {
         let line = |node: &Value| match node.get("error").and_then(Value::as_str) {
             None => format!("{}: flushed\n", text(node, "name")),
             Some(error) => format!("{}: {error}\n", text(node, "name")),
         };
-        print_lines(&nodes.iter().map(line).collect::<String>());
+        print_lines(&nodes.iter().map(line).collect::<String>())?;
     }
     ensure!(response.status == 200, "not all nodes have flushed their rows");
     Ok(())

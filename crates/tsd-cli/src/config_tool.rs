@@ -10,7 +10,7 @@ use crate::{
         CheckedEntry, ConfigError, FileCheck, Key, KeyEffect, KeyVerdict, ValueKind, check_file,
         key_meaning, keys, why_without_effect,
     },
-    print_lines,
+    print_lines, tell,
 };
 
 /// Exit status if the file cannot be read.
@@ -21,8 +21,18 @@ pub(crate) fn main(args: &ConfigArgs) -> ExitCode {
     match &args.command {
         ConfigCommand::Check(args) => check(args),
         ConfigCommand::List(args) => {
-            print_lines(&if args.json { keys_as_json() } else { keys_as_text() });
-            ExitCode::SUCCESS
+            print(&if args.json { keys_as_json() } else { keys_as_text() }, ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Prints the result. The exit status is the given one, or 1 if it was not written.
+fn print(text: &str, status: ExitCode) -> ExitCode {
+    match print_lines(text) {
+        Ok(()) => status,
+        Err(error) => {
+            tell!("tsdb: {error}");
+            ExitCode::from(1)
         }
     }
 }
@@ -33,15 +43,15 @@ fn check(args: &ConfigCheckArgs) -> ExitCode {
         .and_then(|text| check_file(&args.file, &text));
     match checked {
         Ok(checked) => {
-            print_lines(&if args.json { as_json(args, &checked) } else { as_text(&checked) });
-            ExitCode::from(u8::from(errors(args, &checked) > 0))
+            let text = if args.json { as_json(args, &checked) } else { as_text(&checked) };
+            print(&text, ExitCode::from(u8::from(errors(args, &checked) > 0)))
         }
         Err(error) => {
             let status = match error {
                 ConfigError::Unreadable { .. } => UNREADABLE,
                 _ => 1,
             };
-            eprintln!("tsdb: {:#}", anyhow::Error::new(error));
+            tell!("tsdb: {:#}", anyhow::Error::new(error));
             ExitCode::from(status)
         }
     }

@@ -29,7 +29,7 @@ use crate::{
     import::{Stop, StopSignal},
     logging,
     node::OpenEngine,
-    print_lines, query,
+    print_lines, query, tell,
 };
 use console::Console;
 use place::{CopyPlace, OpenFor};
@@ -44,22 +44,25 @@ const STATE_SUFFIX: &str = ".copy-state.json";
 /// Runs the command. The exit status is 0 if all was copied as it is and nothing differs, 1 if not; 2 if the command
 /// failed; 128 and the number of the signal that stopped it.
 pub(crate) fn main(args: &CopyArgs) -> ExitCode {
-    match run(args) {
+    let printed = run(args).and_then(|ended| {
+        print_lines(&if args.json { ended.as_json() } else { ended.as_lines() })?;
+        Ok(ended)
+    });
+    match printed {
         Ok(ended) => {
-            print_lines(&if args.json { ended.as_json() } else { ended.as_lines() });
             if let Some(signal) = ended.signal {
                 let hint = if args.compare || args.dry_run {
                     "nothing was changed"
                 } else {
                     "run the same command again to go on"
                 };
-                eprintln!("tsdb: {signal}: stopped; {hint}");
+                tell!("tsdb: {signal}: stopped; {hint}");
                 return ExitCode::from(signal.exit_status());
             }
             ExitCode::from(u8::from(!ended.is_clean()))
         }
         Err(error) => {
-            eprintln!("tsdb: {error:#}");
+            tell!("tsdb: {error:#}");
             ExitCode::from(2)
         }
     }
@@ -152,7 +155,7 @@ async fn copy(
         copied: std::collections::BTreeMap::new(),
     };
     for text in ends.doubts_about_keys().await? {
-        eprintln!("tsdb: {text}");
+        tell!("tsdb: {text}");
     }
     let state = if args.compare { None } else { Some(state_file(args, from, to)?) };
     let copying = match &state {
@@ -212,7 +215,7 @@ async fn begin(
     let has_copied = |state: &CopyState| state.tables.values().any(|table| table.cells > 0);
     if former.as_ref().is_some_and(has_copied) && !ends.target_has_rows(&run.selection).await? {
         // Created again, or emptied: what the state says was copied to another one.
-        eprintln!("tsdb: the target is empty: the copy begins from the start");
+        tell!("tsdb: the target is empty: the copy begins from the start");
         former = None;
     }
     if args.since.is_some() {

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use self::rejoin::Rejoins;
 use crate::{
-    config::{Config, EngineKind, Settings},
+    config::{Config, ConfigError, EngineKind, LogSettings, Settings},
     logging,
     memory_limit::{LimitSource, MemoryLimit, MemoryPlan, SMALLEST_LIMIT},
     node::Node,
@@ -18,14 +18,14 @@ use crate::{
 
 /// Number of scheduler ticks between two polls for I/O events.
 const SOCKET_INTERVAL: u32 = 8;
-/// Key of the one setting that a reload applies; files that a daemon follows are read again, too.
+/// Key of the one setting that a reload applies.
 const LOG_LEVEL: &str = "tsd.log.level";
 
 /// Runs a daemon until a signal or a client stops it. `reload` reads the configuration again.
 pub(crate) fn run(
     config: &Config,
     settings: &Settings,
-    reload: impl Fn() -> anyhow::Result<(Config, Settings)>,
+    reload: impl Fn() -> Result<Config, ConfigError>,
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     log_start(config, settings);
@@ -85,7 +85,7 @@ fn log_memory(plan: &MemoryPlan) {
 
 async fn serve(
     config: &Config,
-    reload: impl Fn() -> anyhow::Result<(Config, Settings)>,
+    reload: impl Fn() -> Result<Config, ConfigError>,
     started: Instant,
 ) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
@@ -127,8 +127,14 @@ fn say_ready(node: &Node, started: Instant) {
         took_ms = started.elapsed().as_millis() as u64,
         "ready to serve"
     );
+    // Scripts wait for OpenTSDB's words.
+    let ready = format!("Ready to serve on {}", node.address());
     if let Some(url) = urls.first() {
-        info!("open {url} in a browser; points by telnet or {url}api/put, metrics at {url}metrics");
+        info!(
+            "{ready}: open {url} in a browser; points by telnet or {url}api/put, metrics at {url}metrics"
+        );
+    } else {
+        info!("{ready}");
     }
 }
 
@@ -136,7 +142,7 @@ fn say_ready(node: &Node, started: Instant) {
 async fn run_until_stopped(
     mut node: Node,
     config: &Config,
-    reload: impl Fn() -> anyhow::Result<(Config, Settings)>,
+    reload: impl Fn() -> Result<Config, ConfigError>,
     signals: &mut StopSignals,
     mut hang_up: Signal,
 ) -> anyhow::Result<Option<Node>> {
@@ -168,23 +174,31 @@ async fn run_until_stopped(
     }
 }
 
-/// Handles SIGHUP. A configuration with an error changes nothing.
+/// Handles SIGHUP: reads the followed files again, each for itself, and applies the log level. Nothing else of the
+/// configuration is applied, so nothing else that is wrong in it is in the way.
 fn reload_config(
     running: &mut Config,
     node: &Node,
-    reload: &impl Fn() -> anyhow::Result<(Config, Settings)>,
+    reload: &impl Fn() -> Result<Config, ConfigError>,
 ) {
-    let (config, settings) = match reload() {
+    node.read_files_again();
+    let reloaded = reload().and_then(|config| {
+        let log = LogSettings::from_config(&config)?;
+        Ok((config, log.level))
+    });
+    let (config, log_level) = match reloaded {
         Ok(reloaded) => reloaded,
         Err(error) => {
-            warn!("SIGHUP: the configuration is unchanged: {error:#}");
+            warn!("SIGHUP: {LOG_LEVEL} is unchanged: {:#}", anyhow::Error::from(error));
             return;
         }
     };
-    if let Err(error) = logging::set_level(&settings.log.level) {
+    if let Err(error) = logging::set_level(&log_level) {
         warn!("SIGHUP: {LOG_LEVEL} is unchanged: {error:#}");
     }
-    node.read_files_again();
+    if let Err(error) = Settings::from_config(&config) {
+        warn!("SIGHUP: the next start would fail: {:#}", anyhow::Error::from(error));
+    }
     let (before, after) = (running.effective(), config.effective());
     let changed: Vec<&str> = before
         .keys()
@@ -193,13 +207,10 @@ fn reload_config(
         .map(String::as_str)
         .collect();
     if changed.is_empty() {
-        info!(
-            log_level = settings.log.level,
-            "SIGHUP: reloaded the log level and the followed files"
-        );
+        info!(log_level, "SIGHUP: reloaded the log level and the followed files");
     } else {
         warn!(
-            log_level = settings.log.level,
+            log_level,
             restart_for = changed.join(", "),
             "SIGHUP: reloaded the log level and the followed files; other changes need a restart"
         );

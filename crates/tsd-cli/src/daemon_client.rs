@@ -3,7 +3,9 @@
 use std::{
     env, io,
     net::{Ipv6Addr, SocketAddr},
+    pin::pin,
     sync::OnceLock,
+    time::Duration,
 };
 
 use anyhow::Context as _;
@@ -18,12 +20,19 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::timeout};
 
-use crate::password;
+use crate::{password, tell};
 
 /// Port of a URL without one.
 const DEFAULT_PORT: u16 = 4242;
+
+/// The message of a daemon that does not serve a path, and what that means.
+const NO_ENDPOINT: &str = "Endpoint not found";
+const NO_ENDPOINT_HINT: &str = "the daemon serves no such requests (tsd.mode, tsd.core.enable_api)";
+
+/// How long a response takes until a person is told what is waited for.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// Variables with the secrets of the user. A command line would show them to everybody on the host.
 const PASSWORD_VARIABLE: &str = "TSDB_PASSWORD";
@@ -68,6 +77,8 @@ pub(crate) struct DaemonClient {
     authority: String,
     authorization: Option<HeaderValue>,
     sender: Option<http1::SendRequest<Full<Bytes>>>,
+    /// Says that a response takes long.
+    tells_silence: bool,
 }
 
 /// A text that is no URL of a daemon.
@@ -113,8 +124,10 @@ impl DaemonResponse {
         let body = serde_json::from_slice(&self.body).unwrap_or(Value::Null);
         let text = |name: &str| body.get("error")?.get(name)?.as_str();
         let message = match (text("message"), text("details")) {
-            (Some(message), Some(details)) => format!("{message}: {details}"),
-            (Some(message), None) => message.to_owned(),
+            // OpenTSDB repeats the message of an exception as its details.
+            (Some(message), Some(details)) if details != message => format!("{message}: {details}"),
+            (Some(NO_ENDPOINT), _) => format!("{NO_ENDPOINT}; {NO_ENDPOINT_HINT}"),
+            (Some(message), _) => message.to_owned(),
             (None, _) => String::from_utf8_lossy(&self.body).chars().take(200).collect(),
         };
         format!("{} {}", self.status.as_u16(), message.replace('\n', " "))
@@ -144,13 +157,19 @@ impl DaemonClient {
             port.and_then(Result::ok).ok_or_else(bad)?;
             rest.to_owned()
         };
-        Ok(Self { authority, authorization: None, sender: None })
+        Ok(Self { authority, authorization: None, sender: None, tells_silence: true })
+    }
+
+    /// The same, for a caller that shows what a long request does.
+    pub(crate) fn without_notices(self) -> Self {
+        Self { tells_silence: false, ..self }
     }
 
     /// Another connection to the same daemon.
     pub(crate) fn another(&self) -> Self {
-        let Self { authority, authorization, .. } = self;
-        Self { authority: authority.clone(), authorization: authorization.clone(), sender: None }
+        let Self { authority, authorization, tells_silence, .. } = self;
+        let (authority, authorization) = (authority.clone(), authorization.clone());
+        Self { authority, authorization, sender: None, tells_silence: *tells_silence }
     }
 
     /// Host and port.
@@ -177,7 +196,26 @@ impl DaemonClient {
         self.send(Method::DELETE, path, Bytes::new()).await
     }
 
+    /// Sends a request. A query may take long, so there is no end to the wait for a response, but a person is told of it.
     async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<DaemonResponse, ClientError> {
+        let (authority, tells_silence) = (self.authority.clone(), self.tells_silence);
+        let tell_silence = || {
+            if tells_silence {
+                tell!(
+                    "tsdb: {authority} has not responded for {} s; still waiting",
+                    SILENCE.as_secs()
+                );
+            }
+        };
+        with_notice(self.exchange(method, path, body), tell_silence).await
+    }
+
+    async fn exchange(
         &mut self,
         method: Method,
         path: &str,
@@ -217,11 +255,31 @@ impl DaemonClient {
     }
 }
 
+/// Waits for the end, and calls `tell` once if that takes long.
+async fn with_notice<T>(work: impl Future<Output = T>, tell: impl FnOnce()) -> T {
+    let mut work = pin!(work);
+    if let Ok(done) = timeout(SILENCE, &mut work).await {
+        return done;
+    }
+    tell();
+    work.await
+}
+
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_long_silence_has_a_notice() {
+        for (seconds, expected) in [(9, 0), (11, 1), (100, 1)] {
+            let mut notices = 0;
+            let work = tokio::time::sleep(Duration::from_secs(seconds));
+            with_notice(work, || notices += 1).await;
+            assert_eq!(notices, expected, "{seconds} s");
+        }
+    }
 
     #[test]
     fn urls_of_daemons_have_a_host_and_a_port() {
@@ -252,6 +310,11 @@ mod tests {
         };
         assert_eq!(error(r#"{"error":{"code":400,"message":"a\nb","details":"c"}}"#), "400 a b: c");
         assert_eq!(error(r#"{"error":{"code":400,"message":"a"}}"#), "400 a");
+        assert_eq!(error(r#"{"error":{"code":400,"message":"a","details":"a"}}"#), "400 a");
+        assert_eq!(
+            error(r#"{"error":{"code":400,"message":"Endpoint not found"}}"#),
+            "400 Endpoint not found; the daemon serves no such requests (tsd.mode, tsd.core.enable_api)"
+        );
         assert_eq!(error("<html>"), "400 <html>");
     }
 }

@@ -5,6 +5,7 @@
 use std::error::Error;
 
 use tsd_engine::{DumpError, QueryFailure};
+use tsd_protocol::ApiError;
 use tsd_query::QueryError;
 
 /// The text of an error and its causes.
@@ -26,13 +27,17 @@ fn text(error: &(dyn Error + 'static)) -> String {
         QueryFailure::Rejected(query) => Some(query),
         _ => None,
     });
-    query.map_or_else(|| error.to_string(), |query| tsd_protocol::query_error(query, None).message)
+    let Some(query) = query else { return error.to_string() };
+    let ApiError { message, details, .. } = tsd_protocol::query_error(query, None);
+    // OpenTSDB repeats the message of an exception as its details.
+    if details.is_empty() || details == message { message } else { format!("{message}: {details}") }
 }
 
 #[cfg(test)]
 mod tests {
     use anyhow::Context as _;
     use tsd_engine::UidKind;
+    use tsd_query::{LookupStep, MissingName, SeriesError};
 
     use super::*;
 
@@ -50,6 +55,11 @@ mod tests {
         assert_eq!(text_of(Err(DumpError::Query(rejected.clone()).into())), expected);
         let within = Err(rejected).context("the sum");
         assert_eq!(text_of(within), format!("the sum: {expected}"));
+        let missing = MissingName::Name { kind: UidKind::Metric, name: "m".to_owned() };
+        let not_found = SeriesError::NotFound { lookup: LookupStep::Names, missing };
+        let looked_up = QueryFailure::Rejected(QueryError::Series(not_found));
+        let resolved = format!("Unable to resolve one or more UIDs: {expected}");
+        assert_eq!(text_of(Err(looked_up.into())), resolved);
     }
 
     #[test]

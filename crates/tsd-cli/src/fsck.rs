@@ -3,8 +3,8 @@
 mod checkpoint;
 
 use std::{
-    collections::BTreeMap,
-    io::{IsTerminal, Write as _, stderr, stdout},
+    fs,
+    io::{IsTerminal, stderr},
     process::ExitCode,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -23,13 +23,15 @@ use tsd_engine::{
 
 use crate::{
     args::FsckArgs,
+    config::{EngineKind, Settings},
     error_text::error_text,
     import::{Stop, StopSignal},
+    output::write_error,
     prepare, print_lines, query,
     store::Purpose,
-    with_engine,
+    tell, with_engine,
 };
-use checkpoint::Checkpoint;
+use checkpoint::{Checked, Checkpoint};
 
 /// Time between two writes of the checkpoint, and two lines of progress without a terminal.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -45,24 +47,23 @@ struct Ended {
 /// Runs the command. The exit status is 0 if no errors were found, 1 if there were some, also if all were
 /// repaired; 2 if the check failed; 128 and the number of the signal that stopped it.
 pub(crate) fn main(args: &FsckArgs) -> ExitCode {
-    match run(args) {
-        Ok(ended) => {
-            print_lines(&if args.json { as_json(&ended) } else { as_lines(&ended) });
-            match ended.signal {
-                Some(signal) => {
-                    let hint = if args.checkpoint.is_some() {
-                        "run the same command again to go on"
-                    } else {
-                        "with --checkpoint FILE the same command would go on where it stopped"
-                    };
-                    eprintln!("tsdb: {signal}: the check was stopped; {hint}");
-                    ExitCode::from(signal.exit_status())
-                }
-                None => ExitCode::from(u8::from(ended.report.errors() > 0)),
-            }
+    let printed = run(args).and_then(|ended| {
+        print_lines(&if args.json { as_json(&ended) } else { as_lines(&ended) })?;
+        Ok(ended)
+    });
+    match printed {
+        Ok(Ended { signal: Some(signal), .. }) => {
+            let hint = if args.checkpoint.is_some() {
+                "run the same command again to go on"
+            } else {
+                "with --checkpoint FILE the same command would go on where it stopped"
+            };
+            tell!("tsdb: {signal}: the check was stopped; {hint}");
+            ExitCode::from(signal.exit_status())
         }
+        Ok(ended) => ExitCode::from(u8::from(ended.report.errors() > 0)),
         Err(error) => {
-            eprintln!("tsdb: {}", error_text(&error));
+            tell!("tsdb: {}", error_text(&error));
             ExitCode::from(if error.is::<NoRows>() { 1 } else { 2 })
         }
     }
@@ -92,27 +93,70 @@ fn run(args: &FsckArgs) -> anyhow::Result<Ended> {
         let parsed = query::parse(&args.words)?;
         selections(&parsed, &query::clock(&settings.zone_name))?
     };
-    let checkpoint = args.checkpoint.as_ref().map(|path| {
-        // Another selection or table would have other parts.
-        let scope = json!({ "rows": args.words, "table": settings.engine.tables.data.to_string() });
-        Checkpoint::open(path.clone(), scope)
-    });
-    let checkpoint = checkpoint.transpose()?;
+    let checkpoint = args.checkpoint.as_ref();
+    let checkpoint =
+        checkpoint.map(|path| Checkpoint::open(path.clone(), scope(args, options, &settings)));
+    let (checkpoint, checked) = checkpoint.transpose()?.unzip();
+    let checked = checked.unwrap_or_default();
     let mut run = FsckRun {
         options,
         selections,
         threads: args.threads.map_or_else(default_threads, usize::from),
         max_rows_per_sec: args.rate,
-        checked: checkpoint.as_ref().map(Checkpoint::rows).unwrap_or_default(),
+        checked: checked.rows.clone(),
     };
     let mut ended = None;
     with_engine(&config, &settings, Purpose::Import { create: false }, async |open| {
         // Newest wins by default in our tables, and by this setting in OpenTSDB's.
         run.options.last_write_wins |= open.engine.config().rows.fix_duplicates;
-        ended = Some(check(&open.engine, run, args, checkpoint).await?);
+        ended = Some(check(&open.engine, run, args, checkpoint, checked).await?);
         Ok(())
     })?;
     ended.context("the check did not end")
+}
+
+/// What a checkpoint is for. Another selection, table or store has other parts, and rows that were checked without a
+/// repair lack it.
+fn scope(args: &FsckArgs, options: FsckOptions, settings: &Settings) -> Value {
+    let storage = &settings.storage;
+    let store = match storage.engine {
+        EngineKind::HBase => {
+            let cluster = &storage.hbase.cluster;
+            json!({ "quorum": cluster.quorum, "znode": cluster.root })
+        }
+        EngineKind::Embedded | EngineKind::Memory => {
+            let data = &storage.data_directory;
+            let whole = fs::canonicalize(data).unwrap_or_else(|_| data.clone());
+            json!({ "data": whole.to_string_lossy() })
+        }
+    };
+    let FsckOptions {
+        fix,
+        compact,
+        resolve_duplicates,
+        last_write_wins,
+        delete_orphans,
+        delete_unknown_columns,
+        delete_bad_values,
+        delete_bad_rows,
+        delete_bad_compacts,
+    } = options;
+    json!({
+        "rows": args.words,
+        "store": store,
+        "table": settings.engine.tables.data.to_string(),
+        "repairs": {
+            "fix": fix,
+            "compact": compact,
+            "resolveDuplicates": resolve_duplicates,
+            "lastWriteWins": last_write_wins || settings.engine.rows.fix_duplicates,
+            "deleteOrphans": delete_orphans,
+            "deleteUnknownColumns": delete_unknown_columns,
+            "deleteBadValues": delete_bad_values,
+            "deleteBadRows": delete_bad_rows,
+            "deleteBadCompacts": delete_bad_compacts,
+        },
+    })
 }
 
 /// Twice the processors, as in OpenTSDB.
@@ -151,9 +195,11 @@ async fn check(
     run: FsckRun,
     args: &FsckArgs,
     checkpoint: Option<Checkpoint>,
+    checked: Checked,
 ) -> anyhow::Result<Ended> {
     let started = Instant::now();
-    let console = Arc::new(Console::new(args.json, run.checked.clone(), checkpoint));
+    let mut total = checked.report;
+    let console = Arc::new(Console::new(args.json, checked, checkpoint));
     let (stop, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU8::new(0)));
     let (stops, signals) = (Arc::clone(&stop), Arc::clone(&signal));
     let waiter = tokio::spawn(async move {
@@ -171,7 +217,8 @@ async fn check(
         _ => Some(StopSignal::Interrupt),
     };
     console.end(report.is_ok() && signal.is_none())?;
-    Ok(Ended { report: report?, duration: started.elapsed(), signal })
+    total.add(&report?);
+    Ok(Ended { report: total, duration: started.elapsed(), signal })
 }
 
 /// Prints findings and progress, and writes the checkpoint.
@@ -183,16 +230,15 @@ struct Console {
 }
 
 struct ConsoleState {
-    total: FsckReport,
     rows: u64,
-    checked: BTreeMap<usize, Bytes>,
+    checked: Checked,
     checkpoint: Option<Checkpoint>,
     written: Instant,
     failure: Option<anyhow::Error>,
 }
 
 impl Console {
-    fn new(is_json: bool, checked: BTreeMap<usize, Bytes>, checkpoint: Option<Checkpoint>) -> Self {
+    fn new(is_json: bool, checked: Checked, checkpoint: Option<Checkpoint>) -> Self {
         let bar = ProgressBar::no_length();
         bar.set_draw_target(if stderr().is_terminal() {
             ProgressDrawTarget::stderr()
@@ -203,8 +249,8 @@ impl Console {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(200));
-        let (total, written) = (FsckReport::default(), Instant::now());
-        let state = ConsoleState { total, rows: 0, checked, checkpoint, written, failure: None };
+        let (rows, written) = (checked.report.rows, Instant::now());
+        let state = ConsoleState { rows, checked, checkpoint, written, failure: None };
         Self { is_json, bar, state: Mutex::new(state) }
     }
 
@@ -228,30 +274,33 @@ impl Console {
 impl FsckObserver for Console {
     fn found(&self, level: FsckLevel, text: &str) {
         let line = format!("{level} {text}\n");
-        self.bar.suspend(|| {
-            // A reader that has closed its pipe has enough.
-            let _ = if self.is_json {
-                stderr().lock().write_all(line.as_bytes())
-            } else {
-                stdout().lock().write_all(line.as_bytes())
-            };
+        let written = self.bar.suspend(|| {
+            if self.is_json {
+                write_error(format_args!("{line}"));
+                return Ok(());
+            }
+            print_lines(&line)
         });
+        if let Err(error) = written {
+            self.state().failure.get_or_insert(error.into());
+        }
     }
 
     fn advanced(&self, part: usize, row: &Bytes, rows: u64, checked: &FsckReport) {
         let state = &mut *self.state();
         state.rows += rows;
-        state.total.add(checked);
+        let total = &mut state.checked.report;
+        total.add(checked);
+        let (errors, fixed) = (total.errors(), total.errors_fixed());
         self.bar.set_position(state.rows);
-        let (errors, fixed) = (state.total.errors(), state.total.errors_fixed());
         self.bar.set_message(format!("{errors} errors, {fixed} fixed"));
-        state.checked.insert(part, row.clone());
+        state.checked.rows.insert(part, row.clone());
         if state.written.elapsed() < INTERVAL {
             return;
         }
         state.written = Instant::now();
         if self.bar.is_hidden() {
-            eprintln!("tsdb: {} rows, {errors} errors, {fixed} fixed", state.rows);
+            tell!("tsdb: {} rows, {errors} errors, {fixed} fixed", state.rows);
         }
         if let Some(checkpoint) = &state.checkpoint
             && let Err(error) = checkpoint.write(&state.checked)

@@ -94,8 +94,10 @@ async fn run(
     if done.unconfirmed > 0 {
         total = format!("{total}{} data points more may be stored or not\n", done.unconfirmed);
     }
-    print_lines(&total);
-    result.map(|()| done)
+    let printed = print_lines(&total);
+    result?;
+    printed.map_err(|error| ImportError::Total(error.0))?;
+    Ok(done)
 }
 
 /// Total size of the inputs in bytes; `None` unless each is a regular file.

@@ -3,6 +3,9 @@
 //! The only crate that names concrete backends. It is a library so that tests can run a daemon in
 //! their own process.
 
+// Both panic where nobody reads.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod args;
 mod authentication;
 mod cluster;
@@ -24,6 +27,7 @@ mod logging;
 pub mod memory_limit;
 mod node;
 mod open_files;
+mod output;
 mod password;
 mod properties_file;
 mod quarantine;
@@ -41,7 +45,7 @@ mod user;
 mod verify;
 mod version;
 
-use std::{io::Write as _, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 use tracing::warn;
@@ -54,6 +58,7 @@ use crate::{
     data_directory::DataDirectoryError,
     error_text::error_text,
     node::OpenEngine,
+    output::{print_lines, tell},
     query::{GraphTarget, QueryOutput},
     store::Purpose,
 };
@@ -74,7 +79,7 @@ pub fn main() -> ExitCode {
         }
     };
     if let Err(error) = daemon_client::set_user(cli.user.as_deref()) {
-        eprintln!("tsdb: {}", error_text(&error));
+        tell!("tsdb: {}", error_text(&error));
         return ExitCode::from(1);
     }
     let result = match cli.command {
@@ -95,15 +100,12 @@ pub fn main() -> ExitCode {
         Command::Mkmetric(args) => return uid::make_metrics(&args),
         Command::Config(args) => return config_tool::main(&args),
         Command::User(args) => user::run(&args),
-        Command::Version => {
-            print_lines(&version::text());
-            Ok(())
-        }
+        Command::Version => print_lines(&version::text()).map_err(Into::into),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tsdb: {}", error_text(&error));
+            tell!("tsdb: {}", error_text(&error));
             ExitCode::from(exit_status(&error))
         }
     }
@@ -112,7 +114,7 @@ pub fn main() -> ExitCode {
 /// What OpenTSDB's script prints for a command that it does not know, and what else there is.
 const COMMANDS: &str = "\
 Valid commands: fsck, import, mkmetric, query, tsd, scan, search, uid, version
-Further commands: cluster, config, copy, help, quarantine, restore, snapshot, table, verify
+Further commands: cluster, config, copy, help, quarantine, restore, snapshot, table, user, verify
 ";
 
 /// Prints why a command line is invalid, in OpenTSDB's words and in those of the parser. The exit status is 2, but
@@ -130,17 +132,17 @@ fn refuse(error: &clap::Error, first: Option<&str>) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         _ if first.is_none_or(|first| !is_command(first)) => {
-            eprintln!("tsdb: error: unknown command '{}'", first.unwrap_or_default());
+            tell!("tsdb: error: unknown command '{}'", first.unwrap_or_default());
             if let Some(similar) = word(ContextKind::SuggestedSubcommand) {
-                eprintln!("a similar command is {similar}");
+                tell!("a similar command is {similar}");
             }
-            eprintln!("usage: tsdb <command> [args]");
-            print_lines(COMMANDS);
+            tell!("usage: tsdb <command> [args]");
+            let _ = print_lines(COMMANDS);
             return ExitCode::from(1);
         }
         ErrorKind::UnknownArgument => {
             if let Some(option) = word(ContextKind::InvalidArg) {
-                eprintln!("Invalid usage.  Unrecognized option {option}");
+                tell!("Invalid usage.  Unrecognized option {option}");
             }
         }
         ErrorKind::InvalidValue | ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues => {
@@ -149,7 +151,7 @@ fn refuse(error: &clap::Error, first: Option<&str>) -> ExitCode {
                 && word(ContextKind::InvalidValue).is_none_or(|value| value.is_empty())
             {
                 let option = option.split(' ').next().unwrap_or_default();
-                eprintln!("Invalid usage.  Missing argument for {option}");
+                tell!("Invalid usage.  Missing argument for {option}");
             }
         }
         _ => {}
@@ -187,18 +189,9 @@ fn exit_status(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Prints text to standard output. A reader that has closed its pipe, such as `head`, has enough.
-pub(crate) fn print_lines(text: &str) {
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
-}
-
 fn tsd(args: &TsdArgs) -> anyhow::Result<()> {
     let (config, settings) = prepare(args.config()?)?;
-    daemon::run(&config, &settings, || {
-        let config = args.config()?;
-        let settings = Settings::from_config(&config)?;
-        Ok((config, settings))
-    })
+    daemon::run(&config, &settings, || args.config())
 }
 
 fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
@@ -265,7 +258,7 @@ fn daemon_in_the_way(error: anyhow::Error, what: &str) -> anyhow::Result<DaemonC
     else {
         return Err(error);
     };
-    eprintln!("tsdb: {} is in use by {owner}: {what} through {url}", path.display());
+    tell!("tsdb: {} is in use by {owner}: {what} through {url}", path.display());
     Ok(DaemonClient::new(url)?)
 }
 
@@ -310,4 +303,17 @@ fn with_engine(
         let closed = open.close(settings.shutdown_timeout).await;
         result.and(closed.map_err(|error| error.context(NotClosed)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_listed() {
+        let listed: Vec<&str> = COMMANDS.split([',', ':', '\n']).map(str::trim).collect();
+        for command in Cli::command().get_subcommands() {
+            assert!(listed.contains(&command.get_name()), "{}", command.get_name());
+        }
+    }
 }

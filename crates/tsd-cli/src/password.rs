@@ -1,8 +1,10 @@
 //! Reads a password: from the terminal without showing it, or else the first line of standard input.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use crate::{output::write_error, tell};
 
 /// Most bytes that are read.
 const MAX_BYTES: u64 = 4_096;
@@ -24,7 +26,7 @@ impl Drop for EchoOff {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
         // The line end was not shown.
-        eprintln!();
+        tell!("");
     }
 }
 
@@ -36,8 +38,7 @@ pub(crate) fn is_interactive() -> bool {
 /// Reads a line. The question is asked on a terminal only.
 pub(crate) fn read(question: &str) -> io::Result<String> {
     let _echo = if is_interactive() {
-        eprint!("{question}");
-        io::stderr().flush()?;
+        write_error(format_args!("{question}"));
         Some(EchoOff::new()?)
     } else {
         None

@@ -14,7 +14,9 @@ use tsd_server::quarantine_json;
 use crate::{
     args::{QuarantineAcceptArgs, QuarantineArgs, QuarantineCommand, QuarantinePlace},
     daemon_client::DaemonClient,
-    daemon_in_the_way, prepare, print_lines, runtime,
+    daemon_in_the_way,
+    output::write_error,
+    prepare, print_lines, runtime,
     store::Purpose,
     with_engine,
 };
@@ -53,8 +55,8 @@ async fn execute(
 ) -> anyhow::Result<()> {
     let files = store.files().await?;
     match command {
-        QuarantineCommand::List(_) if place.json => print_lines(&format!("{files:#}\n")),
-        QuarantineCommand::List(_) => print_lines(&describe(&files)?),
+        QuarantineCommand::List(_) if place.json => print_lines(&format!("{files:#}\n"))?,
+        QuarantineCommand::List(_) => print_lines(&describe(&files)?)?,
         QuarantineCommand::Accept(args) => {
             let names = accepted_names(args, &files)?;
             if !names.is_empty() && !args.yes {
@@ -62,12 +64,12 @@ async fn execute(
             }
             store.accept(&names).await?;
             if place.json {
-                print_lines(&format!("{}\n", json!({ "accepted": names })));
+                print_lines(&format!("{}\n", json!({ "accepted": names })))?;
             } else if names.is_empty() {
-                print_lines("No file is in quarantine.\n");
+                print_lines("No file is in quarantine.\n")?;
             } else {
                 let lines = names.iter().map(|name| format!("{name}: accepted and removed\n"));
-                print_lines(&lines.collect::<String>());
+                print_lines(&lines.collect::<String>())?;
             }
         }
     }
@@ -134,8 +136,8 @@ fn confirm(files: &Value, names: &[String]) -> anyhow::Result<()> {
     );
     let chosen = files.as_array().into_iter().flatten();
     let chosen = chosen.filter(|file| names.iter().any(|name| name == text(file, "name")));
-    eprint!("{}", describe(&chosen.cloned().collect())?);
-    eprint!("Accept the loss and remove the damaged files? [y/N] ");
+    let described = describe(&chosen.cloned().collect())?;
+    write_error(format_args!("{described}Accept the loss and remove the damaged files? [y/N] "));
     let mut answer = String::new();
     stdin().read_line(&mut answer)?;
     let accepted = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");

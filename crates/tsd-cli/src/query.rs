@@ -25,6 +25,8 @@ use crate::daemon_client::DaemonClient;
 struct Series {
     metric: String,
     tags: Vec<(String, String)>,
+    /// Keys of the tags that differ between the series that were aggregated.
+    aggregate_tags: Vec<String>,
     /// Milliseconds and value.
     points: Vec<(i64, Value)>,
 }
@@ -53,6 +55,7 @@ pub(crate) async fn print(
     let series = answer.sub_results.iter().flat_map(|sub| &sub.series).map(|series| Series {
         metric: series.metric.clone(),
         tags: series.tags.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+        aggregate_tags: series.aggregate_tags.clone(),
         points: series
             .points
             .times_ms

@@ -25,6 +25,7 @@ use crate::{
     data_directory::{self, LOCK_FILE, PARTS, RESTORING},
     prepare, print_lines,
     snapshot::require_embedded,
+    tell,
     transfer_bar::TransferBar,
 };
 
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
         }
     })?;
     if !list.damaged.is_empty() {
-        eprintln!(
+        tell!(
             "tsdb: the snapshot was taken of a store with damaged files, and lacks what they had: {}; \
              `tsdb quarantine list` describes them",
             list.damaged.join(", ")
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
             "createdMs": list.created_ms,
             "damaged": list.damaged,
         });
-        print_lines(&format!("{report}\n"));
+        print_lines(&format!("{report}\n"))?;
     } else {
         print_lines(&format!(
             "Restored the snapshot of {} to {}: {} files, {}, verified\n",
@@ -75,7 +76,7 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
             data.display(),
             list.files.len(),
             HumanBytes(list.bytes()),
-        ));
+        ))?;
     }
     Ok(())
 }
@@ -104,7 +105,7 @@ fn claim(data: &Path) -> anyhow::Result<Option<File>> {
     }
     let lock = data_directory::lock(data)?;
     if is_interrupted {
-        eprintln!("tsdb: removing what an interrupted restore has left in {}", data.display());
+        tell!("tsdb: removing what an interrupted restore has left in {}", data.display());
         discard(data).with_context(using)?;
     }
     Ok(Some(lock))

@@ -4,10 +4,17 @@
 //! store open there is only an error that says what to do.
 
 use std::{
-    io::{self, BufWriter, Stdout, Write as _},
+    fs::{self, File},
+    io::{self, BufWriter, Write as _},
+    os::{
+        fd::AsFd as _,
+        unix::fs::{FileTypeExt as _, MetadataExt as _},
+    },
     process::ExitCode,
 };
 
+use anyhow::ensure;
+use rustix::fs::{OFlags, fcntl_getfl};
 use tsd_engine::{DumpError, DumpOptions, DumpReport, DumpSink};
 use tsd_model::Timestamp;
 
@@ -18,7 +25,7 @@ use crate::{
     exit_status, prepare,
     query::{self, ParsedArgs},
     store::Purpose,
-    with_engine,
+    tell, with_engine,
 };
 
 /// Runs the command. The exit status is 1 if something of the rows could not be printed.
@@ -26,16 +33,16 @@ pub(crate) fn main(args: &ScanArgs) -> ExitCode {
     match run(args) {
         Ok(report) => {
             if args.delete {
-                eprintln!("tsdb: {} rows deleted", report.deleted_rows);
+                tell!("tsdb: {} rows deleted", report.deleted_rows);
             }
             if report.unreadable > 0 {
                 let kept = if args.delete { "; their rows were not deleted" } else { "" };
-                eprintln!("tsdb: {} rows or columns are not readable{kept}", report.unreadable);
+                tell!("tsdb: {} rows or columns are not readable{kept}", report.unreadable);
             }
             ExitCode::from(u8::from(report.unreadable > 0))
         }
         Err(error) => {
-            eprintln!("tsdb: {}", error_text(&error));
+            tell!("tsdb: {}", error_text(&error));
             ExitCode::from(exit_status(&error))
         }
     }
@@ -46,9 +53,18 @@ fn run(args: &ScanArgs) -> anyhow::Result<DumpReport> {
     let (config, settings) = prepare(args.config()?)?;
     let query = rows_of(&parsed, &query::clock(&settings.zone_name))?;
     let options = DumpOptions { import_format: args.import || args.delete, delete: args.delete };
+    // Not by the handle of the standard library, for which a write to a closed descriptor succeeds.
+    let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    if args.delete {
+        ensure!(
+            !was_closed(&out)?,
+            "standard output is closed, and with it the lines of the rows that are deleted would be lost; \
+             > /dev/null deletes without them"
+        );
+    }
     let mut report = DumpReport::default();
     let scanned = with_engine(&config, &settings, Purpose::Query, async |open| {
-        let mut lines = Lines { out: BufWriter::new(io::stdout()) };
+        let mut lines = Lines { out: BufWriter::new(out) };
         match open.engine.dump_rows(&query, options, &mut lines).await {
             Ok(dumped) => report = dumped,
             // The reader of the pipe, such as `head`, has enough.
@@ -75,6 +91,14 @@ fn rows_of(parsed: &ParsedArgs, clock: &tsd_query::Clock) -> anyhow::Result<tsd_
     Ok(query)
 }
 
+/// True if standard output was closed when the process began. The runtime then opens /dev/null in its place, for
+/// reading and writing; a shell's `> /dev/null` is for writing only.
+fn was_closed(out: &File) -> io::Result<bool> {
+    let (file, null) = (out.metadata()?, fs::metadata("/dev/null")?);
+    let is_null = file.file_type().is_char_device() && file.rdev() == null.rdev();
+    Ok(is_null && fcntl_getfl(out)? & OFlags::RWMODE == OFlags::RDWR)
+}
+
 /// Adds what can be done if a daemon has the store open.
 fn explain_daemon(error: anyhow::Error, delete: bool) -> anyhow::Error {
     if !matches!(error.downcast_ref(), Some(DataDirectoryError::InUse { .. })) {
@@ -92,7 +116,7 @@ fn explain_daemon(error: anyhow::Error, delete: bool) -> anyhow::Error {
 
 /// Lines on standard output.
 struct Lines {
-    out: BufWriter<Stdout>,
+    out: BufWriter<File>,
 }
 
 impl DumpSink for Lines {
@@ -105,7 +129,7 @@ impl DumpSink for Lines {
     }
 
     fn unreadable(&mut self, what: &str) {
-        eprintln!("tsdb: not readable: {what}");
+        tell!("tsdb: not readable: {what}");
     }
 }
 

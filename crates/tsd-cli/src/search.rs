@@ -12,7 +12,7 @@ use tsd_protocol::unnamed_series_text;
 
 use crate::{
     args::SearchArgs, daemon_client::DaemonClient, daemon_in_the_way, error_text::error_text,
-    exit_status, prepare, print_lines, runtime, store::Purpose, with_engine,
+    exit_status, prepare, print_lines, runtime, store::Purpose, tell, with_engine,
 };
 
 /// Exit status of an invalid command line.
@@ -34,29 +34,29 @@ pub(crate) fn main(args: &SearchArgs) -> ExitCode {
     let lookup = match parse(&args.words) {
         Ok(lookup) => Lookup { limit: args.limit, skips_unnamed: true, ..lookup },
         Err(error) => {
-            eprintln!("tsdb: {error}");
+            tell!("tsdb: {error}");
             return ExitCode::from(USAGE);
         }
     };
-    match run(args, &lookup) {
-        Ok(FoundSeries { series, unnamed }) => {
-            for text in &unnamed {
-                eprintln!("tsdb: {text}");
-            }
-            print_lines(&if args.json { as_json(&series) } else { as_lines(&series) });
-            if lookup.limit > 0 && series.len() + unnamed.len() >= lookup.limit {
-                eprintln!(
-                    "tsdb: there may be more than {} series; --limit 0 lists all",
-                    lookup.limit
-                );
-            }
-            ExitCode::SUCCESS
-        }
+    match run(args, &lookup).and_then(|found| print(args, &lookup, &found)) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tsdb: {}", error_text(&error));
+            tell!("tsdb: {}", error_text(&error));
             ExitCode::from(exit_status(&error))
         }
     }
+}
+
+fn print(args: &SearchArgs, lookup: &Lookup, found: &FoundSeries) -> anyhow::Result<()> {
+    let FoundSeries { series, unnamed } = found;
+    for text in unnamed {
+        tell!("tsdb: {text}");
+    }
+    print_lines(&if args.json { as_json(series) } else { as_lines(series) })?;
+    if lookup.limit > 0 && series.len() + unnamed.len() >= lookup.limit {
+        tell!("tsdb: there may be more than {} series; --limit 0 lists all", lookup.limit);
+    }
+    Ok(())
 }
 
 /// Parses `lookup [METRIC] [TAGK=TAGV | TAGK= | =TAGV ...]`.

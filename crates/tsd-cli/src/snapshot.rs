@@ -1,6 +1,7 @@
 //! `tsdb snapshot`: a consistent copy of the embedded store, while it is in use.
 
 use std::{
+    fs,
     io::{IsTerminal, stderr},
     path::{Path, PathBuf, absolute},
     time::Duration,
@@ -19,6 +20,7 @@ use crate::{
     daemon_client::DaemonClient,
     daemon_in_the_way, prepare, print_lines, runtime,
     store::Purpose,
+    tell,
     transfer_bar::TransferBar,
     with_engine,
 };
@@ -44,6 +46,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<()> {
     }
     let (config, settings) = prepare(args.config()?)?;
     require_embedded(&settings, "snapshot")?;
+    require_outside(&request.target, &settings.storage.data_directory)?;
     let opened = with_engine(&config, &settings, Purpose::Query, async |open| {
         let report = take(&open.engine, request.clone()).await?;
         print(args, &report)
@@ -66,6 +69,20 @@ pub(crate) fn require_embedded(settings: &Settings, command: &str) -> anyhow::Re
     }
 }
 
+/// Fails if a snapshot would be within the data directory, with which it would be lost.
+fn require_outside(target: &Path, data: &Path) -> anyhow::Result<()> {
+    let place = target.ancestors().find_map(|above| fs::canonicalize(above).ok());
+    let is_inside =
+        fs::canonicalize(data).is_ok_and(|data| place.is_some_and(|place| place.starts_with(data)));
+    ensure!(
+        !is_inside,
+        "{} is in the data directory {}, with which it would be lost; name a place outside of it",
+        target.display(),
+        data.display()
+    );
+    Ok(())
+}
+
 async fn take(engine: &EngineHandle, request: SnapshotRequest) -> anyhow::Result<Value> {
     let bar = TransferBar::new("snapshot");
     let taking = engine.snapshot(request, env!("CARGO_PKG_VERSION"));
@@ -84,9 +101,11 @@ async fn take(engine: &EngineHandle, request: SnapshotRequest) -> anyhow::Result
 }
 
 async fn take_from_daemon(
-    mut client: DaemonClient,
+    client: DaemonClient,
     request: &SnapshotRequest,
 ) -> anyhow::Result<Value> {
+    // The bar shows what it does.
+    let mut client = client.without_notices();
     let bar = TransferBar::new("snapshot");
     let mut watch = client.another();
     let text = |path: &PathBuf| path.to_string_lossy().into_owned();
@@ -126,18 +145,18 @@ async fn take_from_daemon(
 fn print(args: &SnapshotArgs, report: &Value) -> anyhow::Result<()> {
     let text = |name| report.get(name).and_then(Value::as_str);
     if let Some(removed) = text("removed") {
-        eprintln!("tsdb: removed {removed}, which an interrupted snapshot had left");
+        tell!("tsdb: removed {removed}, which an interrupted snapshot had left");
     }
     let damaged = report.get("damaged").and_then(Value::as_array).context("no report")?;
     if !damaged.is_empty() {
         let names: Vec<&str> = damaged.iter().filter_map(Value::as_str).collect();
-        eprintln!(
+        tell!(
             "tsdb: the snapshot lacks what damaged files had: {}; `tsdb quarantine list` describes them",
             names.join(", ")
         );
     }
     if args.json {
-        print_lines(&format!("{report}\n"));
+        print_lines(&format!("{report}\n"))?;
         return Ok(());
     }
     let number = |name| report.get(name).and_then(Value::as_u64).unwrap_or_default();
@@ -150,6 +169,28 @@ fn print(args: &SnapshotArgs, report: &Value) -> anyhow::Result<()> {
         bytes("linkedBytes"),
         bytes("baseBytes"),
         bytes("copiedBytes"),
-    ));
+    ))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_outside_of_the_data_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let (data, link) = (directory.path().join("data"), directory.path().join("link"));
+        fs::create_dir_all(data.join("there")).unwrap();
+        std::os::unix::fs::symlink(&data, &link).unwrap();
+        for inside in [data.clone(), data.join("there"), data.join("new/deep"), link.join("new")] {
+            assert!(require_outside(&inside, &data).is_err(), "{}", inside.display());
+        }
+        for outside in [directory.path().join("data2"), data.join("../new")] {
+            assert!(require_outside(&outside, &data).is_ok(), "{}", outside.display());
+        }
+        assert!(require_outside(&data, &directory.path().join("missing")).is_ok());
+    }
 }

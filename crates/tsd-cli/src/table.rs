@@ -15,7 +15,7 @@ use tsd_storage_hbase::{
 use crate::{
     args::TableCreateArgs,
     config::{Config, Settings},
-    store,
+    store, tell,
 };
 
 /// Time between two reports of progress.
@@ -105,7 +105,7 @@ impl Progress {
             let started = Instant::now();
             loop {
                 tokio::time::sleep(PROGRESS_INTERVAL).await;
-                eprintln!("{}", progress(started.elapsed(), &client.stats().retries));
+                tell!("{}", progress(started.elapsed(), &client.stats().retries));
             }
         }))
     }

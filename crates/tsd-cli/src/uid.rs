@@ -20,7 +20,7 @@ use crate::{
     daemon_client::DaemonClient,
     daemon_in_the_way, prepare, runtime,
     store::Purpose,
-    with_engine,
+    tell, with_engine,
 };
 
 /// Nothing was found, or the name is unknown.
@@ -67,13 +67,13 @@ pub(crate) fn make_metrics(args: &MkmetricArgs) -> ExitCode {
 }
 
 fn refuse(error: &command::UsageError) -> u8 {
-    eprintln!("tsdb: {error}\n{}", command::USAGE);
+    tell!("tsdb: {error}\n{}", command::USAGE);
     USAGE
 }
 
 fn run(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> u8 {
     run_on_store(command, flags, place).unwrap_or_else(|error| {
-        eprintln!("tsdb: {error:#}");
+        tell!("tsdb: {error:#}");
         if error.is::<NotClosed>() { NOT_CLOSED } else { FAILED }
     })
 }
@@ -83,7 +83,8 @@ fn run_on_store(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> anyh
     let by_daemon = |mut client: DaemonClient| {
         let mut out = std::io::stdout();
         let mut out = UidOutput::new(&mut out, flags.json);
-        runtime()?.block_on(from_daemon::execute(&mut client, command, flags, &mut out))
+        let done = runtime()?.block_on(from_daemon::execute(&mut client, command, flags, &mut out));
+        Ok(out.status(done?))
     };
     if let Some(url) = &place.url {
         return by_daemon(DaemonClient::new(url)?);
@@ -91,8 +92,9 @@ fn run_on_store(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> anyh
     let mut status = 0;
     let done = with_engine(&config, &settings, Purpose::Query, async |open| {
         let mut out = std::io::stdout();
-        status =
-            execute(&open.engine, command, flags, &mut UidOutput::new(&mut out, flags.json)).await;
+        let mut out = UidOutput::new(&mut out, flags.json);
+        status = execute(&open.engine, command, flags, &mut out).await;
+        status = out.status(status);
         Ok(())
     });
     match done {
@@ -109,7 +111,9 @@ pub async fn uid(engine: &EngineHandle, words: &[String], out: &mut (dyn Write +
     match UidCommand::parse(words) {
         Ok(command) => {
             let flags = UidFlags::default();
-            execute(engine, &command, flags, &mut UidOutput::new(out, flags.json)).await
+            let mut out = UidOutput::new(out, flags.json);
+            let status = execute(engine, &command, flags, &mut out).await;
+            out.status(status)
         }
         Err(error) => refuse(&error),
     }
@@ -122,7 +126,7 @@ async fn execute(
     out: &mut UidOutput<'_>,
 ) -> u8 {
     if let Err(error) = check_width(engine, command, flags) {
-        eprintln!("tsdb: {error}");
+        tell!("tsdb: {error}");
         return USAGE;
     }
     match command {
@@ -167,15 +171,15 @@ fn check_width(engine: &EngineHandle, command: &UidCommand, flags: UidFlags) -> 
 fn fail(error: &UidError, other: u8) -> u8 {
     match error {
         UidError::NoSuchName { kind, name } => {
-            eprintln!("tsdb: No such name for '{kind}': '{name}'");
+            tell!("tsdb: No such name for '{kind}': '{name}'");
             NOT_FOUND
         }
         UidError::Storage(_) => {
-            eprintln!("tsdb: the store failed: {error:#}");
+            tell!("tsdb: the store failed: {error:#}");
             FAILED
         }
         error => {
-            eprintln!("tsdb: {error:#}");
+            tell!("tsdb: {error:#}");
             other
         }
     }
@@ -192,7 +196,7 @@ async fn grep(
     let pattern = match tsd_query::compile_pattern(&flagged) {
         Ok(pattern) => pattern,
         Err(error) => {
-            eprintln!("tsdb: invalid regular expression: {error}");
+            tell!("tsdb: invalid regular expression: {error}");
             return USAGE;
         }
     };
@@ -260,7 +264,7 @@ async fn look_up(
         Ok(Ok(found)) => found,
         Ok(Err(error)) => return fail(&error.into(), FAILED),
         Err(too_large) => {
-            eprintln!("{too_large}");
+            tell!("{too_large}");
             return NOT_FOUND;
         }
     };
@@ -280,7 +284,7 @@ async fn look_up(
 fn not_found(kind: Option<UidKind>, word: &str) {
     let of_kind = kind.map(|kind| format!(" for '{kind}'")).unwrap_or_default();
     let what = if word.parse::<i64>().is_ok() { "unique ID" } else { "name" };
-    eprintln!("tsdb: No such {what}{of_kind}: '{word}'");
+    tell!("tsdb: No such {what}{of_kind}: '{word}'");
 }
 
 /// Mappings from a UID that is given as a number, on the width of each kind. The outer error says that it fits

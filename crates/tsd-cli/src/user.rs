@@ -2,6 +2,8 @@
 //!
 //! Changes no file: the line goes to standard output, and an editor or `>>` puts it into the file.
 
+use std::io::{self, Write as _};
+
 use anyhow::{Context as _, ensure};
 use tsd_server::{Users, hash_password, hash_token, new_token};
 
@@ -16,13 +18,14 @@ pub(crate) fn run(args: &UserArgs) -> anyhow::Result<()> {
         UserCommand::Hash(args) => {
             let password = read_password(args.name.as_deref())?;
             let hash = hash_password(password.as_bytes())?;
-            print_lines(&line(args.name.as_deref(), &hash, args.roles.as_deref())?);
+            print_lines(&line(args.name.as_deref(), &hash, args.roles.as_deref())?)?;
         }
         UserCommand::Token(args) => {
             let token = new_token()?;
             let line = line(args.name.as_deref(), &hash_token(&token), args.roles.as_deref())?;
-            eprintln!("The token, which is not shown again:\n{token}");
-            print_lines(&line);
+            // Without it the line is of no use.
+            writeln!(io::stderr(), "The token, which is not shown again:\n{token}")?;
+            print_lines(&line)?;
         }
     }
     Ok(())

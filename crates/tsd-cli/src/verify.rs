@@ -17,7 +17,7 @@ use tsd_storage::Verifier;
 
 use crate::{
     args::VerifyArgs, daemon_client::DaemonClient, daemon_in_the_way, prepare, print_lines,
-    runtime, store::offline::DirectoryVerifier,
+    runtime, store::offline::DirectoryVerifier, tell,
 };
 
 /// How often the progress is read.
@@ -27,14 +27,15 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs the command: on the daemon that has the directory open, or on the directory.
 pub(crate) fn main(args: &VerifyArgs) -> ExitCode {
-    match run(args) {
-        Ok(result) => {
-            let text = if args.json { format!("{result:#}\n") } else { describe(&result, args) };
-            print_lines(&text);
-            ExitCode::from(u8::from(is_damaged(&result)))
-        }
+    let printed = run(args).and_then(|result| {
+        let text = if args.json { format!("{result:#}\n") } else { describe(&result, args) };
+        print_lines(&text)?;
+        Ok(result)
+    });
+    match printed {
+        Ok(result) => ExitCode::from(u8::from(is_damaged(&result))),
         Err(error) => {
-            eprintln!("tsdb: {error:#}");
+            tell!("tsdb: {error:#}");
             ExitCode::from(2)
         }
     }
@@ -193,7 +194,7 @@ impl Progress {
                     self.next_line = Instant::now() + LINE_INTERVAL;
                     let secs = status.get("seconds").and_then(Value::as_f64).unwrap_or_default();
                     let rate = bytes as f64 / secs.max(0.001);
-                    eprintln!(
+                    tell!(
                         "{state}: {} of {}, {}/s, {:.0} s left, {} found",
                         HumanBytes(bytes),
                         HumanBytes(total),

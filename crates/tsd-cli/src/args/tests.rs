@@ -29,6 +29,32 @@ fn help_of_each_command_reads_well() {
     }
 }
 
+/// A terminal wraps what is wider than it: lines that are wrapped in the source would be wrapped twice, and examples
+/// would be broken.
+#[test]
+fn texts_are_wrapped_by_the_terminal_and_examples_never() {
+    let mut cli = Cli::command();
+    cli.build();
+    let texts = |command: &clap::Command| {
+        let texts = [command.get_after_help(), command.get_long_about()];
+        texts.into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for text in cli.get_subcommands().chain([&cli]).flat_map(texts) {
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            if line.starts_with(' ') {
+                assert!(line.chars().count() <= 100, "{line}");
+            } else {
+                assert!(line.ends_with(['.', ':']), "it ends within a sentence: {line}");
+            }
+        }
+    }
+    let main = cli.get_after_help().map(ToString::to_string).unwrap();
+    let example = main.lines().skip_while(|line| !line.contains("/api/put")).take(2);
+    let example = example.collect::<Vec<_>>().join("\n");
+    let narrow = cli.term_width(80).render_help().to_string();
+    assert!(narrow.contains(&example), "{narrow}");
+}
+
 #[test]
 fn a_lone_dash_is_a_path() {
     let cli = Cli::try_parse_from(["tsdb", "import", "--skip-errors", "-"]).unwrap();

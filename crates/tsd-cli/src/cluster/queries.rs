@@ -24,14 +24,14 @@ pub(super) async fn run(args: &ClusterQueriesArgs) -> anyhow::Result<()> {
         let response = daemon.delete(&format!("/api/cluster/queries?id={id}")).await?;
         ensure!(response.status == 200, "{}: {}", daemon.authority(), response.error_text());
         let cancelled: Value = serde_json::from_slice(&response.body).unwrap_or_default();
-        print_lines(&format!("cancelled {id} on {}\n", text(&cancelled, "node")));
+        print_lines(&format!("cancelled {id} on {}\n", text(&cancelled, "node")))?;
         return Ok(());
     }
     let response = daemon.get("/api/cluster/queries").await?;
     ensure!(response.status == 200, "{}: {}", daemon.authority(), response.error_text());
     let list: Value = serde_json::from_slice(&response.body).context("the response is no JSON")?;
     let text = if args.place.json { format!("{list:#}\n") } else { describe(&list)? };
-    print_lines(&text);
+    print_lines(&text)?;
     Ok(())
 }
 

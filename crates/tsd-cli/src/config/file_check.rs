@@ -126,6 +126,10 @@ fn wrong_keys(config: &Config) -> (WrongKeys, Vec<String>, Option<Settings>) {
             {
                 wrong.insert(key, expected);
             }
+            // What follows from a key that is wrong, and was left out, was told.
+            Err(ConfigError::BadValue { key, .. }) if wrong.contains_key(&key) => {
+                return (wrong, Vec::new(), None);
+            }
             Err(error) => return (wrong, vec![error.to_string()], None),
         }
     }
@@ -282,6 +286,14 @@ mod tests {
              tsd.log.level = loud\n",
         );
         assert_eq!((checked.count("wrong"), checked.count("honoured")), (2, 2));
+        assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+    }
+
+    #[test]
+    fn what_follows_from_a_wrong_key_is_no_other_problem() {
+        let text = "tsd.rollups.enable = true\ntsd.rollups.config = /nonexistent/rollups.json\n";
+        let checked = check(text);
+        assert_eq!((checked.count("wrong"), checked.count("honoured")), (1, 1));
         assert!(checked.problems.is_empty(), "{:?}", checked.problems);
     }
 

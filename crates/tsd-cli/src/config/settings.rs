@@ -187,7 +187,7 @@ impl Settings {
         Ok(Self {
             worker_threads: worker_threads(config),
             shutdown_timeout: Duration::from_secs(config.int("tsd.shutdown.timeout")),
-            log: log(config)?,
+            log: LogSettings::from_config(config)?,
             authentication: authentication::authentication(config)?,
             filter_rules: write_filter::filter_rules(config)?,
             point_plugins,
@@ -255,18 +255,21 @@ fn worker_threads(config: &Config) -> usize {
     }
 }
 
-fn log(config: &Config) -> Result<LogSettings, ConfigError> {
-    let level = text(config, "tsd.log.level");
-    if !is_log_level(&level) {
-        let expected = "expected trace, debug, info, warn, error or off, or directives such as \
-                        info,tsd_engine=debug";
-        return Err(config.bad_value("tsd.log.level", expected.to_owned()));
+impl LogSettings {
+    /// What the configuration says of logging, whatever else is wrong in it.
+    pub(crate) fn from_config(config: &Config) -> Result<Self, ConfigError> {
+        let level = text(config, "tsd.log.level");
+        if !is_log_level(&level) {
+            let expected = "expected trace, debug, info, warn, error or off, or directives such as \
+                            info,tsd_engine=debug";
+            return Err(config.bad_value("tsd.log.level", expected.to_owned()));
+        }
+        let format = match config.text("tsd.log.format") {
+            Some("json") => LogFormat::Json,
+            _ => LogFormat::Text,
+        };
+        Ok(Self { level, format })
     }
-    let format = match config.text("tsd.log.format") {
-        Some("json") => LogFormat::Json,
-        _ => LogFormat::Text,
-    };
-    Ok(LogSettings { level, format })
 }
 
 /// True for a level, or directives that name one each. The filter itself reads a misspelt level as

@@ -16,7 +16,7 @@ use tsd_engine::{CopiedPart, CopiedRows, CopyObserver};
 use tsd_storage::Table;
 
 use super::state_file::{CopyState, StateFile};
-use crate::args::CopyArgs;
+use crate::{args::CopyArgs, tell};
 
 /// Time between two writes of the state, and two lines of progress without a terminal.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -147,7 +147,7 @@ impl Console {
 
     fn print(&self, line: &str) {
         self.bar.suspend(|| {
-            let _ = writeln!(stderr().lock(), "tsdb: {line}");
+            tell!("tsdb: {line}");
         });
     }
 
@@ -209,7 +209,7 @@ impl CopyObserver for Console {
             return;
         }
         if self.bar.is_hidden() {
-            eprintln!("tsdb: {:.1}%  {text}", done * 100.0);
+            tell!("tsdb: {:.1}%  {text}", done * 100.0);
         }
         inner.write_state();
     }

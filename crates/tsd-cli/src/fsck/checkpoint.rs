@@ -1,61 +1,70 @@
-//! A file that says how far a check came, so that the same command goes on there.
+//! A file that says how far a check came and what it found, so that the same command goes on there.
 
 use std::{collections::BTreeMap, fs, io, path::PathBuf};
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use tsd_engine::FsckReport;
 use tsd_model::{from_hex, to_hex};
+
+/// What was checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Checked {
+    /// The last row of each part.
+    pub(super) rows: BTreeMap<usize, Bytes>,
+    /// What was found and repaired up to them.
+    pub(super) report: FsckReport,
+}
 
 /// The file, and what is checked.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     path: PathBuf,
     scope: Value,
-    rows: BTreeMap<usize, Bytes>,
+}
+
+/// The counters of a report by their names; a new one does not compile until it is here.
+macro_rules! counters {
+    ($report:expr, $($name:ident)*) => {{
+        let FsckReport { $($name),* } = $report;
+        [$((stringify!($name), $name)),*]
+    }};
+}
+
+fn counters(report: &mut FsckReport) -> [(&'static str, &mut u64); 23] {
+    counters!(report,
+        cells rows valid_points annotations bad_keys bad_keys_deleted duplicates duplicates_resolved orphans
+        orphans_deleted future_objects unknown_columns unknown_columns_deleted bad_values bad_values_deleted encodings
+        encodings_fixed bad_columns bad_columns_deleted disordered_columns long_integers long_integers_shortened
+        bytes_saved)
 }
 
 impl Checkpoint {
-    /// Reads the file, if there is one.
-    pub(super) fn open(path: PathBuf, scope: Value) -> anyhow::Result<Self> {
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Self { path, scope, rows: BTreeMap::new() });
-            }
+    /// The file, and what it says, if there is one. `scope` is the check: its rows, their store, and the repairs.
+    pub(super) fn open(path: PathBuf, scope: Value) -> anyhow::Result<(Self, Checked)> {
+        let checked = match fs::read(&path) {
+            Ok(text) => parse(&text, &scope).with_context(|| path.display().to_string())?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Checked::default(),
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };
-        let rows = Self::parse(&text, &scope).with_context(|| path.display().to_string())?;
-        Ok(Self { path, scope, rows })
-    }
-
-    fn parse(text: &[u8], scope: &Value) -> anyhow::Result<BTreeMap<usize, Bytes>> {
-        let file: Value = serde_json::from_slice(text).context("this is no checkpoint")?;
-        ensure!(
-            file.get("scope") == Some(scope),
-            "this is the checkpoint of a check of other rows; name another file, or remove it"
-        );
-        let rows = file.get("rows").and_then(Value::as_object).context("this is no checkpoint")?;
-        let row = |(part, key): (&String, &Value)| {
-            let key = key.as_str().and_then(|key| from_hex(key.as_bytes()));
-            Ok((part.parse()?, key.context("a row is no hexadecimal key")?.into()))
-        };
-        rows.iter().map(row).collect()
-    }
-
-    /// The last row that was checked, of each part.
-    pub(super) fn rows(&self) -> BTreeMap<usize, Bytes> {
-        self.rows.clone()
+        Ok((Self { path, scope }, checked))
     }
 
     /// Replaces the file.
-    pub(super) fn write(&self, rows: &BTreeMap<usize, Bytes>) -> anyhow::Result<()> {
-        let rows: Map<String, Value> =
-            rows.iter().map(|(part, key)| (part.to_string(), json!(to_hex(key)))).collect();
-        let text = format!("{:#}\n", json!({ "scope": self.scope, "rows": rows }));
+    pub(super) fn write(&self, checked: &Checked) -> anyhow::Result<()> {
+        let rows = checked.rows.iter().map(|(part, key)| (part.to_string(), json!(to_hex(key))));
+        let mut report = checked.report;
+        let report = counters(&mut report).map(|(name, count)| (name.to_owned(), json!(*count)));
+        let file = json!({
+            "scope": self.scope,
+            "rows": rows.collect::<Map<_, _>>(),
+            "report": Map::from_iter(report),
+        });
         let mut new = self.path.clone().into_os_string();
         new.push(".new");
-        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &self.path));
+        let written = fs::write(&new, format!("{file:#}\n"));
+        let written = written.and_then(|()| fs::rename(&new, &self.path));
         written.with_context(|| format!("the checkpoint {}", self.path.display()))
     }
 
@@ -70,6 +79,29 @@ impl Checkpoint {
     }
 }
 
+fn parse(text: &[u8], scope: &Value) -> anyhow::Result<Checked> {
+    let file: Value = serde_json::from_slice(text).context("this is no checkpoint")?;
+    let there = file.get("scope").context("this is no checkpoint")?;
+    ensure!(
+        there == scope,
+        "this is the checkpoint of another check: of other rows, another store, or with other repairs; name \
+         another file, or remove it\nthere: {there}\nhere:  {scope}"
+    );
+    let object = |name: &str| file.get(name).and_then(Value::as_object);
+    let rows = object("rows").context("this is no checkpoint")?;
+    let row = |(part, key): (&String, &Value)| {
+        let key = key.as_str().and_then(|key| from_hex(key.as_bytes()));
+        Ok((part.parse()?, key.context("a row is no hexadecimal key")?.into()))
+    };
+    let counts = object("report").context("this is no checkpoint")?;
+    let mut report = FsckReport::default();
+    for (name, count) in counters(&mut report) {
+        let there = counts.get(name).and_then(Value::as_u64);
+        *count = there.with_context(|| format!("it has no counter {name}"))?;
+    }
+    Ok(Checked { rows: rows.iter().map(row).collect::<anyhow::Result<_>>()?, report })
+}
+
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
@@ -81,17 +113,24 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("checkpoint");
         let open = |rows: &str| Checkpoint::open(path.clone(), json!({ "rows": [rows] }));
-        let checkpoint = open("a").unwrap();
-        assert!(checkpoint.rows().is_empty());
-        let rows: BTreeMap<_, _> = [(3, Bytes::from_static(&[0, 0xAB]))].into();
-        checkpoint.write(&rows).unwrap();
-        assert_eq!(open("a").unwrap().rows(), rows);
+        let (checkpoint, none) = open("a").unwrap();
+        assert_eq!(none, Checked::default());
+        let mut report = FsckReport::default();
+        for (at, (_, count)) in counters(&mut report).into_iter().enumerate() {
+            *count = at as u64 + 1;
+        }
+        let checked = Checked { rows: [(3, Bytes::from_static(&[0, 0xAB]))].into(), report };
+        checkpoint.write(&checked).unwrap();
+        assert_eq!(open("a").unwrap().1, checked);
         let other = format!("{:#}", open("b").unwrap_err());
-        assert!(other.contains("other rows"), "{other}");
-        fs::write(&path, "[1").unwrap();
-        assert!(format!("{:#}", open("a").unwrap_err()).contains("no checkpoint"));
+        assert!(other.contains("another check"), "{other}");
+        for broken in ["[1", "{}", r#"{"scope":{"rows":["a"]},"rows":{}}"#] {
+            fs::write(&path, broken).unwrap();
+            let error = format!("{:#}", open("a").unwrap_err());
+            assert!(error.contains("no checkpoint"), "{error}");
+        }
         checkpoint.remove().unwrap();
         checkpoint.remove().unwrap();
-        assert!(open("a").unwrap().rows().is_empty());
+        assert_eq!(open("a").unwrap().1, Checked::default());
     }
 }

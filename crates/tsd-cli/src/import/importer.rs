@@ -12,10 +12,10 @@ use super::{
     line::{ImportLine, LineError},
     order::{NotRising, SeriesOrder},
     progress::Progress,
-    source::{Blocks, lines},
+    source::{Blocks, MAX_LINE_BYTES, lines},
     stop::{Stop, StopSignal},
 };
-use crate::print_lines;
+use crate::{print_lines, tell};
 
 /// Points of an input between two lines of progress, as OpenTSDB's importer has it.
 const LINE_EVERY: u64 = 1_000_000;
@@ -91,11 +91,16 @@ pub enum ImportError {
         /// otherwise.
         line: u64,
     },
+    /// All was imported, but standard output did not take the total.
+    #[error("cannot write: {0}")]
+    Total(io::Error),
 }
 
 /// Why a line was rejected.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
+    #[error("a line of more than {MAX_LINE_BYTES} bytes")]
+    TooLong,
     #[error(transparent)]
     Line(#[from] LineError),
     #[error(transparent)]
@@ -116,7 +121,9 @@ impl Refusal {
     /// True if the store failed, so that the next point will fail, too.
     fn is_of_store(&self) -> bool {
         match self {
-            Self::Line(_) | Self::Json(_) | Self::NotRising(_) | Self::Point(_) => false,
+            Self::TooLong | Self::Line(_) | Self::Json(_) | Self::NotRising(_) | Self::Point(_) => {
+                false
+            }
             Self::Put(error) => !is_about_the_point(error),
             Self::Daemon(_) => true,
         }
@@ -223,12 +230,11 @@ impl<S: PointSink> Importer<S> {
         let points = self.sink.stored() - before;
         let took = start.elapsed();
         let rate = points as f64 / took.as_secs_f64().max(0.001);
-        self.progress.suspend(|| {
-            print_lines(&format!(
-                "Processed {name} in {} ms, {points} data points ({rate:.1} points/s)\n",
-                took.as_millis()
-            ));
-        });
+        let line = format!(
+            "Processed {name} in {} ms, {points} data points ({rate:.1} points/s)\n",
+            took.as_millis()
+        );
+        self.print_progress(&line);
         Ok(())
     }
 
@@ -303,8 +309,13 @@ impl<S: PointSink> Importer<S> {
         if self.in_input.is_multiple_of(LINE_EVERY) {
             let line = progress_line(self.in_input, self.line_at.elapsed());
             self.line_at = Instant::now();
-            self.progress.suspend(|| print_lines(&line));
+            self.print_progress(&line);
         }
+    }
+
+    /// Prints a line of progress. Points go on although nobody may see it: only the total has to be written.
+    fn print_progress(&self, line: &str) {
+        let _ = self.progress.suspend(|| print_lines(line));
     }
 
     /// Parses a line and hands its point to the sink.
@@ -314,6 +325,9 @@ impl<S: PointSink> Importer<S> {
         line: &[u8],
         number: u64,
     ) -> Result<Result<(), Refusal>, ImportError> {
+        if line.len() > MAX_LINE_BYTES {
+            return Ok(Err(Refusal::TooLong));
+        }
         if self.options.is_spool && line.first() == Some(&BRACE) {
             return self.take_json(name, line, number).await;
         }
@@ -397,7 +411,7 @@ impl<S: PointSink> Importer<S> {
             return Err(ImportError::BadLine { path, line, reason });
         }
         self.bad_lines += 1;
-        self.progress.suspend(|| eprintln!("{name} line {line}: {reason}, skipped"));
+        self.progress.suspend(|| tell!("{name} line {line}: {reason}, skipped"));
         Ok(())
     }
 }

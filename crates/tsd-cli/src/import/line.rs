@@ -33,7 +33,7 @@ pub(super) enum LineError {
     #[error("empty metric name")]
     EmptyMetric,
     /// Invalid timestamp.
-    #[error("invalid timestamp: {0}")]
+    #[error("{}", timestamp_text(.0))]
     Timestamp(#[from] TimestampTextError),
     /// Invalid value.
     #[error("invalid value: {0}")]
@@ -44,6 +44,14 @@ pub(super) enum LineError {
     /// A name that cannot be sent as JSON.
     #[error("not UTF-8")]
     NotUtf8(#[from] Utf8Error),
+}
+
+fn timestamp_text(error: &TimestampTextError) -> String {
+    match error {
+        // It says what it is.
+        TimestampTextError::NotPositive(_) => error.to_string(),
+        error => format!("invalid timestamp: {error}"),
+    }
 }
 
 impl<'l> ImportLine<'l> {
@@ -104,6 +112,7 @@ mod tests {
     fn errors_name_the_cause() {
         check_error("m 1356998400", "expected `metric timestamp value tagk=tagv ...`, got 2 words");
         check_error(" 1356998400 1 host=a", "empty metric name");
+        check_error("m 0 1 host=a", "invalid timestamp: 0");
         check_error("m 1356998400 1 host", "illegal argument: invalid tag: host");
     }
 

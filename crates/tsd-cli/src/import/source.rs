@@ -19,7 +19,9 @@ const BLOCK_BYTES: usize = 256 << 10;
 /// Blocks read ahead.
 const READ_AHEAD: usize = 4;
 /// Maximum length of a line, bytes.
-const MAX_LINE_BYTES: usize = 1 << 20;
+pub(super) const MAX_LINE_BYTES: usize = 1 << 20;
+/// Bytes of a longer line that are kept: one more, and a carriage return at the end.
+const KEPT_BYTES: usize = MAX_LINE_BYTES + 2;
 
 /// Blocks of an input, read ahead by a thread: a pipe that is silent, or a slow disk, must not keep a
 /// signal from stopping the import.
@@ -80,7 +82,8 @@ impl Source {
         Self { reader, block: Vec::new(), returned: 0, ended: false }
     }
 
-    /// The next whole lines; `None` at the end. The last line of the input may lack its line end.
+    /// The next whole lines; `None` at the end. The last line of the input may lack its line end. Of a line above
+    /// [`MAX_LINE_BYTES`] there is enough to see that it is one.
     fn next_block(&mut self) -> io::Result<Option<&[u8]>> {
         self.block.drain(..self.returned);
         self.returned = 0;
@@ -94,12 +97,8 @@ impl Source {
                 self.returned = self.block.len();
                 return Ok((self.returned > 0).then_some(self.block.as_slice()));
             }
-            if self.block.len() > MAX_LINE_BYTES {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!("a line of more than {MAX_LINE_BYTES} bytes"),
-                ));
-            }
+            // There is no line end in it.
+            self.block.truncate(KEPT_BYTES);
             searched = self.block.len();
             // One read at a time, since a pipe may have less than a block.
             self.block.resize(searched + BLOCK_BYTES, 0);
@@ -112,6 +111,11 @@ impl Source {
             };
             self.block.truncate(searched + *got.as_ref().unwrap_or(&0));
             self.ended = got? == 0;
+            if searched == KEPT_BYTES {
+                let rest = self.block.get(searched..).unwrap_or_default();
+                let dropped = rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+                self.block.drain(searched..searched + dropped);
+            }
         }
     }
 }
@@ -175,9 +179,31 @@ mod tests {
     }
 
     #[test]
-    fn an_overlong_line_is_an_error() {
-        let mut source = Source::new(Box::new(io::repeat(b'x')));
-        assert_eq!(source.next_block().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    fn an_overlong_line_is_cut_and_the_next_one_is_whole() {
+        for length in
+            [KEPT_BYTES - 1, KEPT_BYTES, KEPT_BYTES + 1, BLOCK_BYTES * 9, BLOCK_BYTES * 9 + 1]
+        {
+            for end in ["\n", "\r\n", ""] {
+                let mut text = format!("a\n{}{end}", "x".repeat(length)).into_bytes();
+                if !end.is_empty() {
+                    text.extend(b"b\n");
+                }
+                let read = read_all(Source::new(Box::new(io::Cursor::new(text))));
+                let lines: Vec<usize> = read.iter().map(Vec::len).collect();
+                let (first, rest) = lines.split_first().unwrap();
+                let (overlong, rest) = rest.split_first().unwrap();
+                assert_eq!((*first, rest.len()), (1, usize::from(!end.is_empty())), "{length}");
+                assert!(*overlong > MAX_LINE_BYTES, "{length} {end:?}");
+            }
+        }
+        // The longest line that is none.
+        let longest = format!("{}\r\nb", "x".repeat(MAX_LINE_BYTES)).into_bytes();
+        let read = read_all(Source::new(Box::new(io::Cursor::new(longest))));
+        assert_eq!(read.iter().map(Vec::len).collect::<Vec<_>>(), [MAX_LINE_BYTES, 1]);
+        // Its carriage return is within the line, not at its end.
+        let within = format!("{}\r{}\n", "x".repeat(MAX_LINE_BYTES), "y".repeat(BLOCK_BYTES * 2));
+        let read = read_all(Source::new(Box::new(io::Cursor::new(within.into_bytes()))));
+        assert!(read.iter().all(|line| line.len() > MAX_LINE_BYTES) && read.len() == 1);
     }
 
     #[test]

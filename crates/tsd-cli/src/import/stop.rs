@@ -4,6 +4,8 @@ use std::fmt;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::tell;
+
 /// A signal that stopped an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignal {
@@ -64,7 +66,7 @@ impl Stop {
     /// Ends the process at the next signal.
     pub(crate) async fn exit_at_next(&mut self) {
         let signal = self.requested().await;
-        eprintln!("tsdb: {signal}: exiting at once; what was stored since is not known");
+        tell!("tsdb: {signal}: exiting at once; what was stored since is not known");
         std::process::exit(i32::from(signal.exit_status()));
     }
 }

@@ -101,6 +101,22 @@ fn bad_lines_are_skipped_on_demand() {
 }
 
 #[test]
+fn an_overlong_line_is_a_bad_line() {
+    for length in [source::MAX_LINE_BYTES + 1, source::MAX_LINE_BYTES * 2] {
+        let tags = "x".repeat(length);
+        let text = format!("m 1356998400 1 host=a\n{tags}\nm 1356998401 3 host=a\n");
+        let error = import_text(&text, true, ImportOptions::default()).result.unwrap_err();
+        assert!(
+            error.to_string().ends_with("line 2: a line of more than 1048576 bytes"),
+            "{error}"
+        );
+        let options = ImportOptions { skip_errors: true, ..ImportOptions::default() };
+        let left = import_text(&text, true, options);
+        assert_eq!(left.result.unwrap(), Imported { points: 2, bad_lines: 1, unconfirmed: 0 });
+    }
+}
+
+#[test]
 fn times_may_fall_on_demand() {
     let text = "m 1356998401 1 host=a\nm 1356998400 1 host=a\n";
     let options = ImportOptions { allow_out_of_order: true, ..ImportOptions::default() };

@@ -59,12 +59,16 @@ fn body(args: &ParsedArgs) -> Json {
 /// An element of the response.
 fn series(element: &Json) -> Option<Series> {
     let tags = element.get("tags")?.as_object()?;
+    let aggregate_tags = element.get("aggregateTags")?.as_array()?.iter();
     let points = element.get("dps")?.as_object()?;
     Some(Series {
         metric: element.get("metric")?.as_str()?.to_owned(),
         tags: tags
             .iter()
             .map(|(tagk, tagv)| Some((tagk.clone(), tagv.as_str()?.to_owned())))
+            .collect::<Option<_>>()?,
+        aggregate_tags: aggregate_tags
+            .map(|tagk| tagk.as_str().map(str::to_owned))
             .collect::<Option<_>>()?,
         points: points
             .iter()
@@ -114,7 +118,7 @@ mod tests {
     #[test]
     fn integers_floats_and_texts_of_a_response_are_values() {
         let element = json!({
-            "metric": "m", "tags": {"host": "a"}, "aggregateTags": [],
+            "metric": "m", "tags": {"host": "a"}, "aggregateTags": ["dc"],
             "dps": {"1000": 1, "2000": 1.0, "3000": "-Infinity"},
         });
         let points = vec![
@@ -123,7 +127,8 @@ mod tests {
             (3_000, Value::Float(f64::NEG_INFINITY)),
         ];
         let tags = vec![("host".to_owned(), "a".to_owned())];
-        assert_eq!(series(&element), Some(Series { metric: "m".to_owned(), tags, points }));
-        assert_eq!(series(&json!({"metric": "m", "tags": {}})), None);
+        let (metric, aggregate_tags) = ("m".to_owned(), vec!["dc".to_owned()]);
+        assert_eq!(series(&element), Some(Series { metric, tags, aggregate_tags, points }));
+        assert_eq!(series(&json!({"metric": "m", "tags": {}, "aggregateTags": []})), None);
     }
 }

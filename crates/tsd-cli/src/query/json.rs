@@ -18,12 +18,12 @@ pub(super) fn write(out: &mut impl Write, series: impl Iterator<Item = Series>) 
 }
 
 fn object(series: &Series) -> Json {
-    let Series { metric, tags, points } = series;
+    let Series { metric, tags, aggregate_tags, points } = series;
     let tags: Map<String, Json> =
         tags.iter().map(|(tagk, tagv)| (tagk.clone(), json!(tagv))).collect();
     let points: Map<String, Json> =
         points.iter().map(|(time_ms, value)| (time_ms.to_string(), number(*value))).collect();
-    json!({ "metric": metric, "tags": tags, "dps": points })
+    json!({ "metric": metric, "tags": tags, "aggregateTags": aggregate_tags, "dps": points })
 }
 
 /// A value; what JSON has no number for is a text, as Java writes it.
@@ -52,6 +52,7 @@ mod tests {
         let series = |metric: &str| Series {
             metric: metric.to_owned(),
             tags: vec![("host".to_owned(), "a\"".to_owned())],
+            aggregate_tags: vec!["dc".to_owned()],
             points: vec![
                 (1_000, Value::Integer(1)),
                 (1_500, Value::Float(0.5)),
@@ -60,7 +61,7 @@ mod tests {
         };
         let object = |metric: &str| {
             format!(
-                r#"{{"metric":"{metric}","tags":{{"host":"a\""}},"dps":{{"1000":1,"1500":0.5,"2000":"NaN"}}}}"#
+                r#"{{"metric":"{metric}","tags":{{"host":"a\""}},"aggregateTags":["dc"],"dps":{{"1000":1,"1500":0.5,"2000":"NaN"}}}}"#
             )
         };
         assert_eq!(written(vec![series("m")]), format!("[{}]\n", object("m")));

@@ -9,7 +9,7 @@ use tsd_engine::{StoredMapping, UidKind};
 use tsd_model::{from_hex, to_hex};
 
 use super::{FAILED, NOT_FOUND, USAGE, UidFlags, command, command::UidCommand, output::UidOutput};
-use crate::daemon_client::DaemonClient;
+use crate::{daemon_client::DaemonClient, tell};
 
 /// Bytes of a UID that is given as a number, as OpenTSDB has it; the daemon's widths are not in its API.
 const DEFAULT_WIDTH: usize = 3;
@@ -59,7 +59,7 @@ async fn grep(
 ) -> anyhow::Result<u8> {
     let flagged = if flags.ignore_case { format!("(?i){pattern}") } else { pattern.to_owned() };
     if let Err(error) = tsd_query::compile_pattern(&flagged) {
-        eprintln!("tsdb: invalid regular expression: {error}");
+        tell!("tsdb: invalid regular expression: {error}");
         return Ok(USAGE);
     }
     let mut any = false;
@@ -99,7 +99,7 @@ async fn look_up(
     let uid = match uid.transpose() {
         Ok(uid) => uid.map(|uid| to_hex(&uid)),
         Err(too_large) => {
-            eprintln!("{too_large}");
+            tell!("{too_large}");
             return Ok(NOT_FOUND);
         }
     };
@@ -134,7 +134,7 @@ async fn assign(
                 list.add(&StoredMapping { kind, name, uid: uid.into(), is_counter: false });
             }
             Ok(Err(text)) => {
-                eprintln!("tsdb: {text}");
+                tell!("tsdb: {text}");
                 ended = Ok(FAILED);
                 break;
             }
@@ -192,7 +192,7 @@ async fn rename(
     }
     match reply.get("error").and_then(Value::as_str) {
         Some(text) => {
-            eprintln!("tsdb: {text}");
+            tell!("tsdb: {text}");
             Ok(if text.ends_with("does not exist") { NOT_FOUND } else { FAILED })
         }
         None => bail!("{}: {}", daemon.authority(), response.error_text()),

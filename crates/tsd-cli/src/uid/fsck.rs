@@ -4,6 +4,7 @@ use serde_json::json;
 use tsd_engine::{EngineHandle, FsckLevel, UidFsckOptions, UidFsckReport};
 
 use super::{FAILED, NOT_CLOSED, UidFlags, fail, output::UidOutput};
+use crate::tell;
 
 /// Runs the check. The exit status is the number of errors that were found, as in OpenTSDB, at most 255: a
 /// shell has no more, and 256 errors must not look like none.
@@ -19,7 +20,7 @@ pub(super) async fn fsck(
         }
         let line = format!("{level} {text}");
         if flags.json {
-            eprintln!("{line}");
+            tell!("{line}");
         } else {
             out.line(&line);
         }

@@ -15,6 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tsd_engine::{EngineHandle, MetaPurgeProgress, MetaSyncProgress};
 
 use super::{FAILED, output::UidOutput};
+use crate::tell;
 
 /// Time between two updates of the progress.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -59,7 +60,7 @@ fn ended(
     match result {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("tsdb: {what} has failed, it can be repeated: {error}");
+            tell!("tsdb: {what} has failed, it can be repeated: {error}");
             FAILED
         }
     }

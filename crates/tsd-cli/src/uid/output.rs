@@ -1,16 +1,21 @@
 //! What `tsdb uid` prints: OpenTSDB's lines, or JSON.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use serde_json::{Value, json};
 use tsd_engine::{StoredMapping, UidKind};
 use tsd_model::to_hex;
+
+use super::FAILED;
+use crate::{output::CannotWrite, tell};
 
 /// Where a command prints to. A reader that has closed its pipe has enough: what follows is dropped.
 pub(super) struct UidOutput<'a> {
     out: &'a mut (dyn Write + Send),
     json: bool,
     is_closed: bool,
+    /// Why something was not written.
+    failure: Option<io::Error>,
 }
 
 /// Mappings that are printed as they are found.
@@ -21,12 +26,27 @@ pub(super) struct MappingList<'o, 'a> {
 
 impl<'a> UidOutput<'a> {
     pub(super) fn new(out: &'a mut (dyn Write + Send), json: bool) -> Self {
-        Self { out, json, is_closed: false }
+        Self { out, json, is_closed: false, failure: None }
     }
 
     fn print(&mut self, text: &str) {
-        if !self.is_closed {
-            self.is_closed = self.out.write_all(text.as_bytes()).is_err();
+        if self.is_closed {
+            return;
+        }
+        if let Err(error) = self.out.write_all(text.as_bytes()) {
+            self.is_closed = true;
+            self.failure = (error.kind() != io::ErrorKind::BrokenPipe).then_some(error);
+        }
+    }
+
+    /// The exit status of a command that would have this one, if all was written.
+    pub(super) fn status(self, status: u8) -> u8 {
+        match self.failure {
+            Some(error) => {
+                tell!("tsdb: {}", CannotWrite(error));
+                if status == 0 { FAILED } else { status }
+            }
+            None => status,
         }
     }
 
@@ -64,7 +84,7 @@ impl<'a> UidOutput<'a> {
             self.print_json(&Value::Object(counts.collect()));
         } else {
             let texts = counts.iter().map(|(name, count)| format!("{count} {name}"));
-            eprintln!("tsdb: {what}: {}", texts.collect::<Vec<_>>().join(", "));
+            tell!("tsdb: {what}: {}", texts.collect::<Vec<_>>().join(", "));
         }
     }
 

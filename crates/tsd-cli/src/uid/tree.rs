@@ -5,6 +5,7 @@ use std::thread;
 use tsd_engine::{EngineHandle, TreeError, TreeId};
 
 use super::{FAILED, output::UidOutput};
+use crate::tell;
 
 /// Threads of a run for each processor, as in OpenTSDB.
 const THREADS_PER_CORE: usize = 2;
@@ -12,7 +13,7 @@ const THREADS_PER_CORE: usize = 2;
 /// Places every series that has a TSMeta in the enabled trees.
 pub(super) async fn sync(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 {
     if !engine.config().tree_processing {
-        eprintln!("tsdb: Tree processing is disabled (tsd.core.tree.enable_processing)");
+        tell!("tsdb: Tree processing is disabled (tsd.core.tree.enable_processing)");
         return 0;
     }
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -20,7 +21,7 @@ pub(super) async fn sync(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 {
     match engine.trees().sync(cores * THREADS_PER_CORE, random).await {
         Ok(report) => {
             if report.enabled_trees == 0 {
-                eprintln!("tsdb: No enabled trees were found");
+                tell!("tsdb: No enabled trees were found");
             }
             out.counted(
                 "treesync",
@@ -46,7 +47,7 @@ pub(super) async fn purge(
     out: &mut UidOutput<'_>,
 ) -> u8 {
     let Some(id) = tree.parse().ok().and_then(TreeId::from_number) else {
-        eprintln!("tsdb: no number of a tree: '{tree}'");
+        tell!("tsdb: no number of a tree: '{tree}'");
         return FAILED;
     };
     match engine.trees().delete(id, definition).await {
@@ -59,6 +60,6 @@ pub(super) async fn purge(
 }
 
 fn fail(error: &TreeError) -> u8 {
-    eprintln!("tsdb: {error:#}");
+    tell!("tsdb: {error:#}");
     FAILED
 }

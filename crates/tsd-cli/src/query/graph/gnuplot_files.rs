@@ -154,6 +154,7 @@ mod tests {
         Series {
             metric: "m".to_owned(),
             tags: vec![("host".to_owned(), "it's".to_owned())],
+            aggregate_tags: Vec::new(),
             points: values.iter().enumerate().map(point).collect(),
         }
     }

@@ -31,14 +31,14 @@ pub(super) fn write_png(
 
 /// Prints a picture for a terminal.
 pub(super) fn print_sixels(series: &[Series], frame: GraphFrame<'_>) -> anyhow::Result<()> {
-    print_lines(&plot(series, frame, Some(SIXEL_SIZE))?.draw_sixel()?);
+    print_lines(&plot(series, frame, Some(SIXEL_SIZE))?.draw_sixel()?)?;
     Ok(())
 }
 
 /// Prints a graph of characters, as large as the terminal.
 pub(super) fn print_characters(series: &[Series], frame: GraphFrame<'_>) -> anyhow::Result<()> {
     let is_colored = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    print_lines(&render_terminal(&plot(series, frame, None)?, terminal_size(), is_colored));
+    print_lines(&render_terminal(&plot(series, frame, None)?, terminal_size(), is_colored))?;
     Ok(())
 }
 
@@ -98,6 +98,7 @@ mod tests {
         Series {
             metric: "m".to_owned(),
             tags: vec![("host".to_owned(), "a".to_owned())],
+            aggregate_tags: Vec::new(),
             points: vec![(1_000, Value::Integer(1)), (2_000, Value::Float(value))],
         }
     }

@@ -1,0 +1,63 @@
+//! What a command tells its caller: the result on standard output, everything else on standard error.
+//!
+//! Nobody may be there to read it. On standard error that changes nothing; a result that was not written is an
+//! error, unless its reader has closed the pipe.
+
+use std::{
+    fmt,
+    io::{self, Write as _},
+};
+
+/// Writes a line to standard error, which may be full or closed. `eprintln!` would panic, in the middle of the work.
+macro_rules! tell {
+    ($($text:tt)*) => { $crate::output::write_error(format_args!("{}\n", format_args!($($text)*))) };
+}
+pub(crate) use tell;
+
+/// Writes to standard error what has its line ends.
+pub(crate) fn write_error(text: fmt::Arguments<'_>) {
+    // There is no other place to tell it.
+    let _ = io::stderr().lock().write_fmt(text);
+}
+
+/// The result of a command was not written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write: {0}")]
+pub(crate) struct CannotWrite(pub(crate) io::Error);
+
+/// Prints text to standard output. A reader that has closed its pipe, such as `head`, has enough.
+pub(crate) fn print_lines(text: &str) -> Result<(), CannotWrite> {
+    write_lines(&mut io::stdout().lock(), text)
+}
+
+fn write_lines(out: &mut impl io::Write, text: &str) -> Result<(), CannotWrite> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(CannotWrite),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Failing(io::ErrorKind);
+
+    impl io::Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn only_a_closed_pipe_is_no_error() {
+        assert!(write_lines(&mut Failing(io::ErrorKind::BrokenPipe), "a\n").is_ok());
+        let full = write_lines(&mut Failing(io::ErrorKind::StorageFull), "a\n");
+        let text = full.map_err(|error| error.to_string());
+        assert_eq!(text, Err("cannot write: no storage space".to_owned()));
+    }
+}
