@@ -278,7 +278,9 @@ impl Committer {
             WriteCommand::Change(change) => Decision::Commit(change, WriteOutcome::Done),
             conditional => {
                 let view = self.state.memtables.view();
-                PresentValues { view: &view, group: &mut self.group_values, id }.decide(conditional)
+                let max_cell_bytes = self.state.config.max_cell_bytes;
+                let group = &mut self.group_values;
+                PresentValues { view: &view, group, id, max_cell_bytes }.decide(conditional)
             }
         };
         let (change, result) = match decision {

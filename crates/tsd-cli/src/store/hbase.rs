@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use hbase_rs::{Client, DiscoveryError};
+use hbase_rs::{Client, DEFAULT_MAX_CELL, DiscoveryError};
 use tracing::{info, warn};
 use tsd_cluster_log::{ClusterLog, ClusterLogConfig};
 use tsd_storage::{DiskSpace, MeteredStorage, Recovery, Storage, StorageError, Table};
@@ -302,6 +302,8 @@ fn wal_config(settings: &Settings, directory: &Path, tables: Vec<Table>) -> WalC
         // Several segments, so that flushed ones can be deleted.
         segment_bytes: storage.segment_bytes.min(hbase.max_log_bytes / 4).max(1 << 16),
         max_log_bytes: Some(hbase.max_log_bytes),
+        // A longer one would stay in the log for ever, and end its trims.
+        max_cell_bytes: DEFAULT_MAX_CELL,
         backend: BackendSharing::MultiWriter,
         accept_damage: storage.accept_damage,
         space: Some(Arc::new(DiskSpace::new(directory, storage.reserve_bytes))),
