@@ -65,6 +65,8 @@ pub(crate) struct LogInner {
     pub(crate) members: Members,
     /// Owned by who recovers the log of another node.
     pub(crate) recovering: Arc<tokio::sync::Mutex<()>>,
+    /// The log whose recovery has failed last; 0: none has.
+    pub(crate) failed_recovery: AtomicU64,
     /// Stores the logs of others; absent until the store is open.
     recoverer: OnceLock<Weak<dyn LogRecoverer>>,
     /// A segment is to be opened.
@@ -91,6 +93,7 @@ impl LogInner {
         Self {
             members,
             recovering: Arc::default(),
+            failed_recovery: AtomicU64::new(0),
             recoverer: OnceLock::new(),
             table,
             config,

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use tsd_cluster::{MemberState, Membership, ProofError, Settlement, SharedSettings};
+use hbase_rs::Put;
+use tokio::time::timeout;
+use tsd_cluster::{
+    LogKeys, MemberState, Membership, ProofError, SegmentId, Settlement, SharedSettings,
+};
 use tsd_cluster_log::{ClusterLogConfig, OpenLogError};
 use tsd_storage::{Storage, StorageError, system_clock_ms};
 
@@ -229,4 +233,25 @@ async fn a_recovery_is_finished_by_another_node_if_the_recoverer_dies_too() {
         assert_eq!(value(&*world.backend, &[row]).await.as_deref(), Some(&[row][..]));
     }
     assert_eq!(value(&*world.backend, b"of b").await.as_deref(), Some(&b"1"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_cannot_be_recovered_does_not_keep_the_others_waiting() {
+    let world = World::start().await;
+    let a = open(&world, paused("a")).await;
+    let b = open(&world, paused("b")).await;
+    put(&a.store, b"of a", b"1").await.unwrap();
+    put(&b.store, b"of b", b"1").await.unwrap();
+    let (first, second) = (a.log.this(), b.log.this());
+    let segment = SegmentId { incarnation: first, stream: 0, number: 1, stripe: 0 };
+    let row = LogKeys::new(a.log.cluster(), 6).segment(segment);
+    let no_record = Put::try_new(row).unwrap().cell(b"l", &9_u64.to_be_bytes(), 9, b"?").unwrap();
+    world.client().table("tsdb-log".parse().unwrap()).mutate(no_record).await.unwrap();
+    drop((a, b));
+    let suspect_after = Duration::from_millis(500);
+    let c = open(&world, ClusterLogConfig { suspect_after, ..alive("c") }).await;
+    timeout(PATIENCE, wait_until_stored(&c, second)).await.unwrap();
+    assert_eq!(value(&*world.backend, b"of b").await.as_deref(), Some(&b"1"[..]));
+    let state = MemberState::Recovering { by: c.log.this() };
+    assert!(names(&c).contains(&("a".to_owned(), state)), "{:?}", names(&c));
 }
