@@ -185,7 +185,8 @@ impl LogInner {
     pub(crate) async fn heartbeat(&self, now_ms: i64) -> Result<(), StorageError> {
         let deadline = self.work_deadline();
         let mut work = self.maintenance(deadline).await?;
-        let is_joining = self.recoverer().is_some() && !self.owner().has_joined();
+        let may_join = self.is_admitted() && self.recoverer().is_some();
+        let is_joining = may_join && !self.owner().has_joined();
         let beat = |owner: &LogOwner| {
             if is_joining { owner.joining(now_ms) } else { owner.heartbeat(now_ms) }
         };
@@ -194,6 +195,10 @@ impl LogInner {
 
     /// Ends the start of this node, before its first record.
     pub(crate) async fn join(&self, deadline: Instant) -> Result<(), StorageError> {
+        if !self.is_admitted() {
+            let text = "the other nodes of the cluster have not admitted this one yet";
+            return Err(StorageError::Unavailable(text.into()));
+        }
         let mut work = self.maintenance(deadline).await?;
         self.finish_begun(&mut work, deadline).await?;
         if self.owner().has_joined() {

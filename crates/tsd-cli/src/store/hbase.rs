@@ -395,7 +395,8 @@ async fn cluster_logged(
         }
     };
     let config = cluster_wal_config(settings);
-    let commit_log: Arc<dyn CommitLog> = Arc::<ClusterLog>::clone(&opened.log);
+    let table = Arc::clone(&opened.log);
+    let commit_log: Arc<dyn CommitLog> = Arc::<ClusterLog>::clone(&table);
     let opening = WalStorage::open_on(config, commit_log, opened.former, Arc::clone(&below));
     let (log, report) = opening.await.context("cannot replay the log in HBase")?;
     let replayed = Replayed { cells: report.cells, bytes: report.bytes };
@@ -403,8 +404,7 @@ async fn cluster_logged(
     if let Some(hbase) = &mut open.hbase
         && let Some((log, _)) = &hbase.log
     {
-        let log = Arc::clone(log);
-        let table = Arc::clone(&opened.log);
+        let (table, log) = (Arc::clone(&table), Arc::clone(log));
         let (storage, node) = cluster::join(settings, listener, table, log, held(settings))?;
         open.storage = storage;
         hbase.cluster_node = Some(node);
@@ -419,6 +419,7 @@ async fn cluster_logged(
         open.close(settings.shutdown_timeout).await?;
         return Err(error);
     }
+    table.admit();
     Ok(open)
 }
 

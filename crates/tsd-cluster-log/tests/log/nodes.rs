@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hbase_rs::Put;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tsd_cluster::{
     LogKeys, MemberState, Membership, ProofError, SegmentId, Settlement, SharedSettings,
 };
@@ -233,6 +233,33 @@ async fn a_recovery_is_finished_by_another_node_if_the_recoverer_dies_too() {
         assert_eq!(value(&*world.backend, &[row]).await.as_deref(), Some(&[row][..]));
     }
     assert_eq!(value(&*world.backend, b"of b").await.as_deref(), Some(&b"1"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_not_admitted_neither_serves_nor_acknowledges() {
+    let world = World::start().await;
+    let a = open(&world, paused("a")).await;
+    let b = world.open_unadmitted(alive("b"), system_clock_ms).await.unwrap();
+    let state_of_b = async || {
+        let members = a.log.current().await.unwrap();
+        members.into_iter().find(|member| member.name == "b").map(|member| member.state)
+    };
+    // Some heartbeats.
+    let before = world.cluster.calls("Mutate");
+    wait_until(|| world.cluster.calls("Mutate") > before + 10).await;
+    assert_eq!(state_of_b().await, Some(MemberState::Joining));
+    let error = put(&b.store, b"row", b"1").await.unwrap_err();
+    assert!(matches!(error, StorageError::Unavailable(_)), "a sender may try another node");
+    assert!(error.to_string().contains("have not admitted"), "{error}");
+    assert_eq!(state_of_b().await, Some(MemberState::Joining));
+    b.log.admit();
+    let acknowledged = async {
+        while put(&b.store, b"row", b"1").await.is_err() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, acknowledged).await.unwrap();
+    assert_eq!(state_of_b().await, Some(MemberState::Serving));
 }
 
 #[tokio::test(flavor = "multi_thread")]
