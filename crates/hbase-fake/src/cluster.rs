@@ -129,8 +129,14 @@ impl FakeCluster {
 
     /// Moves the region of a row; its former server then responds with `RegionMovedException`, or
     /// with `NotServingRegionException` if `silently`.
-    pub fn move_region(&self, table: &TableName, row: &str, server: usize, silently: bool) {
-        self.state.lock().move_region(table, row.as_bytes(), server, silently);
+    pub fn move_region(
+        &self,
+        table: &TableName,
+        row: impl AsRef<[u8]>,
+        server: usize,
+        silently: bool,
+    ) {
+        self.state.lock().move_region(table, row.as_ref(), server, silently);
     }
 
     /// Splits the region of a row in two, at that row.

@@ -10,6 +10,9 @@ use crate::{
     transport::{PlainTransport, Transport},
 };
 
+/// Default of [`ClientConfig::max_cell`], bytes: that of HBase's `hbase.server.keyvalue.maxsize`.
+pub const DEFAULT_MAX_CELL: usize = 10 << 20;
+
 /// Maps a server to the address to connect to, `host:port`.
 type AddressMap = dyn Fn(&ServerName) -> String + Send + Sync;
 
@@ -103,7 +106,7 @@ impl ClientConfig {
             max_call_bytes: 16 << 20,
             max_frame: 512 << 20,
             max_row: 256 << 20,
-            max_cell: 10 << 20,
+            max_cell: DEFAULT_MAX_CELL,
             max_batch_actions: 512,
             max_batch_bytes: 4 << 20,
             max_batch_calls: 4,

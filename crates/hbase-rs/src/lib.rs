@@ -150,7 +150,7 @@ pub use self::{
     cell::{Cell, CellError, CellKind, MAX_FAMILY_LENGTH, MAX_ROW_LENGTH, SERVER_TIME},
     client::Client,
     compression::{CompressionError, Compressor},
-    config::ClientConfig,
+    config::{ClientConfig, DEFAULT_MAX_CELL},
     connection::{CallError, DisconnectReason},
     discovery::{Discovery, DiscoveryError, DiscoveryFuture, FixedDiscovery, ZooKeeperDiscovery},
     error::{Failure, OperationError},

@@ -3,6 +3,10 @@
 //! A record is sent until a segment has stored it: also a record whose group has failed, because it may be
 //! stored already, and the next one must not overtake it. A replay may find such a group, as it may find one
 //! whose sync of a file has failed.
+//!
+//! A record that is not answered soon is sent to a standby segment too, and then to the next one (a hedge): only a part
+//! of the appends, since all are slow if HBase is. One that has failed is sent to all of them, and others are opened for
+//! it: the servers of those that are open may be dead, or may have become the same.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -27,12 +31,19 @@ const APPENDS_A_HEDGE: u32 = 20;
 const MAX_SAVED_HEDGES: u32 = 10;
 
 /// What the committer thread has in flight.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Appender {
     /// A record that no segment is known to have stored.
     pending: Option<PendingRecord>,
     /// Appends since the last hedge, up to a bound.
     saved_appends: u32,
+}
+
+impl Default for Appender {
+    /// As after many appends: the first ones are hedged too.
+    fn default() -> Self {
+        Self { pending: None, saved_appends: MAX_SAVED_HEDGES * APPENDS_A_HEDGE }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -118,9 +129,12 @@ impl LogInner {
         deadline: Instant,
     ) -> Result<OpenSegment, StorageError> {
         let first = self.segment_for(pending.cell.len() as u64, deadline).await?;
-        let mut attempts = FuturesUnordered::<Attempt<'_>>::new();
-        attempts.push(self.attempt(first, pending, Duration::ZERO, deadline));
-        let mut hedge_at = self.config.hedge_after.map(|after| Instant::now() + after);
+        let hedged = self.owner().hedged_segments(STREAM);
+        let begin = |to| self.attempt(to, pending, Duration::ZERO, deadline);
+        let mut attempts: FuturesUnordered<Attempt<'_>> =
+            std::iter::once(first).chain(hedged).map(begin).collect();
+        let mut hedge_after = self.config.hedge_after;
+        let mut hedge_at = hedge_after.map(|after| Instant::now() + after);
         appender.saved_appends =
             (appender.saved_appends + 1).min(MAX_SAVED_HEDGES * APPENDS_A_HEDGE);
         loop {
@@ -133,9 +147,14 @@ impl LogInner {
             let attempt = tokio::select! {
                 attempt = attempts.next() => attempt,
                 () = hedge_due => {
-                    hedge_at = None;
-                    let hedge = self.hedge(appender);
-                    attempts.extend(hedge.map(|to| self.attempt(to, pending, Duration::ZERO, deadline)));
+                    let may_hedge = pending.has_failed || appender.saved_appends >= APPENDS_A_HEDGE;
+                    hedge_after = hedge_after.filter(|_| may_hedge).map(|after| after * 2);
+                    hedge_at = hedge_after.map(|after| Instant::now() + after);
+                    if may_hedge {
+                        attempts.extend(self.hedge(appender).map(begin));
+                    } else {
+                        self.metrics.hedges_suppressed.increment(1);
+                    }
                     continue;
                 }
             };
@@ -189,14 +208,17 @@ impl LogInner {
         }
     }
 
-    /// A second segment for the record in flight, if one may be hedged now.
+    /// Another segment for the record in flight. One is opened for the next hedge if none is left.
     fn hedge(&self, appender: &mut Appender) -> Option<OpenSegment> {
-        if appender.saved_appends < APPENDS_A_HEDGE {
-            self.metrics.hedges_suppressed.increment(1);
-            return None;
+        let (segment, left) = {
+            let mut owner = self.owner();
+            (owner.hedge_segment(STREAM), owner.standby_count(STREAM))
+        };
+        if left == 0 {
+            self.wake.notify_one();
         }
-        let segment = self.owner().hedge_segment(STREAM)?;
-        appender.saved_appends -= APPENDS_A_HEDGE;
+        let segment = segment?;
+        appender.saved_appends = appender.saved_appends.saturating_sub(APPENDS_A_HEDGE);
         self.metrics.hedges.increment(1);
         Some(segment)
     }

@@ -65,6 +65,10 @@ pub(crate) struct LogInner {
     pub(crate) members: Members,
     /// Owned by who recovers the log of another node.
     pub(crate) recovering: Arc<tokio::sync::Mutex<()>>,
+    /// The log whose recovery has failed last; 0: none has.
+    pub(crate) failed_recovery: AtomicU64,
+    /// True once the other nodes have agreed to this one.
+    is_admitted: AtomicBool,
     /// Stores the logs of others; absent until the store is open.
     recoverer: OnceLock<Weak<dyn LogRecoverer>>,
     /// A segment is to be opened.
@@ -91,6 +95,8 @@ impl LogInner {
         Self {
             members,
             recovering: Arc::default(),
+            failed_recovery: AtomicU64::new(0),
+            is_admitted: AtomicBool::new(false),
             recoverer: OnceLock::new(),
             table,
             config,
@@ -146,6 +152,11 @@ impl LogInner {
         self.check_fence().err().unwrap_or(StorageError::Closed)
     }
 
+    /// True once this node may acknowledge.
+    pub(crate) fn is_admitted(&self) -> bool {
+        self.is_admitted.load(Ordering::Acquire)
+    }
+
     /// Fails once this process is fenced.
     pub(crate) fn check_fence(&self) -> Result<(), StorageError> {
         match self.fence.get() {
@@ -188,6 +199,12 @@ impl LogInner {
 impl ClusterLog {
     pub(crate) const fn new(inner: Arc<LogInner>) -> Self {
         Self { inner, next_change: AtomicU64::new(0) }
+    }
+
+    /// The other nodes have agreed to this one: it is listed as serving from its next heartbeat or its first record
+    /// on. Until then it gets no slots, and appends fail.
+    pub fn admit(&self) {
+        self.inner.is_admitted.store(true, Ordering::Release);
     }
 
     /// Ends the log after the store was closed, if all of its rows are stored: then nothing is left to recover,

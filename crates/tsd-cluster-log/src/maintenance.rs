@@ -20,6 +20,9 @@ use crate::{
 
 /// Bound of the lookup of a region, to choose a stripe.
 const LOCATE_TIMEOUT: Duration = Duration::from_millis(200);
+/// Bound of the open segments: an active one, two that stand by, and as many again for a record that none of those
+/// has answered.
+const MAX_OPEN_SEGMENTS: usize = 6;
 /// Pause before a standby segment that could not be opened is tried again.
 const OPEN_PAUSE: Duration = Duration::from_secs(1);
 
@@ -84,13 +87,19 @@ impl LogInner {
     async fn open_up_to(&self, count: usize, deadline: Instant) -> Result<(), StorageError> {
         let mut work = self.maintenance(deadline).await?;
         self.finish_begun(&mut work, deadline).await?;
-        while self.owner().standby_count(STREAM) < count {
+        while self.wants_segment(count) {
             let stripe = self.choose_stripe(&mut work).await;
             let opening = self.owner().open_segment(STREAM, stripe);
             work.begun = opening.map(BegunWork::Open);
             self.finish_begun(&mut work, deadline).await?;
         }
         Ok(())
+    }
+
+    fn wants_segment(&self, standby: usize) -> bool {
+        let owner = self.owner();
+        owner.standby_count(STREAM) < standby
+            && owner.open_segments(STREAM).len() < MAX_OPEN_SEGMENTS
     }
 
     /// Proves that this process owns the log.
@@ -176,7 +185,8 @@ impl LogInner {
     pub(crate) async fn heartbeat(&self, now_ms: i64) -> Result<(), StorageError> {
         let deadline = self.work_deadline();
         let mut work = self.maintenance(deadline).await?;
-        let is_joining = self.recoverer().is_some() && !self.owner().has_joined();
+        let may_join = self.is_admitted() && self.recoverer().is_some();
+        let is_joining = may_join && !self.owner().has_joined();
         let beat = |owner: &LogOwner| {
             if is_joining { owner.joining(now_ms) } else { owner.heartbeat(now_ms) }
         };
@@ -185,6 +195,10 @@ impl LogInner {
 
     /// Ends the start of this node, before its first record.
     pub(crate) async fn join(&self, deadline: Instant) -> Result<(), StorageError> {
+        if !self.is_admitted() {
+            let text = "the other nodes of the cluster have not admitted this one yet";
+            return Err(StorageError::Unavailable(text.into()));
+        }
         let mut work = self.maintenance(deadline).await?;
         self.finish_begun(&mut work, deadline).await?;
         if self.owner().has_joined() {

@@ -1,8 +1,12 @@
 //! Recovers the log of a member that is dead: its rows are stored beside the writes of this node.
 //!
-//! A node recovers one log at a time. If several nodes begin, one takes the manifest and the others give up.
+//! A node recovers one log at a time; after one that fails, the others are tried first. If several nodes begin, one
+//! takes the manifest and the others give up.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use tokio::{
     task::spawn_blocking,
@@ -36,7 +40,8 @@ impl LogInner {
         let Ok(turn) = Arc::clone(&self.recovering).try_lock_owned() else { return };
         let found = {
             let former = self.former();
-            self.members.watch().recoverable(|other| former.contains_key(&other))
+            let failed = self.failed_recovery.load(Ordering::Relaxed);
+            self.members.watch().recoverable(failed, |other| former.contains_key(&other))
         };
         let Some((incarnation, before)) = found else { return };
         let log = Arc::clone(self);
@@ -52,6 +57,7 @@ impl LogInner {
                 Err(_) if log.is_over() => {}
                 Err(error) => {
                     log.metrics.recovery_failures.increment(1);
+                    log.failed_recovery.store(incarnation, Ordering::Relaxed);
                     let text = tsd_storage::error_chain(&error);
                     tracing::error!(
                         incarnation,

@@ -5,7 +5,7 @@
 //! this node, nobody is suspected: the others cannot write either. Only the time between two looks counts, not
 //! the clocks of the nodes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ops::Bound, time::Duration};
 
 use crate::{
     manifest::{Manifest, ManifestPhase},
@@ -98,10 +98,17 @@ impl MemberWatch {
         times.max().unwrap_or(i64::MIN)
     }
 
-    /// A log that this node is to recover now, except those of `skipped`; and who has begun that and is gone too.
-    pub fn recoverable(&self, skipped: impl Fn(u64) -> bool) -> Option<(u64, Option<u64>)> {
-        let others = self.seen.iter().filter(|(incarnation, _)| !skipped(**incarnation));
-        others.into_iter().find_map(|(incarnation, seen)| match self.state(*incarnation, seen) {
+    /// A log that this node is to recover now, except those of `skipped`; and who has begun that and is gone too. It
+    /// is the next one after `failed`, whose recovery has failed last, in a circle: that one must not delay all others.
+    pub fn recoverable(
+        &self,
+        failed: u64,
+        skipped: impl Fn(u64) -> bool,
+    ) -> Option<(u64, Option<u64>)> {
+        let after = self.seen.range((Bound::Excluded(failed), Bound::Unbounded));
+        let all = after.chain(self.seen.range(..=failed));
+        let mut others = all.filter(|(incarnation, _)| !skipped(**incarnation));
+        others.find_map(|(incarnation, seen)| match self.state(*incarnation, seen) {
             MemberState::Suspected => Some((*incarnation, None)),
             // Its own attempt has failed.
             MemberState::Recovering { by } if by == self.this => Some((*incarnation, None)),
@@ -192,13 +199,13 @@ mod tests {
         let mut watch = MemberWatch::new(1, TIMES);
         watch.looked(at(0), vec![manifest(1, 1), manifest(2, 1)]);
         watch.looked(at(4), vec![manifest(1, 1), manifest(2, 1)]);
-        assert_eq!(watch.recoverable(|_| false), None);
+        assert_eq!(watch.recoverable(0, |_| false), None);
         watch.looked(at(5), vec![manifest(1, 1), manifest(2, 1)]);
         let expected = [(1, MemberState::Serving), (2, MemberState::Suspected)];
         assert_eq!(states(&watch), expected, "nobody suspects itself");
-        assert_eq!(watch.recoverable(|_| false), Some((2, None)));
+        assert_eq!(watch.recoverable(0, |_| false), Some((2, None)));
         watch.looked(at(6), vec![manifest(1, 1), manifest(2, 2)]);
-        assert_eq!(watch.recoverable(|_| false), None);
+        assert_eq!(watch.recoverable(0, |_| false), None);
     }
 
     #[test]
@@ -208,24 +215,42 @@ mod tests {
         watch.suspect(2);
         watch.suspect(3);
         watch.looked(at(1), vec![manifest(2, 1)]);
-        assert_eq!(watch.recoverable(|_| false), None);
+        assert_eq!(watch.recoverable(0, |_| false), None);
         watch.failed(at(2));
         watch.looked(at(3), vec![manifest(2, 1)]);
-        assert_eq!(watch.recoverable(|_| false), None);
+        assert_eq!(watch.recoverable(0, |_| false), None);
         watch.looked(at(4), vec![manifest(2, 1)]);
-        assert_eq!(watch.recoverable(|_| false), Some((2, None)));
+        assert_eq!(watch.recoverable(0, |_| false), Some((2, None)));
     }
 
     #[test]
     fn a_recovery_is_taken_over_from_a_recoverer_that_is_gone() {
         let mut watch = MemberWatch::new(1, TIMES);
         watch.looked(at(0), vec![manifest(1, 1), recovering(2, 3), manifest(3, 1)]);
-        assert_eq!(watch.recoverable(|_| false), None);
+        assert_eq!(watch.recoverable(0, |_| false), None);
         watch.looked(at(6), vec![manifest(1, 1), recovering(2, 3), manifest(3, 1)]);
-        assert_eq!(watch.recoverable(|_| false), Some((2, Some(3))));
+        assert_eq!(watch.recoverable(0, |_| false), Some((2, Some(3))));
         watch.looked(at(7), vec![manifest(1, 1), recovering(2, 1)]);
-        assert_eq!(watch.recoverable(|_| false), Some((2, None)), "its attempt has failed");
-        assert_eq!(watch.recoverable(|other| other == 2), None);
+        assert_eq!(watch.recoverable(0, |_| false), Some((2, None)), "its attempt has failed");
+        assert_eq!(watch.recoverable(0, |other| other == 2), None);
+    }
+
+    #[test]
+    fn a_recovery_that_fails_does_not_delay_those_of_others() {
+        let mut watch = MemberWatch::new(1, TIMES);
+        let dead = || vec![manifest(2, 1), recovering(3, 1), manifest(4, 1), recovering(5, 6)];
+        watch.looked(at(0), [dead(), vec![manifest(1, 1), manifest(6, 1)]].concat());
+        watch.looked(at(6), [dead(), vec![manifest(1, 2), manifest(6, 2)]].concat());
+        let mut failed = 0;
+        let mut tried = Vec::new();
+        for _ in 0..4 {
+            let (incarnation, _) = watch.recoverable(failed, |_| false).unwrap_or_default();
+            tried.push(incarnation);
+            failed = incarnation;
+        }
+        assert_eq!(tried, [2, 3, 4, 2], "each in turn");
+        watch.looked(at(7), vec![manifest(1, 3), recovering(3, 1)]);
+        assert_eq!(watch.recoverable(3, |_| false), Some((3, None)), "there is no other");
     }
 
     #[test]

@@ -162,12 +162,23 @@ impl LogOwner {
         segments.filter(is_open).map(|segment| segment.id).collect()
     }
 
-    /// Number of standby segments of a stream.
+    /// Number of standby segments of a stream that the next record was not sent to yet.
     #[must_use]
     pub fn standby_count(&self, stream: u8) -> usize {
-        let segments = self.streams.get(usize::from(stream)).map(|stream| &stream.segments);
-        let standby = |segment: &&OwnedSegment| segment.phase == SegmentPhase::Standby;
-        segments.map_or(0, |segments| segments.iter().filter(standby).count())
+        self.streams.get(usize::from(stream)).map_or(0, |stream| {
+            stream.segments.iter().filter(|segment| stream.is_fresh(segment)).count()
+        })
+    }
+
+    /// The standby segments that the record in flight was sent to, and that have not answered: they get it again
+    /// with each attempt to store it, since they may answer now.
+    #[must_use]
+    pub fn hedged_segments(&self, stream: u8) -> Vec<OpenSegment> {
+        let Some(stream) = self.streams.get(usize::from(stream)) else { return Vec::new() };
+        let is_hedged = |segment: &&OwnedSegment| {
+            segment.phase == SegmentPhase::Standby && !stream.is_fresh(segment)
+        };
+        stream.segments.iter().filter(is_hedged).map(OwnedSegment::open).collect()
     }
 
     /// The next record of a stream. It is sent until a segment has stored it ([`Self::stored`]).
@@ -201,13 +212,13 @@ impl LogOwner {
         Some(standby.open())
     }
 
-    /// The standby segment that gets a record too, which the active one has not answered; `None` if there
-    /// is none.
+    /// Another standby segment that gets a record too, which none has answered that got it before; `None` if
+    /// there is none.
     pub fn hedge_segment(&mut self, stream: u8) -> Option<OpenSegment> {
         let stream = self.streams.get_mut(usize::from(stream))?;
+        let at = stream.segments.iter().position(|segment| stream.is_fresh(segment))?;
         let sequence = stream.next_sequence;
-        let is_fresh = |segment: &&mut OwnedSegment| segment.last_sent < sequence;
-        let standby = stream.standby().filter(is_fresh)?;
+        let standby = stream.segments.get_mut(at)?;
         standby.last_sent = sequence;
         Some(standby.open())
     }
@@ -316,6 +327,11 @@ impl OwnedStream {
     fn standby(&mut self) -> Option<&mut OwnedSegment> {
         self.segments.iter_mut().find(|segment| segment.phase == SegmentPhase::Standby)
     }
+
+    /// True if a segment stands by, and the next record was not sent to it.
+    fn is_fresh(&self, segment: &OwnedSegment) -> bool {
+        segment.phase == SegmentPhase::Standby && segment.last_sent < self.next_sequence
+    }
 }
 
 #[cfg(test)]
@@ -374,6 +390,27 @@ mod tests {
         open(&mut owner);
         assert_eq!(numbers(&owner), [2, 3]);
         assert_eq!(owner.manifest().last_commit_ms, 5);
+    }
+
+    #[test]
+    fn a_record_that_no_segment_answers_is_sent_to_all_that_stand_by() {
+        let mut owner = owner();
+        let (first, second, third) = (open(&mut owner), open(&mut owner), open(&mut owner));
+        assert_eq!((owner.segment_for(0, 10), owner.standby_count(0)), (Some(first), 2));
+        assert_eq!(owner.hedge_segment(0), Some(second));
+        assert_eq!((owner.hedged_segments(0), owner.standby_count(0)), (vec![second], 1));
+        // The next attempt.
+        assert_eq!(owner.segment_for(0, 10), Some(first));
+        assert_eq!(owner.hedge_segment(0), Some(third));
+        assert_eq!((owner.hedge_segment(0), owner.standby_count(0)), (None, 0));
+        let fourth = open(&mut owner);
+        assert_eq!(owner.hedged_segments(0), [second, third]);
+        assert_eq!(owner.hedge_segment(0), Some(fourth));
+        owner.stored(fourth.id, 10);
+        assert_eq!(owner.open_segments(0), [fourth.id]);
+        assert_eq!(owner.hedged_segments(0), []);
+        owner.changed(owner.trim(0, 2, 5).manifest().clone());
+        assert_eq!(owner.removable(), [first.id, second.id, third.id]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub(crate) fn storage_error(table: &Table, error: &OperationError) -> StorageErr
     }
     match &*error.cause {
         Failure::NoTable(_) => StorageError::NoSuchTable(table.clone()),
+        Failure::CellTooLong { .. } => StorageError::Rejected(error_chain(error).into()),
         Failure::Time => StorageError::Timeout("HBase did not respond"),
         Failure::TableDisabled(_)
         | Failure::InTransition(_)

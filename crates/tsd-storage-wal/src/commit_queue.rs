@@ -12,6 +12,7 @@ use crate::{
     memtable::TableId,
     request::{CommitterMessage, WriteCommand, WriteOutcome, WriteRequest},
     state::WalState,
+    validate::check_cell_len,
 };
 
 /// Queue of the committer.
@@ -36,6 +37,11 @@ impl CommitQueue {
         command: WriteCommand,
     ) -> Result<WriteOutcome, StorageError> {
         let bytes = command.byte_len();
+        let max_cell = self.state.config.max_cell_bytes;
+        // Few writes are that long at all.
+        if bytes > max_cell / 2 {
+            check_cell_len(command.longest_cell(), max_cell)?;
+        }
         let limit = self.state.config.segment_bytes.min(1 << 30);
         if bytes as u64 > limit {
             let what = format!("a write of {bytes} bytes exceeds the log's limit of {limit} bytes");

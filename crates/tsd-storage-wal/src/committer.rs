@@ -42,6 +42,8 @@ const SLOW_COMMIT_LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Pause before a commit is tried after a failed one, if there is no write.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// The same while writes are refused, so that none tries it.
+const OUTAGE_PROBE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Room of the log below which deletes are flushed soon.
 const LOW_ROOM: u64 = 1 << 20;
@@ -78,6 +80,9 @@ pub(crate) struct Committer {
     /// When to try whether commits succeed again; `None` if the last one did. Only the first failure
     /// and the next success are logged.
     probe_at: Option<Instant>,
+    /// Why the log is unavailable. Each append would wait until its own failure, one after the other: until a probe
+    /// succeeds, writes fail by this error at once, with those that were queued behind the first one.
+    outage: Option<StorageError>,
     slow_commit_logged: Option<Instant>,
 }
 
@@ -101,6 +106,7 @@ impl Committer {
             group_values: GroupValues::default(),
             touched: Vec::new(),
             probe_at: None,
+            outage: None,
             slow_commit_logged: None,
         }
     }
@@ -132,6 +138,10 @@ impl Committer {
     }
 
     fn admit(&mut self, request: &WriteRequest) -> Admission {
+        if let Some(error) = &self.outage {
+            self.state.metrics.rejected_writes.increment(1);
+            return Admission::Rejected(error.clone());
+        }
         self.policy.admit(&mut self.active, request.command.needed_room())
     }
 
@@ -145,7 +155,7 @@ impl Committer {
             Ok(()) => self.record_success(),
             Err(error) => {
                 tracing::debug!(%error, "commits still fail");
-                self.probe_at = Some(Instant::now() + PROBE_INTERVAL);
+                self.probe_at = Some(Instant::now() + self.probe_interval());
             }
         }
     }
@@ -278,7 +288,9 @@ impl Committer {
             WriteCommand::Change(change) => Decision::Commit(change, WriteOutcome::Done),
             conditional => {
                 let view = self.state.memtables.view();
-                PresentValues { view: &view, group: &mut self.group_values, id }.decide(conditional)
+                let max_cell_bytes = self.state.config.max_cell_bytes;
+                let group = &mut self.group_values;
+                PresentValues { view: &view, group, id, max_cell_bytes }.decide(conditional)
             }
         };
         let (change, result) = match decision {
@@ -372,7 +384,12 @@ impl Committer {
         }
     }
 
+    const fn probe_interval(&self) -> Duration {
+        if self.outage.is_some() { OUTAGE_PROBE_INTERVAL } else { PROBE_INTERVAL }
+    }
+
     fn record_success(&mut self) {
+        self.outage = None;
         if self.probe_at.take().is_some() {
             self.state.set_commit_error(None);
             tracing::info!("commits succeed again");
@@ -386,7 +403,8 @@ impl Committer {
             metrics.disk_full.increment(1);
         }
         self.state.set_commit_error(Some(error.clone()));
-        if self.probe_at.replace(Instant::now() + PROBE_INTERVAL).is_none() {
+        self.outage = matches!(error, StorageError::Unavailable(_)).then(|| error.clone());
+        if self.probe_at.replace(Instant::now() + self.probe_interval()).is_none() {
             tracing::error!(log = self.state.log.name(), %error, "commits fail");
         }
         error

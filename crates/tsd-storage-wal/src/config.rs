@@ -33,6 +33,9 @@ pub struct WalConfig {
     /// Bound of the writes that wait for the committer; callers wait beyond that. Shared with those
     /// who queue points for this store.
     pub budget: ByteBudget,
+    /// Longest cell that the backend stores, bytes with its key: a longer one is refused when it is written, not
+    /// when its row is flushed. [`usize::MAX`]: any is stored.
+    pub max_cell_bytes: usize,
     /// Bytes of records that are written and synced together.
     pub group_bytes: usize,
     /// Shortest time from one group to the next, unless that has half of its bytes: for a log whose cost is by
@@ -107,6 +110,7 @@ impl WalConfig {
             stuck_after: Duration::from_mins(1),
             space: None,
             budget: ByteBudget::new(16 << 20),
+            max_cell_bytes: usize::MAX,
             group_bytes: 4 << 20,
             group_interval: Duration::ZERO,
             accept_damage: false,

@@ -15,6 +15,7 @@ use crate::{
     request::{
         BackendRead, ConditionalWrite, NewValue, RewriteCommand, WriteCommand, WriteOutcome,
     },
+    validate::{cell_len, check_cell_len},
 };
 
 /// Decision on a command.
@@ -36,6 +37,8 @@ pub(crate) struct PresentValues<'a> {
     pub(crate) view: &'a MemtableView,
     pub(crate) group: &'a mut GroupValues,
     pub(crate) id: TableId,
+    /// [`WalConfig::max_cell_bytes`](crate::WalConfig::max_cell_bytes).
+    pub(crate) max_cell_bytes: usize,
 }
 
 /// The caller has to read the backend again.
@@ -116,6 +119,10 @@ impl PresentValues<'_> {
                     },
                 };
                 let value = Bytes::from([before.as_ref(), cell.value].concat());
+                let length = cell_len(row.key, cell.qualifier, &value);
+                if let Err(error) = check_cell_len(length, self.max_cell_bytes) {
+                    return Decision::Fail(error);
+                }
                 let base = ValueBefore::of(&before).filter(|_| is_logged);
                 let logged = if base.is_some() { cell.value } else { &value };
                 befores.push(base.unwrap_or(ValueBefore::NONE));

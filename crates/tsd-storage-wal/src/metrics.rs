@@ -69,7 +69,7 @@ handles! {
             "tsd_wal_dead_letter_rows_total",
             "Rows rejected permanently by the backend and written to a dead-letter file.";
         rejected_writes:
-            "tsd_wal_rejected_writes_total", "Writes rejected because log or memory were full.";
+            "tsd_wal_rejected_writes_total", "Writes rejected because log or memory were full, or the log was unavailable.";
     }
     histograms {
         commit_seconds:

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use tokio::sync::oneshot;
 use tsd_storage::{BytePermit, CellBatch, Column, ReplacedColumn, Storage, StorageError, Table};
 
-use crate::{change::Change, memtable::TableId};
+use crate::{change::Change, memtable::TableId, validate::cell_len};
 
 /// A message to the committer thread.
 #[derive(Debug)]
@@ -103,6 +103,27 @@ impl WriteCommand {
                 batch.is_admitted()
             }
             _ => false,
+        }
+    }
+
+    /// Length in bytes of its longest cell, as the backend stores it. What an append adds to is not known yet.
+    pub(crate) fn longest_cell(&self) -> usize {
+        let of_batch = |batch: &CellBatch| {
+            let cells = batch.rows().flat_map(|row| {
+                row.cells().map(move |cell| cell_len(row.key, cell.qualifier, cell.value))
+            });
+            cells.max().unwrap_or(0)
+        };
+        match self {
+            Self::Change(Change::Put(batch) | Change::Rewrite { put: batch, .. })
+            | Self::Conditional { write: ConditionalWrite::Append(batch), .. }
+            | Self::Rewrite(RewriteCommand { put: batch, .. }) => of_batch(batch),
+            Self::Conditional {
+                write: ConditionalWrite::CompareAndSwap { column, new: Some(new), .. },
+                ..
+            } => cell_len(&column.row, &column.qualifier, &new.value),
+            Self::Change(Change::DeleteRow(_) | Change::DeleteColumns { .. })
+            | Self::Conditional { .. } => 0,
         }
     }
 

@@ -29,6 +29,7 @@ mod health;
 mod memory_store_equivalence;
 mod model;
 mod multi_writer;
+mod outage;
 mod pinning;
 mod replay_failures;
 mod rewrites;

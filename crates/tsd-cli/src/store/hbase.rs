@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use hbase_rs::{Client, DiscoveryError};
+use hbase_rs::{Client, DEFAULT_MAX_CELL, DiscoveryError};
 use tracing::{info, warn};
 use tsd_cluster_log::{ClusterLog, ClusterLogConfig};
 use tsd_storage::{DiskSpace, MeteredStorage, Recovery, Storage, StorageError, Table};
@@ -302,6 +302,8 @@ fn wal_config(settings: &Settings, directory: &Path, tables: Vec<Table>) -> WalC
         // Several segments, so that flushed ones can be deleted.
         segment_bytes: storage.segment_bytes.min(hbase.max_log_bytes / 4).max(1 << 16),
         max_log_bytes: Some(hbase.max_log_bytes),
+        // A longer one would stay in the log for ever, and end its trims.
+        max_cell_bytes: DEFAULT_MAX_CELL,
         backend: BackendSharing::MultiWriter,
         accept_damage: storage.accept_damage,
         space: Some(Arc::new(DiskSpace::new(directory, storage.reserve_bytes))),
@@ -393,7 +395,8 @@ async fn cluster_logged(
         }
     };
     let config = cluster_wal_config(settings);
-    let commit_log: Arc<dyn CommitLog> = Arc::<ClusterLog>::clone(&opened.log);
+    let table = Arc::clone(&opened.log);
+    let commit_log: Arc<dyn CommitLog> = Arc::<ClusterLog>::clone(&table);
     let opening = WalStorage::open_on(config, commit_log, opened.former, Arc::clone(&below));
     let (log, report) = opening.await.context("cannot replay the log in HBase")?;
     let replayed = Replayed { cells: report.cells, bytes: report.bytes };
@@ -401,8 +404,7 @@ async fn cluster_logged(
     if let Some(hbase) = &mut open.hbase
         && let Some((log, _)) = &hbase.log
     {
-        let log = Arc::clone(log);
-        let table = Arc::clone(&opened.log);
+        let (table, log) = (Arc::clone(&table), Arc::clone(log));
         let (storage, node) = cluster::join(settings, listener, table, log, held(settings))?;
         open.storage = storage;
         hbase.cluster_node = Some(node);
@@ -417,6 +419,7 @@ async fn cluster_logged(
         open.close(settings.shutdown_timeout).await?;
         return Err(error);
     }
+    table.admit();
     Ok(open)
 }
 

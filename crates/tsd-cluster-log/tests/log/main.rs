@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod doubt;
+mod hedging;
 mod interrupted;
 mod node;
 mod nodes;

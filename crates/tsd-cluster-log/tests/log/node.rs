@@ -108,6 +108,17 @@ impl World {
         config: ClusterLogConfig,
         clock: fn() -> i64,
     ) -> Result<LogNode, NodeError> {
+        let node = self.open_unadmitted(config, clock).await?;
+        node.log.admit();
+        Ok(node)
+    }
+
+    /// A node to which the others have not agreed yet.
+    pub(crate) async fn open_unadmitted(
+        &self,
+        config: ClusterLogConfig,
+        clock: fn() -> i64,
+    ) -> Result<LogNode, NodeError> {
         let opened = tsd_cluster_log::open(&self.client(), config).await;
         let OpenedLog { log, former } = opened.map_err(NodeError::Log)?;
         let wal = WalConfig {

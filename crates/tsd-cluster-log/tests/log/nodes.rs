@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use tsd_cluster::{MemberState, Membership, ProofError, Settlement, SharedSettings};
+use hbase_rs::Put;
+use tokio::time::{sleep, timeout};
+use tsd_cluster::{
+    LogKeys, MemberState, Membership, ProofError, SegmentId, Settlement, SharedSettings,
+};
 use tsd_cluster_log::{ClusterLogConfig, OpenLogError};
 use tsd_storage::{Storage, StorageError, system_clock_ms};
 
@@ -229,4 +233,52 @@ async fn a_recovery_is_finished_by_another_node_if_the_recoverer_dies_too() {
         assert_eq!(value(&*world.backend, &[row]).await.as_deref(), Some(&[row][..]));
     }
     assert_eq!(value(&*world.backend, b"of b").await.as_deref(), Some(&b"1"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_not_admitted_neither_serves_nor_acknowledges() {
+    let world = World::start().await;
+    let a = open(&world, paused("a")).await;
+    let b = world.open_unadmitted(alive("b"), system_clock_ms).await.unwrap();
+    let state_of_b = async || {
+        let members = a.log.current().await.unwrap();
+        members.into_iter().find(|member| member.name == "b").map(|member| member.state)
+    };
+    // Some heartbeats.
+    let before = world.cluster.calls("Mutate");
+    wait_until(|| world.cluster.calls("Mutate") > before + 10).await;
+    assert_eq!(state_of_b().await, Some(MemberState::Joining));
+    let error = put(&b.store, b"row", b"1").await.unwrap_err();
+    assert!(matches!(error, StorageError::Unavailable(_)), "a sender may try another node");
+    assert!(error.to_string().contains("have not admitted"), "{error}");
+    assert_eq!(state_of_b().await, Some(MemberState::Joining));
+    b.log.admit();
+    let acknowledged = async {
+        while put(&b.store, b"row", b"1").await.is_err() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, acknowledged).await.unwrap();
+    assert_eq!(state_of_b().await, Some(MemberState::Serving));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_cannot_be_recovered_does_not_keep_the_others_waiting() {
+    let world = World::start().await;
+    let a = open(&world, paused("a")).await;
+    let b = open(&world, paused("b")).await;
+    put(&a.store, b"of a", b"1").await.unwrap();
+    put(&b.store, b"of b", b"1").await.unwrap();
+    let (first, second) = (a.log.this(), b.log.this());
+    let segment = SegmentId { incarnation: first, stream: 0, number: 1, stripe: 0 };
+    let row = LogKeys::new(a.log.cluster(), 6).segment(segment);
+    let no_record = Put::try_new(row).unwrap().cell(b"l", &9_u64.to_be_bytes(), 9, b"?").unwrap();
+    world.client().table("tsdb-log".parse().unwrap()).mutate(no_record).await.unwrap();
+    drop((a, b));
+    let suspect_after = Duration::from_millis(500);
+    let c = open(&world, ClusterLogConfig { suspect_after, ..alive("c") }).await;
+    timeout(PATIENCE, wait_until_stored(&c, second)).await.unwrap();
+    assert_eq!(value(&*world.backend, b"of b").await.as_deref(), Some(&b"1"[..]));
+    let state = MemberState::Recovering { by: c.log.this() };
+    assert!(names(&c).contains(&("a".to_owned(), state)), "{:?}", names(&c));
 }

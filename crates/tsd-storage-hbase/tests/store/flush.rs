@@ -1,8 +1,9 @@
 //! Flushes of memtable rows, and cells that HBase rejects.
 
+use bytes::Bytes;
 use hbase_fake::{FaultKind, InjectedFault};
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, Storage, StorageError, Table};
+use tsd_storage::{CellBatch, CellRef, Column, Storage, StorageError, Table};
 
 use crate::{
     fake_cluster::{cluster, store},
@@ -48,6 +49,19 @@ async fn only_too_large_cells_are_rejected_permanently() {
         "Cell[row/t:q/1/Put/vlen=10485760] with size 10485800 exceeds limit of 10485760 bytes";
     let error = put(text).await;
     assert!(matches!(error, StorageError::Rejected(_)) && error.is_permanent(), "{error:?}");
+    // The client does not even send it.
+    let value = Bytes::from(vec![0; 10 << 20]);
+    let cell = CellRef { family: Family::T, qualifier: b"q", value: &value, timestamp_ms: None };
+    let batch = CellBatch::single(b"row", cell).unwrap();
+    let (cluster, table) = (cluster().await, Table::new("tsdb"));
+    let store = store(&cluster, "");
+    let put_error = store.put(&table, batch).await.unwrap_err();
+    let (row, qualifier) = (Bytes::from_static(b"row"), Bytes::from_static(b"q"));
+    let column = Column { row, family: Family::T, qualifier };
+    let set_error = store.compare_and_set(&table, column, None, value).await.unwrap_err();
+    for error in [put_error, set_error] {
+        assert!(matches!(error, StorageError::Rejected(_)) && error.is_permanent(), "{error:?}");
+    }
     let error = put("a coprocessor says no").await;
     assert!(matches!(error, StorageError::Backend(_)) && !error.is_permanent(), "{error:?}");
 }

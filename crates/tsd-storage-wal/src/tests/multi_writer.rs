@@ -361,6 +361,29 @@ async fn permanently_rejected_rows_are_written_to_the_dead_letter_file() {
 }
 
 #[tokio::test]
+async fn cells_that_the_backend_does_not_store_are_refused_when_they_are_written() {
+    let (store, backend, _) = open_new(WalConfig { max_cell_bytes: 100, ..config() }).await;
+    let long = Bytes::from_static(&[b'x'; 100]);
+    let is_rejected = |error: &StorageError| matches!(error, StorageError::Rejected(text) if text.contains("limit of 100 bytes"));
+    let error = put(&store, b"row", &long).await.unwrap_err();
+    assert!(is_rejected(&error), "{error}");
+    put(&store, b"row", b"1").await.unwrap();
+    // The committer decides these, since a memtable has the column.
+    let one = Some(Bytes::from_static(b"1"));
+    let table = data();
+    let set = store.compare_and_set(&table, column(b"row", b"q"), one, long);
+    assert!(is_rejected(&set.await.unwrap_err()));
+    let append = async || store.append(&data(), cells(b"row", &[(b"q", &[b'y'; 40])])).await;
+    append().await.unwrap();
+    let error = append().await.unwrap_err();
+    assert!(is_rejected(&error), "{error}");
+    let expected = [&b"1"[..], &[b'y'; 40]].concat();
+    assert_eq!(value(&store, b"row").await.as_deref(), Some(&expected[..]));
+    flush_and_stop(store).await;
+    assert_eq!(value(&*backend, b"row").await.as_deref(), Some(&expected[..]));
+}
+
+#[tokio::test]
 async fn put_succeeds_while_the_backend_hangs() {
     let aged = WalConfig { max_age: Duration::from_millis(20), ..config() };
     let (store, backend, _) = open_new(aged).await;
