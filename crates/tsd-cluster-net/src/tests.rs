@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use tokio::{
@@ -315,4 +318,25 @@ async fn a_flush_asks_nodes_that_have_just_joined() {
         answer.answer.as_ref().is_err_and(|error| error.to_string().contains("disk of HBase"))
     };
     assert!(answers.iter().all(refused), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_flush_of_a_node_that_says_nothing_ends_when_its_rows_are_recovered() {
+    let paused = FakeNode::start(2, patient()).await;
+    paused.control.hangs.store(true, Ordering::Relaxed);
+    let membership = FakeMembership::new(1);
+    *membership.members.lock().unwrap() = vec![paused.member()];
+    // Its heartbeats go on at first.
+    membership.settlement.send_replace(Some(Settlement::Serves));
+    let peers = Peers::new(identity(1), patient(), Arc::<FakeMembership>::clone(&membership) as _);
+    let flush =
+        tokio::spawn(
+            async move { peers.flush(&FakeControl::default(), Duration::from_mins(1)).await },
+        );
+    while membership.suspected.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    membership.settlement.send_replace(Some(Settlement::Stored));
+    let answers = flush.await.unwrap();
+    assert!(answers.first().unwrap().answer.is_ok(), "{answers:?}");
 }

@@ -7,28 +7,23 @@
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep, timeout_at};
-use tsd_cluster::{Member, MemberState, ProofError, Settlement};
+use tsd_cluster::{Member, MemberState, ProofError};
 use tsd_storage::{HeldRow, HeldRowReader, StorageError, Table};
 
 use super::{ReadConfig, ReadMemory};
 use crate::{
     error::PeerError,
     metrics::NetMetrics,
-    peers::Peers,
+    peers::{Peers, RETRY_PAUSE},
     row_merge::{merge, merge_rows},
     service::HeldQuery,
 };
 
-/// After this time without all of an answer, a member is reported as silent.
-const SILENCE: Duration = Duration::from_secs(1);
-/// Pause before a member is asked again whose heartbeats go on.
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Bytes by which memory is reserved.
 const RESERVE_BYTES: usize = 256 << 10;
 
@@ -183,7 +178,7 @@ impl HeldFetch {
         let answer = async {
             tokio::select! {
                 rows = self.ask_again(member, query, limits, &mut last) => rows.map(Some),
-                () = self.stored(member) => Ok(None),
+                () = self.peers.stored(member) => Ok(None),
             }
         };
         if let Ok(answer) = timeout_at(limits.deadline, answer).await {
@@ -223,26 +218,9 @@ impl HeldFetch {
                 Err(_) if !has_memory => return Err(no_memory()),
                 Err(error) => *last = Some(error),
             }
-            self.suspect(member);
+            self.peers.suspect(member);
             sleep(RETRY_PAUSE).await;
         }
-    }
-
-    /// Waits until a recovery has stored the rows of a member that is silent.
-    async fn stored(&self, member: &Member) {
-        if matches!(member.state, MemberState::Serving) {
-            sleep(SILENCE).await;
-            self.suspect(member);
-        }
-        let membership = self.peers.membership();
-        while membership.settled(member.incarnation).await != Settlement::Stored {
-            sleep(RETRY_PAUSE).await;
-        }
-    }
-
-    fn suspect(&self, member: &Member) {
-        NetMetrics::of_process().suspicions.increment(1);
-        self.peers.membership().suspect(member.incarnation);
     }
 }
 
