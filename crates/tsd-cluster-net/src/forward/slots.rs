@@ -48,7 +48,7 @@ pub struct ClusterSlots {
     changing: tokio::sync::Mutex<()>,
     /// Owned by who gives slots away.
     releasing: Arc<tokio::sync::Mutex<()>>,
-    is_draining: watch::Sender<bool>,
+    drain_state: watch::Sender<DrainState>,
     /// Why the assignment cannot be read or changed.
     problem: Mutex<Option<String>>,
     keeper: Mutex<Option<AbortOnDropHandle<()>>>,
@@ -60,6 +60,17 @@ pub(super) struct SlotView {
     holder: SlotHolder,
     is_sole: bool,
     ended: Arc<Notify>,
+}
+
+/// Whether a node gives its slots away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DrainState {
+    /// It takes its share.
+    Off,
+    /// It gives all away, or has done so.
+    Draining,
+    /// As that, and it will stop.
+    Stopping,
 }
 
 /// Numbers of slots.
@@ -143,7 +154,7 @@ impl ClusterSlots {
             read: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             releasing: Arc::default(),
-            is_draining: watch::Sender::new(false),
+            drain_state: watch::Sender::new(DrainState::Off),
             problem: Mutex::default(),
             keeper: Mutex::default(),
         }
@@ -171,10 +182,10 @@ impl ClusterSlots {
         Arc::clone(lock(&self.holder).adopted())
     }
 
-    /// True from the begin of a drain on.
+    /// True from the begin of a drain on, unless that ends in vain.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        *self.is_draining.borrow()
+        *self.drain_state.borrow() != DrainState::Off
     }
 
     /// Why the assignment cannot be read or changed now.

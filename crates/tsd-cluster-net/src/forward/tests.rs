@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Mutex,
-        atomic::{AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
 };
 
@@ -109,11 +109,16 @@ impl SlotTable for FakeSlotTable {
 struct FakeLog {
     commit_ms: Arc<AtomicI64>,
     flushes: AtomicUsize,
+    /// Flushes do not end.
+    hangs: AtomicBool,
 }
 
 impl SlotLog for FakeLog {
     fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
+        if self.hangs.load(Ordering::Relaxed) {
+            return Box::pin(std::future::pending());
+        }
         Box::pin(async { Ok(()) })
     }
 
@@ -160,7 +165,11 @@ fn start_node(
     let net = NetConfig::default();
     let peers = Arc::new(Peers::new(identity(this), net.clone(), Arc::clone(&dyn_membership)));
     let commit_ms = Arc::new(AtomicI64::new(i64::try_from(this).unwrap() * 100));
-    let log = Arc::new(FakeLog { commit_ms: Arc::clone(&commit_ms), flushes: AtomicUsize::new(0) });
+    let log = Arc::new(FakeLog {
+        commit_ms: Arc::clone(&commit_ms),
+        flushes: AtomicUsize::new(0),
+        hangs: AtomicBool::new(false),
+    });
     let slot_table = Arc::new(FakeSlotTable { row, commit_ms });
     let slot_log = Arc::<FakeLog>::clone(&log);
     let slots = ClusterSlots::start(slot_table, Arc::clone(&dyn_membership), slot_log);
@@ -287,6 +296,46 @@ async fn a_drained_node_flushes_and_forwards_everything() {
     assert_eq!(nodes[0].slots.drain(Duration::from_millis(50)).await, Ok(false), "it is alone");
     nodes[0].writes.put(&table(), batch(0..50, b"2")).await.unwrap();
     assert_eq!(stored(&nodes[0], 7).await, Some(Bytes::from_static(b"2")));
+}
+
+/// Waits until these nodes leave by the assignment.
+async fn leaving(row: &SharedRow, expected: &[u64]) {
+    let is_so = || {
+        let assignment = row.assignment.lock().unwrap();
+        assignment.as_ref().is_some_and(|of| of.leaving.iter().eq(expected))
+    };
+    let until = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, until).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_drain_in_vain_is_taken_back() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(1, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    let ForwardNode { slots, writes, .. } = &nodes[0];
+    assert_eq!(slots.drain(TIMEOUT).await, Ok(false), "it is alone");
+    assert!(!slots.is_draining() && writes.health().is_empty());
+    leaving(&shared, &[]).await;
+    // A caller that does not wait for the end gives it up, too.
+    let dropped = Arc::clone(slots);
+    nodes[0].log.hangs.store(true, Ordering::Relaxed);
+    let drain = tokio::spawn(async move { dropped.drain(TIMEOUT).await });
+    leaving(&shared, &[1]).await;
+    assert!(slots.is_draining());
+    drain.abort();
+    assert!(drain.await.unwrap_err().is_cancelled() && !slots.is_draining());
+    leaving(&shared, &[]).await;
+    // Before a stop it is final.
+    nodes[0].log.hangs.store(false, Ordering::Relaxed);
+    assert_eq!(slots.drain_to_stop(TIMEOUT).await, Ok(false));
+    assert_eq!(slots.drain(TIMEOUT).await, Ok(false));
+    assert!(slots.is_draining());
+    leaving(&shared, &[1]).await;
 }
 
 #[tokio::test]
