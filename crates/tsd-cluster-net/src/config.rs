@@ -22,6 +22,8 @@ pub struct NetConfig {
     pub connect_timeout: Duration,
     /// How long the other side may take to read what was written to it.
     pub write_timeout: Duration,
+    /// After this time without a sign of the other host a connection is lost, at least a second.
+    pub silence_timeout: Duration,
     /// After this time without a request a connection is closed by its server.
     pub idle_timeout: Duration,
     /// First and longest pause before the next attempt to connect.
@@ -43,6 +45,7 @@ impl Default for NetConfig {
         Self {
             connect_timeout: Duration::from_secs(1),
             write_timeout: Duration::from_secs(10),
+            silence_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_mins(10),
             backoff: (Duration::from_millis(50), Duration::from_secs(2)),
             max_frame_bytes: 16 << 20,

@@ -30,6 +30,7 @@ use crate::{
     error::PeerError,
     frame_writer::write_frames,
     metrics::NetMetrics,
+    socket::configure,
     wire::{
         Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame, VERSIONS, codec,
         decode, encode,
@@ -99,7 +100,8 @@ impl Connection {
         let greeting = async {
             let stream = TcpStream::connect(address).await;
             let stream = stream.map_err(|error| PeerError::connect(address, &error))?;
-            let _ = stream.set_nodelay(true);
+            let configured = configure(&stream, config.silence_timeout);
+            configured.map_err(|error| PeerError::connect(address, &error))?;
             let (read, mut write) = stream.into_split();
             let hello = encode(&hello(identity));
             write.write_all(&hello).await.map_err(|_| PeerError::Lost)?;
