@@ -139,7 +139,7 @@ impl Connection {
         Ok((id, answers))
     }
 
-    /// Sends the request with this number.
+    /// Sends the request with this number. After an error nothing of it was sent.
     pub(crate) async fn send(
         &self,
         id: u64,

@@ -394,6 +394,26 @@ async fn a_write_goes_on_with_the_next_owner_after_the_recovery() {
 }
 
 #[tokio::test]
+async fn a_write_that_was_not_sent_goes_on_with_the_next_owner_at_once() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    nodes[1].slots.stop();
+    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    // It takes connections, and says nothing. Nobody says either that the log of the second node is stored.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    nodes[0].membership.members.lock().unwrap()[1].address = Some(address);
+    let first = Arc::clone(&nodes[0].writes);
+    let write = tokio::spawn(async move { first.put(&table(), batch([series], b"1")).await });
+    let (stream, _) = silent.accept().await.unwrap();
+    nodes[0].membership.members.lock().unwrap().pop();
+    write.await.unwrap().unwrap();
+    assert_eq!(holders(&nodes, series).await, [1]);
+    drop(stream);
+}
+
+#[tokio::test]
 async fn errors_of_the_owner_are_those_of_the_write() {
     let shared = Arc::<SharedRow>::default();
     let nodes = nodes(2, &shared, TIMEOUT).await;
