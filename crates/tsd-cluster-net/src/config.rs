@@ -28,7 +28,8 @@ pub struct NetConfig {
     pub idle_timeout: Duration,
     /// First and longest pause before the next attempt to connect.
     pub backoff: (Duration, Duration),
-    /// Largest frame, bytes.
+    /// Largest frame, bytes. A larger one is not sent, and ends the connection on which it is received. Two values
+    /// of the greatest length in HBase (10 MiB) fit: a write has the expected one and the new one.
     pub max_frame_bytes: usize,
     /// Size from which rows are sent, bytes.
     pub batch_bytes: usize,
@@ -48,7 +49,7 @@ impl Default for NetConfig {
             silence_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_mins(10),
             backoff: (Duration::from_millis(50), Duration::from_secs(2)),
-            max_frame_bytes: 16 << 20,
+            max_frame_bytes: 24 << 20,
             batch_bytes: 256 << 10,
             part_bytes: 4 << 20,
             max_requests: 64,

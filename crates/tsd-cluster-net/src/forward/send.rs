@@ -155,6 +155,11 @@ impl SlotSender {
         match end {
             FrameEnd::Answer(Ok(answer)) => ended(&member, table, write, answer),
             FrameEnd::Answer(Err(error)) => self.failed(&member, &error, deadline).await,
+            FrameEnd::NotSent(error @ PeerError::TooLarge { .. }) => {
+                metrics.refused(RefusedReason::Failed);
+                let text = format!("node {}: {error}", member.name);
+                SentWrite::Ended(Err(StorageError::Rejected(text.into())))
+            }
             FrameEnd::NotSent(error) => self.not_made(&member, &error),
             FrameEnd::Fenced => SentWrite::NotMade(format!("node {} was fenced", member.name)),
             FrameEnd::Late => SentWrite::NotMade(format!("node {} is busy", member.name)),

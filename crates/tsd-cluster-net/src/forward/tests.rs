@@ -414,6 +414,28 @@ async fn a_write_that_was_not_sent_goes_on_with_the_next_owner_at_once() {
 }
 
 #[tokio::test]
+async fn a_write_that_fits_into_no_frame_is_refused_and_leaves_the_others_alone() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    let column = Column { row: row(series).into(), family: Family::T, qualifier: "q1".into() };
+    let table = table();
+    let value = |byte, length| Bytes::from(vec![byte; length]);
+    let replace =
+        |expected, new| nodes[0].writes.compare_and_set(&table, column.clone(), expected, new);
+    let (first, second) = (value(1, 10 << 20), value(2, 10 << 20));
+    let too_large = replace(Some(value(1, 13 << 20)), value(2, 13 << 20));
+    let (stored, refused) = tokio::join!(replace(None, first.clone()), too_large);
+    assert!(stored.unwrap());
+    let error = refused.unwrap_err();
+    assert!(matches!(error, StorageError::Rejected(_)), "{error}");
+    assert!(error.to_string().contains("too large"), "{error}");
+    // One of the longest cells by another one.
+    assert!(replace(Some(first), second).await.unwrap());
+}
+
+#[tokio::test]
 async fn errors_of_the_owner_are_those_of_the_write() {
     let shared = Arc::<SharedRow>::default();
     let nodes = nodes(2, &shared, TIMEOUT).await;

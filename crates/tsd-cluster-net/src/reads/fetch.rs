@@ -216,6 +216,9 @@ impl HeldFetch {
                     return Ok(rows);
                 }
                 Err(_) if !has_memory => return Err(no_memory()),
+                Err(error @ PeerError::TooLarge { .. }) => {
+                    return Err(StorageError::Rejected(error.to_string().into()));
+                }
                 Err(error) => *last = Some(error),
             }
             self.peers.suspect(member);
