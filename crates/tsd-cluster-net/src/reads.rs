@@ -11,6 +11,7 @@
 //! node lacks them, so no read of such a table relies on it.
 
 mod fetch;
+mod proof_failures;
 mod scanner;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -163,11 +164,17 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
     }
 
     fn health(&self) -> Vec<HealthProblem> {
-        let fenced = self
-            .fetch
-            .fence()
-            .map(|reason| HealthProblem::new(StorePart::Commit, HealthImpact::Unavailable, reason));
-        self.inner.health().into_iter().chain(fenced).collect()
+        let failures = self.fetch.failures();
+        let problem = match failures.fence() {
+            Some(reason) => Some((StorePart::Commit, HealthImpact::Unavailable, reason)),
+            // Other nodes could not read either.
+            None => failures
+                .lasting()
+                .map(|reason| (StorePart::Backend, HealthImpact::SomeReadsFail, reason)),
+        };
+        let problem =
+            problem.map(|(part, impact, reason)| HealthProblem::new(part, impact, reason));
+        self.inner.health().into_iter().chain(problem).collect()
     }
 
     forward_storage!(

@@ -24,6 +24,8 @@ use super::{SlotLog, metrics::ForwardMetrics};
 
 /// Least time between two reads of the assignment that writes ask for.
 const READ_PAUSE: Duration = Duration::from_millis(20);
+/// After this time a problem of the assignment is one of the node's health.
+const LASTING: Duration = Duration::from_secs(5);
 /// Pause before a write without an owner looks again.
 const WAIT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -49,8 +51,8 @@ pub struct ClusterSlots {
     /// Owned by who gives slots away.
     releasing: Arc<tokio::sync::Mutex<()>>,
     drain_state: watch::Sender<DrainState>,
-    /// Why the assignment cannot be read or changed.
-    problem: Mutex<Option<String>>,
+    /// Why the assignment cannot be read or changed, and since when.
+    problem: Mutex<Option<(Instant, String)>>,
     keeper: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -59,6 +61,8 @@ pub struct ClusterSlots {
 pub(super) struct SlotView {
     holder: SlotHolder,
     is_sole: bool,
+    /// All slots have owners.
+    is_settled: bool,
     ended: Arc<Notify>,
 }
 
@@ -87,7 +91,9 @@ pub struct SlotCounts {
 impl SlotView {
     fn new(holder: SlotHolder, ended: Arc<Notify>) -> Self {
         let is_sole = *holder.taken() == SlotSet::FULL;
-        Self { holder, is_sole, ended }
+        let is_settled =
+            is_sole || Slot::all().all(|slot| holder.route(slot) != SlotRoute::Unsettled);
+        Self { holder, is_sole, is_settled, ended }
     }
 
     /// True if this node takes the writes of all slots.
@@ -191,7 +197,14 @@ impl ClusterSlots {
     /// Why the assignment cannot be read or changed now.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
-        lock(&self.problem).clone()
+        lock(&self.problem).as_ref().map(|(_, text)| text.clone())
+    }
+
+    /// Why writes of some slots have no owner, if that lasts.
+    pub(super) fn unsettled(&self) -> Option<String> {
+        let (since, problem) = lock(&self.problem).clone()?;
+        let is_lasting = since.elapsed() >= LASTING && !self.view().is_settled;
+        is_lasting.then(|| format!("slots of the cluster have no owner: {problem}"))
     }
 
     pub(super) fn membership(&self) -> &Arc<dyn Membership> {
@@ -297,7 +310,8 @@ impl ClusterSlots {
         {
             tracing::warn!(problem, "the slots of the cluster cannot be assigned");
         }
-        *known = problem;
+        let since = known.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+        *known = problem.map(|problem| (since, problem));
     }
 
     fn former(&self) -> BTreeSet<u64> {

@@ -59,6 +59,8 @@ struct SharedRow {
     assignment: Mutex<Option<Assignment>>,
     /// The answers to so many changes are lost.
     lost: AtomicUsize,
+    /// Reads fail.
+    is_away: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -70,7 +72,9 @@ struct FakeSlotTable {
 impl SlotTable for FakeSlotTable {
     fn assignment(&self) -> MembershipFuture<'_, Result<Option<Assignment>, ProofError>> {
         let found = self.row.assignment.lock().unwrap().clone();
-        Box::pin(async { Ok(found) })
+        let away = || ProofError::Unavailable("its region is away".to_owned());
+        let is_away = self.row.is_away.load(Ordering::Relaxed);
+        Box::pin(async move { if is_away { Err(away()) } else { Ok(found) } })
     }
 
     fn swap_assignment<'a>(
@@ -296,6 +300,28 @@ async fn a_drained_node_flushes_and_forwards_everything() {
     assert_eq!(nodes[0].slots.drain(Duration::from_millis(50)).await, Ok(false), "it is alone");
     nodes[0].writes.put(&table(), batch(0..50, b"2")).await.unwrap();
     assert_eq!(stored(&nodes[0], 7).await, Some(Bytes::from_static(b"2")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_read_who_owns_the_slots_is_not_ready() {
+    let shared = Arc::<SharedRow>::default();
+    shared.is_away.store(true, Ordering::Relaxed);
+    let nodes = nodes(1, &shared, TIMEOUT).await;
+    let ForwardNode { slots, writes, .. } = &nodes[0];
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(slots.problem().is_some() && writes.health().is_empty(), "it has just begun");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let problem = writes.health().remove(0);
+    assert_eq!(problem.impact, tsd_storage::HealthImpact::WritesRejected);
+    assert!(problem.reason.contains("its region is away"), "{problem:?}");
+    shared.is_away.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    settled(&nodes).await;
+    assert!(slots.problem().is_none() && writes.health().is_empty());
+    // Later it goes by the assignment that it knows.
+    shared.is_away.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(slots.problem().is_some() && writes.health().is_empty());
 }
 
 /// Waits until these nodes leave by the assignment.

@@ -4,10 +4,7 @@
 //! when the read began, and beside that the list is read again: those that are only in the new one are asked
 //! after it. So a member that is not asked has acknowledged nothing before the read began.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -15,7 +12,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tsd_cluster::{Member, MemberState, ProofError};
 use tsd_storage::{HeldRow, HeldRowReader, StorageError, Table};
 
-use super::{ReadConfig, ReadMemory};
+use super::{
+    ReadConfig, ReadMemory,
+    proof_failures::{ProofCall, ProofFailures},
+};
 use crate::{
     error::PeerError,
     metrics::NetMetrics,
@@ -33,7 +33,7 @@ pub(super) struct HeldFetch {
     rows: Arc<dyn HeldRowReader>,
     peers: Arc<Peers>,
     config: ReadConfig,
-    fence: Mutex<Option<Arc<str>>>,
+    failures: ProofFailures,
 }
 
 /// Held rows of all members, merged, in key order. Of this node there are only those that another one has too.
@@ -70,12 +70,8 @@ struct ReservedMemory {
 }
 
 impl HeldFetch {
-    pub(super) const fn new(
-        rows: Arc<dyn HeldRowReader>,
-        peers: Arc<Peers>,
-        config: ReadConfig,
-    ) -> Self {
-        Self { rows, peers, config, fence: Mutex::new(None) }
+    pub(super) fn new(rows: Arc<dyn HeldRowReader>, peers: Arc<Peers>, config: ReadConfig) -> Self {
+        Self { rows, peers, config, failures: ProofFailures::default() }
     }
 
     pub(super) fn tables(&self) -> &[Table] {
@@ -112,7 +108,7 @@ impl HeldFetch {
         let limits = AskLimits { max_bytes, deadline };
         let ask_known = self.ask_all(&known, query, limits);
         let listing = async {
-            let members = self.proven(membership.current(), deadline).await?;
+            let members = self.proven(ProofCall::Members, membership.current(), deadline).await?;
             let known: HashSet<u64> = known.iter().map(|member| member.incarnation).collect();
             let is_new = |member: &Member| {
                 needs_asking(member, this) && !known.contains(&member.incarnation)
@@ -120,7 +116,7 @@ impl HeldFetch {
             let new: Vec<Member> = members.into_iter().filter(is_new).collect();
             self.ask_all(&new, query, limits).await
         };
-        let proving = self.proven(membership.prove(), deadline);
+        let proving = self.proven(ProofCall::Own, membership.prove(), deadline);
         let (known_rows, new_rows, ()) = tokio::try_join!(ask_known, listing, proving)?;
         NetMetrics::of_process().held_seconds.record(started.elapsed());
         let mut taken = TakenRows::merge(known_rows.into_iter().chain(new_rows));
@@ -136,25 +132,22 @@ impl HeldFetch {
         Ok(taken)
     }
 
-    /// Waits for a call to the log table. While it says that this node is fenced, so does [`Self::fence`].
+    /// Waits for a call to the log table, and notes how it ends.
     async fn proven<T>(
         &self,
+        kind: ProofCall,
         call: impl Future<Output = Result<T, ProofError>>,
         deadline: Instant,
     ) -> Result<T, StorageError> {
         let late = || ProofError::Unavailable("no answer in time".to_owned());
         let result = timeout_at(deadline, call).await.unwrap_or_else(|_| Err(late()));
-        let fence = match &result {
-            Err(ProofError::Fenced(why)) => Some(why.as_str().into()),
-            _ => None,
-        };
-        *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = fence;
+        self.failures.note(kind, result.as_ref().err());
         result.map_err(|error| unproven(&error))
     }
 
-    /// Why this node reads nothing, as of the last read.
-    pub(super) fn fence(&self) -> Option<Arc<str>> {
-        self.fence.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What failed of the last reads.
+    pub(super) const fn failures(&self) -> &ProofFailures {
+        &self.failures
     }
 
     async fn ask_all(
