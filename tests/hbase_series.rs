@@ -1,7 +1,7 @@
 //! Daemon processes with a series index on a fake HBase: what one has acknowledged, another one finds by its keys, also
 //! after a kill.
 
-use std::{net::SocketAddr, process::Command};
+use std::{net::SocketAddr, path::Path, process::Command};
 
 use serde_json::Value;
 use tsd_testkit::{Daemon, DaemonBuilder, http, metric, wait_for};
@@ -92,6 +92,34 @@ fn series_of_daemons_that_register_are_found_by_key_also_after_a_kill() {
     assert!(gauge(&reader, "tsd_hbase_series_index_series") >= 500.0);
     assert!(gauge(&reader, "tsd_hbase_series_index_closed") < 0.5);
     assert!(writer.terminate().success() && reader.terminate().success());
+}
+
+#[test]
+fn a_series_that_another_node_of_a_cluster_holds_is_found_at_once() {
+    let hbase = HBase::with_tables();
+    let created =
+        hbase.tool(&["table", "create"], &[("TSD_STORAGE_HBASE_SERIES_INDEX", "complete")]);
+    assert!(created.status.success(), "{created:?}");
+    let (first, second) = (directory(), directory());
+    let node = |name: &str, data: &Path| {
+        with_index(hbase.daemon(data), "complete")
+            .args(&["--ack", "cluster"])
+            .env("TSD_CLUSTER_NAME", name)
+            .env("TSD_STORAGE_HOLD_SECONDS", "3600")
+            .start()
+    };
+    let (writer, reader) = (node("a", first.path()), node("b", second.path()));
+    await_complete(&writer);
+    await_complete(&reader);
+    put(writer.address(), 0..20);
+    for node in [&writer, &reader] {
+        assert_eq!((found(node.address(), "h7"), found(node.address(), "*")), (1, 20));
+        let lookup = http(node.address(), "GET", "/api/search/lookup?m=m", None);
+        let lookup: Value = serde_json::from_str(&lookup.body).expect("JSON");
+        assert_eq!(lookup["results"].as_array().map(Vec::len), Some(20), "{lookup}");
+    }
+    let counted = http(reader.address(), "GET", "/api/stats/cardinality", None);
+    assert!(counted.body.contains(r#""complete":false"#), "{}", counted.body);
 }
 
 #[test]

@@ -228,6 +228,7 @@ impl PeerClient {
         result
     }
 
+    /// Sends a request. After an error nothing of it was sent, so the peer has done nothing.
     pub(crate) async fn request(
         &self,
         body: RequestBody,

@@ -22,11 +22,14 @@ pub struct NetConfig {
     pub connect_timeout: Duration,
     /// How long the other side may take to read what was written to it.
     pub write_timeout: Duration,
+    /// After this time without a sign of the other host a connection is lost, at least a second.
+    pub silence_timeout: Duration,
     /// After this time without a request a connection is closed by its server.
     pub idle_timeout: Duration,
     /// First and longest pause before the next attempt to connect.
     pub backoff: (Duration, Duration),
-    /// Largest frame, bytes.
+    /// Largest frame, bytes. A larger one is not sent, and ends the connection on which it is received. Two values
+    /// of the greatest length in HBase (10 MiB) fit: a write has the expected one and the new one.
     pub max_frame_bytes: usize,
     /// Size from which rows are sent, bytes.
     pub batch_bytes: usize,
@@ -43,9 +46,10 @@ impl Default for NetConfig {
         Self {
             connect_timeout: Duration::from_secs(1),
             write_timeout: Duration::from_secs(10),
+            silence_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_mins(10),
             backoff: (Duration::from_millis(50), Duration::from_secs(2)),
-            max_frame_bytes: 16 << 20,
+            max_frame_bytes: 24 << 20,
             batch_bytes: 256 << 10,
             part_bytes: 4 << 20,
             max_requests: 64,

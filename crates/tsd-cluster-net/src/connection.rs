@@ -11,6 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::StreamExt;
+use prost::Message;
 use tokio::{
     io::AsyncWriteExt,
     net::{
@@ -30,6 +31,7 @@ use crate::{
     error::PeerError,
     frame_writer::write_frames,
     metrics::NetMetrics,
+    socket::configure,
     wire::{
         Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame, VERSIONS, codec,
         decode, encode,
@@ -52,6 +54,7 @@ pub(crate) struct Connection {
     requests: mpsc::Sender<Bytes>,
     answers: Arc<PendingAnswers>,
     next_id: AtomicU64,
+    max_frame_bytes: usize,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
 
@@ -99,7 +102,8 @@ impl Connection {
         let greeting = async {
             let stream = TcpStream::connect(address).await;
             let stream = stream.map_err(|error| PeerError::connect(address, &error))?;
-            let _ = stream.set_nodelay(true);
+            let configured = configure(&stream, config.silence_timeout);
+            configured.map_err(|error| PeerError::connect(address, &error))?;
             let (read, mut write) = stream.into_split();
             let hello = encode(&hello(identity));
             write.write_all(&hello).await.map_err(|_| PeerError::Lost)?;
@@ -117,7 +121,8 @@ impl Connection {
         let writer = write_requests(write, waiting, Arc::clone(&answers), limit);
         let tasks = [reader, tokio::spawn(writer)].map(AbortOnDropHandle::new);
         NetMetrics::of_process().connections.increment(1);
-        Ok(Self { requests, answers, next_id: AtomicU64::new(1), _tasks: tasks })
+        let (next_id, max_frame_bytes) = (AtomicU64::new(1), config.max_frame_bytes);
+        Ok(Self { requests, answers, next_id, max_frame_bytes, _tasks: tasks })
     }
 
     /// True if it takes no more requests.
@@ -137,15 +142,20 @@ impl Connection {
         Ok((id, answers))
     }
 
-    /// Sends the request with this number.
+    /// Sends the request with this number. After an error nothing of it was sent.
     pub(crate) async fn send(
         &self,
         id: u64,
         body: RequestBody,
         timeout_ms: u32,
     ) -> Result<(), PeerError> {
-        let frame = encode(&RequestFrame { id, timeout_ms, body: Some(body) });
-        self.requests.send(frame).await.map_err(|_| PeerError::Lost)
+        let frame = RequestFrame { id, timeout_ms, body: Some(body) };
+        let (length, limit) = (frame.encoded_len(), self.max_frame_bytes);
+        if length > limit {
+            // The peer would end the connection, with all requests in progress.
+            return Err(PeerError::TooLarge { length, limit });
+        }
+        self.requests.send(encode(&frame)).await.map_err(|_| PeerError::Lost)
     }
 
     /// Ends a request. One whose answers may still come is cancelled, if the peer can be told now.

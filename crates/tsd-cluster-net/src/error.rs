@@ -23,6 +23,14 @@ pub enum PeerError {
     /// No answer in time.
     #[error("no answer in time")]
     Timeout,
+    /// The request does not fit into a frame. It was not sent.
+    #[error("a request of {length} bytes is too large: the limit is {limit} bytes")]
+    TooLarge {
+        /// Its length.
+        length: usize,
+        /// The longest one.
+        limit: usize,
+    },
     /// A frame that is none, or out of place.
     #[error("bad frame: {0}")]
     Frame(Arc<str>),
@@ -48,12 +56,13 @@ impl PeerError {
             Self::Refused(_) => "refused",
             Self::Lost => "lost",
             Self::Timeout => "timeout",
+            Self::TooLarge { .. } => "too_large",
             Self::Frame(_) => "frame",
             Self::Failed(_) => "failed",
         }
     }
 
     /// All values of [`Self::reason`].
-    pub(crate) const REASONS: [&'static str; 6] =
-        ["connect", "refused", "lost", "timeout", "frame", "failed"];
+    pub(crate) const REASONS: [&'static str; 7] =
+        ["connect", "refused", "lost", "timeout", "too_large", "frame", "failed"];
 }

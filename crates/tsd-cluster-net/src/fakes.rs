@@ -7,7 +7,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -173,6 +173,8 @@ impl Membership for FakeMembership {
 #[derive(Debug, Default)]
 pub(crate) struct FakeControl {
     clock_ahead_ms: AtomicI64,
+    /// Flushes do not end.
+    pub(crate) hangs: AtomicBool,
     refusals: Mutex<Vec<String>>,
 }
 
@@ -205,6 +207,9 @@ impl NodeControl for FakeControl {
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), String>> {
+        if self.hangs.load(Ordering::Relaxed) {
+            return Box::pin(std::future::pending());
+        }
         Box::pin(async { Err("the disk of HBase is full".to_owned()) })
     }
 }

@@ -24,6 +24,7 @@ mod reads;
 mod row_merge;
 mod server;
 mod service;
+mod socket;
 mod wire;
 
 pub use self::{

@@ -48,7 +48,11 @@ const COUNTERS: [(&str, Unit, &str); 15] = [
         Unit::Count,
         "Connections that were closed because the other node did not read.",
     ),
-    ("tsd_cluster_net_suspicions_total", Unit::Count, "Nodes that a read has reported as silent."),
+    (
+        "tsd_cluster_net_suspicions_total",
+        Unit::Count,
+        "Nodes that a read or a flush has reported as silent.",
+    ),
     (
         "tsd_cluster_net_failed_reads_total",
         Unit::Count,

@@ -7,16 +7,22 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tokio::time::Instant;
-use tsd_cluster::{Member, MemberState, Membership};
+use tokio::time::{Instant, sleep, timeout_at};
+use tsd_cluster::{Member, MemberState, Membership, Settlement};
 
 use crate::{
     client::PeerClient,
     clocks::ClockOffset,
     config::{NetConfig, NodeIdentity},
     error::PeerError,
+    metrics::NetMetrics,
     service::{NodeControl, NodeReport},
 };
+
+/// After this time without all of an answer, a member is reported as silent.
+const SILENCE: Duration = Duration::from_secs(1);
+/// Pause before it is asked again what became of a member whose heartbeats go on.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The other members, each with a client once it was asked. No more clients than members.
 #[derive(Debug)]
@@ -143,7 +149,7 @@ impl Peers {
         let ask = |member: Member| async move {
             let is_this = member.incarnation == self.membership.this();
             let answer = if is_this {
-                let flushed = tokio::time::timeout_at(deadline, node.flush()).await;
+                let flushed = timeout_at(deadline, node.flush()).await;
                 flushed
                     .unwrap_or_else(|_| Err("not flushed in time".to_owned()))
                     .and_then(|()| known.clone())
@@ -158,7 +164,7 @@ impl Peers {
 
     /// Looks who the members are now.
     async fn look(&self, deadline: Instant) -> Result<Vec<Member>, String> {
-        let error = match tokio::time::timeout_at(deadline, self.membership.current()).await {
+        let error = match timeout_at(deadline, self.membership.current()).await {
             Ok(Ok(members)) => return Ok(members),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer in time".to_owned(),
@@ -206,16 +212,36 @@ impl Peers {
 
     /// Flushes a peer, or waits until its rows were recovered.
     async fn flush_peer(&self, member: &Member, deadline: Instant) -> Result<(), PeerError> {
-        let error = match self.client(member).flush(deadline).await {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
+        let client = self.client(member);
+        let flushed = tokio::select! {
+            flushed = client.flush(deadline) => flushed,
+            // A node that is paused or lost does not answer any more.
+            () = self.stored(member) => return Ok(()),
         };
-        self.membership.suspect(member.incarnation);
+        let Err(error) = flushed else { return Ok(()) };
+        self.suspect(member);
         let settled = self.membership.settled(member.incarnation);
-        match tokio::time::timeout_at(deadline, settled).await {
-            Ok(tsd_cluster::Settlement::Stored) => Ok(()),
+        match timeout_at(deadline, settled).await {
+            Ok(Settlement::Stored) => Ok(()),
             _ => Err(error),
         }
+    }
+
+    /// Waits until a recovery has stored the rows of a member that is silent.
+    pub(crate) async fn stored(&self, member: &Member) {
+        if matches!(member.state, MemberState::Serving) {
+            sleep(SILENCE).await;
+            self.suspect(member);
+        }
+        while self.membership.settled(member.incarnation).await != Settlement::Stored {
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Reports a member as silent.
+    pub(crate) fn suspect(&self, member: &Member) {
+        NetMetrics::of_process().suspicions.increment(1);
+        self.membership.suspect(member.incarnation);
     }
 
     fn listed(&self) -> Vec<Member> {

@@ -6,8 +6,12 @@
 //!
 //! Rows of the data table may also be changed by a compaction on this node. One that another node holds is
 //! left alone until its flush, as one that this node holds is.
+//!
+//! The series of rows that another node holds are registered with its flush. Until then the series index of this
+//! node lacks them, so no read of such a table relies on it.
 
 mod fetch;
+mod proof_failures;
 mod scanner;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -147,16 +151,34 @@ impl<S: Storage + ?Sized> Storage for ClusterReads<S> {
         })
     }
 
+    fn refresh_series_index<'a>(&'a self, table: &'a Table) -> StorageFuture<'a, ()> {
+        if !self.is_held(table) {
+            return self.inner.refresh_series_index(table);
+        }
+        Box::pin(async move {
+            // For those that count series, and miss some.
+            self.inner.refresh_series_index(table).await?;
+            let text = "other nodes may hold rows of series that are not registered yet";
+            Err(StorageError::Unavailable(text.into()))
+        })
+    }
+
     fn health(&self) -> Vec<HealthProblem> {
-        let fenced = self
-            .fetch
-            .fence()
-            .map(|reason| HealthProblem::new(StorePart::Commit, HealthImpact::Unavailable, reason));
-        self.inner.health().into_iter().chain(fenced).collect()
+        let failures = self.fetch.failures();
+        let problem = match failures.fence() {
+            Some(reason) => Some((StorePart::Commit, HealthImpact::Unavailable, reason)),
+            // Other nodes could not read either.
+            None => failures
+                .lasting()
+                .map(|reason| (StorePart::Backend, HealthImpact::SomeReadsFail, reason)),
+        };
+        let problem =
+            problem.map(|(part, impact, reason)| HealthProblem::new(part, impact, reason));
+        self.inner.health().into_iter().chain(problem).collect()
     }
 
     forward_storage!(
-        inner: series_splits, put, append, increment, compare_and_set, compare_and_set_at, compare_and_delete, delete, read_version, table_exists, flush, close, quarantine, verifier, pin_files, series_index, refresh_series_index, compacts_rows, gauges,
+        inner: series_splits, put, append, increment, compare_and_set, compare_and_set_at, compare_and_delete, delete, read_version, table_exists, flush, close, quarantine, verifier, pin_files, series_index, compacts_rows, gauges,
     );
 }
 

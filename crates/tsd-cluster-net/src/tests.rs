@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use tokio::{
@@ -192,6 +195,7 @@ async fn a_frame_that_is_too_large_or_none_ends_the_connection() {
 
 /// A listener that greets and then does what `then` does.
 async fn misbehaving<F: Future<Output = ()> + Send + 'static>(
+    config: NetConfig,
     then: impl FnOnce(TcpStream) -> F + Send + 'static,
 ) -> PeerClient {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -207,12 +211,12 @@ async fn misbehaving<F: Future<Output = ()> + Send + 'static>(
         stream.write_all(&encode(&ResponseFrame { id: 0, body })).await.unwrap();
         then(stream).await;
     });
-    PeerClient::new(&address, 1, Arc::new(identity(2)), patient())
+    PeerClient::new(&address, 1, Arc::new(identity(2)), config)
 }
 
 #[tokio::test]
 async fn a_node_that_dies_in_the_middle_fails_its_requests() {
-    let client = misbehaving(|mut stream| async move {
+    let client = misbehaving(patient(), |mut stream| async move {
         let mut some = [0; 16];
         stream.read_exact(&mut some).await.unwrap();
         let body = Some(ResponseBody::Rows(crate::wire::RowsMessage { rows: Vec::new() }));
@@ -228,7 +232,7 @@ async fn a_node_that_dies_in_the_middle_fails_its_requests() {
 
 #[tokio::test]
 async fn an_answer_that_is_too_large_ends_the_connection() {
-    let client = misbehaving(|mut stream| async move {
+    let client = misbehaving(patient(), |mut stream| async move {
         stream.write_all(&u32::MAX.to_be_bytes()).await.unwrap();
         let _ = stream.read_to_end(&mut Vec::new()).await;
     })
@@ -237,9 +241,8 @@ async fn an_answer_that_is_too_large_ends_the_connection() {
     assert!(matches!(error, PeerError::Frame(_)), "{error:?}");
 }
 
-#[tokio::test]
-async fn a_node_that_does_not_read_its_answers_is_disconnected() {
-    let config = NetConfig { write_timeout: Duration::from_millis(50), ..patient() };
+/// Has a node send more than the other side reads, until it gives the connection up.
+async fn check_unread_answers(config: NetConfig) {
     let node = FakeNode::start(1, config).await;
     let value = vec![0; 100_000];
     for at in 0..300_u16 {
@@ -266,6 +269,37 @@ async fn a_node_that_does_not_read_its_answers_is_disconnected() {
     let mut sent = Vec::new();
     let _ = stream.read_to_end(&mut sent).await;
     assert!(sent.len() < 30_000_000, "{} bytes", sent.len());
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_read_its_answers_is_disconnected() {
+    check_unread_answers(NetConfig { write_timeout: Duration::from_millis(50), ..patient() }).await;
+}
+
+/// The system gives up what the other host does not take, before anything else would.
+fn soon_lost() -> NetConfig {
+    let never = Duration::from_hours(1);
+    NetConfig { write_timeout: never, silence_timeout: Duration::from_secs(1), ..patient() }
+}
+
+#[tokio::test]
+async fn a_host_that_takes_no_answers_is_given_up() {
+    let checked = timeout(Duration::from_mins(1), check_unread_answers(soon_lost())).await;
+    checked.unwrap();
+}
+
+#[tokio::test]
+async fn a_host_that_takes_no_requests_is_given_up() {
+    let client = misbehaving(soon_lost(), |stream| async move {
+        std::future::pending::<()>().await;
+        drop(stream);
+    })
+    .await;
+    let large = "x".repeat(8 << 20);
+    let requests = (0..4).map(|_| client.note_refusal(&large, far()));
+    for ended in futures_util::future::join_all(requests).await {
+        assert!(matches!(ended, Err(PeerError::Lost)), "{ended:?}");
+    }
 }
 
 #[tokio::test]
@@ -315,4 +349,25 @@ async fn a_flush_asks_nodes_that_have_just_joined() {
         answer.answer.as_ref().is_err_and(|error| error.to_string().contains("disk of HBase"))
     };
     assert!(answers.iter().all(refused), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_flush_of_a_node_that_says_nothing_ends_when_its_rows_are_recovered() {
+    let paused = FakeNode::start(2, patient()).await;
+    paused.control.hangs.store(true, Ordering::Relaxed);
+    let membership = FakeMembership::new(1);
+    *membership.members.lock().unwrap() = vec![paused.member()];
+    // Its heartbeats go on at first.
+    membership.settlement.send_replace(Some(Settlement::Serves));
+    let peers = Peers::new(identity(1), patient(), Arc::<FakeMembership>::clone(&membership) as _);
+    let flush =
+        tokio::spawn(
+            async move { peers.flush(&FakeControl::default(), Duration::from_mins(1)).await },
+        );
+    while membership.suspected.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    membership.settlement.send_replace(Some(Settlement::Stored));
+    let answers = flush.await.unwrap();
+    assert!(answers.first().unwrap().answer.is_ok(), "{answers:?}");
 }

@@ -57,6 +57,21 @@ impl SlotPlan<'_> {
         has_changed(current, next)
     }
 
+    /// The assignment in which this node keeps its slots after it has given up to leave; `None` if it does not
+    /// leave by the present one. It gets its share again by the next proposal.
+    #[must_use]
+    pub fn stay(&self, current: &Assignment) -> Option<Assignment> {
+        if !current.leaving.contains(&self.this) {
+            return None;
+        }
+        let mut next = current.next_generation(i64::MIN);
+        next.leaving.remove(&self.this);
+        for slot in current.slots_of(self.this).iter() {
+            next.set(slot, SlotOwner { owner: Some(self.this), next: None });
+        }
+        Some(next)
+    }
+
     /// True if this node is to propose: of the live nodes the one with the lowest incarnation does.
     #[must_use]
     pub fn is_coordinator(&self) -> bool {
@@ -263,6 +278,22 @@ mod tests {
         let plan = SlotPlan { members: &alone, ..plan };
         let alone = propose(&Assignment::default(), &alone).unwrap();
         assert_eq!(plan.leave(&alone).unwrap().moving_count(), 0);
+    }
+
+    #[test]
+    fn who_gives_up_to_leave_keeps_its_slots_and_gets_its_share_again() {
+        let first = propose(&Assignment::default(), &serving(1..=3)).unwrap();
+        let (members, former) = (serving(1..=3), BTreeSet::new());
+        let plan = SlotPlan { this: 2, members: &members, former: &former, last_commit_ms: 9 };
+        assert_eq!(plan.stay(&first), None);
+        let leaving = plan.leave(&first).unwrap();
+        let stays = plan.stay(&leaving).unwrap();
+        assert_eq!((stays.generation, stays.moving_count()), (leaving.generation + 1, 0));
+        assert!(stays.leaving.is_empty());
+        assert_eq!(propose(&stays, &members), None, "it has its share");
+        let given = plan.stay(&moved(leaving)).unwrap();
+        let again = propose(&given, &members).unwrap();
+        assert_eq!(again.moving_to(2), first.slots_of(2));
     }
 
     #[test]

@@ -35,7 +35,8 @@ pub struct CardinalityRequest {
 /// name is in hexadecimal digits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cardinality {
-    /// False while the index is built, or if it is full: it lacks series then.
+    /// False while the index is built, if it is full, or if other nodes may have series that they have not
+    /// registered yet: it lacks series then.
     pub is_complete: bool,
     /// Number of metrics.
     pub metrics: usize,
@@ -92,10 +93,13 @@ async fn count(
         Some(name) => Some(metric_uid(shared, name).await?),
         None => None,
     };
-    shared.storage.refresh_series_index(data).await?;
     let Some(index) = shared.storage.series_index(data) else {
         return Err(QueryError::from(SeriesError::NoSeriesIndex).into());
     };
+    let refreshed = shared.storage.refresh_series_index(data).await;
+    if let Err(error) = &refreshed {
+        tracing::debug!(%error, "the series index cannot be refreshed: the counts lack series");
+    }
     let metrics = match metric {
         Some(uid) => vec![uid.as_bytes().into()],
         None => index.metrics(),
@@ -116,7 +120,7 @@ async fn count(
     let values = values.iter().map(|v| v.get(v.len().saturating_sub(width)..).unwrap_or_default());
     let values_of_pairs = names(shared, UidKind::Tagv, values);
     Ok(Cardinality {
-        is_complete: index.is_complete(),
+        is_complete: refreshed.is_ok() && index.is_complete(),
         metrics: counts.metrics.len(),
         series: counts.metrics.values().sum(),
         top_metrics: metric_names.await?.into_iter().zip(numbers(&top_metrics)).collect(),

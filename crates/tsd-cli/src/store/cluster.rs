@@ -246,12 +246,17 @@ fn forward_config(settings: &Settings, tables: Vec<Table>) -> ForwardConfig {
 impl ClusterNodeHandle {
     /// Gives all slots of this node to others, before it stops.
     pub(crate) async fn drain(&self, limit: Duration) -> DrainedNode {
+        self.drain_slots(limit, true).await
+    }
+
+    async fn drain_slots(&self, limit: Duration, stops: bool) -> DrainedNode {
         let Some(slots) = &self.slots else {
             let error = Some("there are no slots: tsd.cluster.forward is off".to_owned());
             return DrainedNode { error, ..DrainedNode::default() };
         };
         let before = slots.counts().owned;
-        let drained = slots.drain(limit).await;
+        let drained =
+            if stops { slots.drain_to_stop(limit).await } else { slots.drain(limit).await };
         let left = slots.counts().owned;
         let error = match drained {
             Ok(true) => {
@@ -284,7 +289,7 @@ impl ClusterNodes for ClusterNodeHandle {
     }
 
     fn drain(&self) -> ClusterFuture<'_, DrainedNode> {
-        Box::pin(Self::drain(self, FLUSH_LIMIT))
+        Box::pin(self.drain_slots(FLUSH_LIMIT, false))
     }
 
     fn flush(&self) -> ClusterFuture<'_, Vec<FlushedNode>> {

@@ -4,12 +4,16 @@
 //! the next answer: frames grow with the load, and no timer is needed. Callers that need an order wait for each put
 //! before the next one.
 //!
+//! Puts of a frame end together, so only those are joined that end their waits at about the same time: an old one takes
+//! no others with it into a timeout.
+//!
 //! What waits is bounded by the bytes that callers may have in progress to a node: a frame keeps their permits, also
 //! those of callers that do not wait any more.
 
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::{
@@ -23,6 +27,9 @@ use super::{FRAME_BYTES, ForwardMessage, send::FrameEnd};
 /// Frames with puts to one node that may be without an answer: the owner commits one, and the next one is there when
 /// it has.
 const FRAMES_IN_PROGRESS: usize = 2;
+
+/// Longest time between the deadlines of a frame's puts.
+const DEADLINE_SPREAD: Duration = Duration::from_secs(1);
 
 /// Puts for one node.
 #[derive(Debug, Default)]
@@ -42,6 +49,7 @@ pub(super) struct PutFrame {
     generation: u64,
     /// The earliest one.
     pub(super) deadline: Instant,
+    latest_deadline: Instant,
     /// Batches, one behind the other, which are one batch.
     cells: Vec<u8>,
     waiters: Vec<oneshot::Sender<PutEnd>>,
@@ -80,11 +88,11 @@ impl PutQueue {
     ) -> (oneshot::Receiver<PutEnd>, Option<FrameTurn>) {
         let (waiter, end) = oneshot::channel();
         let mut state = self.lock();
-        let room = FRAME_BYTES.saturating_sub(batch.byte_len());
         let last = state.waiting.back_mut();
-        if let Some(open) = last.filter(|open| open.table == *table && open.cells.len() <= room) {
+        if let Some(open) = last.filter(|open| open.takes(table, batch, deadline)) {
             open.generation = open.generation.max(generation);
             open.deadline = open.deadline.min(deadline);
+            open.latest_deadline = open.latest_deadline.max(deadline);
             open.cells.extend_from_slice(batch.as_bytes());
             open.waiters.push(waiter);
             open.permits.push(permit);
@@ -93,6 +101,7 @@ impl PutQueue {
                 table: table.clone(),
                 generation,
                 deadline,
+                latest_deadline: deadline,
                 cells: batch.as_bytes().to_vec(),
                 waiters: vec![waiter],
                 permits: vec![permit],
@@ -127,6 +136,14 @@ impl Drop for FrameTurn {
 }
 
 impl PutFrame {
+    /// True if a put may be joined with those of the frame.
+    fn takes(&self, table: &Table, batch: &CellBatch, deadline: Instant) -> bool {
+        let room = FRAME_BYTES.saturating_sub(batch.byte_len());
+        let earliest = self.deadline.min(deadline);
+        let spread = self.latest_deadline.max(deadline).duration_since(earliest);
+        self.table == *table && self.cells.len() <= room && spread <= DEADLINE_SPREAD
+    }
+
     /// What is sent.
     pub(super) fn message(&mut self) -> ForwardMessage {
         ForwardMessage::of_cells(self.generation, &self.table, std::mem::take(&mut self.cells))
@@ -159,14 +176,14 @@ mod tests {
         CellBatch::single(&[key], cell).unwrap()
     }
 
-    /// Adds a put of this number, which is its key, its generation, and the seconds of its deadline.
+    /// Adds a put of this number, which is its key, its generation, and the tenths of a second of its deadline.
     fn add(
         queue: &Arc<PutQueue>,
         table: &str,
         number: u8,
         value: &[u8],
     ) -> (oneshot::Receiver<PutEnd>, Option<FrameTurn>) {
-        let deadline = Instant::now() + Duration::from_secs(number.into());
+        let deadline = Instant::now() + Duration::from_millis(100) * number.into();
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let batch = batch(number, value);
         queue.add(number.into(), &Table::new(table), &batch, deadline, Arc::new(permit))
@@ -213,6 +230,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn puts_are_not_joined_with_those_that_wait_much_longer() {
+        let queue = Arc::<PutQueue>::default();
+        let turns = [1, 1].map(|number| add(&queue, "t", number, b"x").1.unwrap());
+        for number in [50, 54, 47, 30, 90] {
+            add(&queue, "t", number, b"x");
+        }
+        let [mut turn, _] = turns;
+        let keys = std::iter::from_fn(|| take(&mut turn)).map(|(keys, _)| keys);
+        let expected = [vec![1, 1], vec![50, 54, 47], vec![30], vec![90]];
+        assert_eq!(keys.collect::<Vec<_>>(), expected);
+    }
+
+    #[tokio::test]
     async fn a_frame_has_a_bounded_size_and_the_first_deadline() {
         let queue = Arc::<PutQueue>::default();
         let half = vec![0; FRAME_BYTES / 2];
@@ -221,7 +251,7 @@ mod tests {
             add(&queue, "t", number, if number == 8 { b"x" } else { &half });
         }
         let mut turn = turn.unwrap();
-        let before = Instant::now() + Duration::from_secs(8);
+        let before = Instant::now() + Duration::from_millis(800);
         let frame = turn.next_frame().unwrap();
         assert!(frame.deadline <= before && frame.waiters.len() == 2);
         assert_eq!(take(&mut turn), Some((vec![7], 7)));

@@ -59,8 +59,10 @@ struct FrameSender {
 /// What became of a frame.
 #[derive(Clone, Debug)]
 pub(super) enum FrameEnd {
-    /// The answer of its receiver, or an error of the connection.
+    /// The answer of its receiver; after an error of the connection it may have been made.
     Answer(Result<ForwardedMessage, PeerError>),
+    /// It was not sent.
+    NotSent(PeerError),
     /// The receiver was fenced, and its log is stored.
     Fenced,
     /// Its time was over before it was sent.
@@ -153,6 +155,12 @@ impl SlotSender {
         match end {
             FrameEnd::Answer(Ok(answer)) => ended(&member, table, write, answer),
             FrameEnd::Answer(Err(error)) => self.failed(&member, &error, deadline).await,
+            FrameEnd::NotSent(error @ PeerError::TooLarge { .. }) => {
+                metrics.refused(RefusedReason::Failed);
+                let text = format!("node {}: {error}", member.name);
+                SentWrite::Ended(Err(StorageError::Rejected(text.into())))
+            }
+            FrameEnd::NotSent(error) => self.not_made(&member, &error),
             FrameEnd::Fenced => SentWrite::NotMade(format!("node {} was fenced", member.name)),
             FrameEnd::Late => SentWrite::NotMade(format!("node {} is busy", member.name)),
         }
@@ -189,20 +197,22 @@ impl SlotSender {
         queues.entry(to).or_insert_with(PeerQueue::new).clone()
     }
 
-    /// A write without an answer. If it may have been made, it is not sent again before the node is fenced.
+    /// A write that was not made, since the node is not reached, or cannot make it.
+    fn not_made(&self, to: &Member, error: &PeerError) -> SentWrite {
+        self.frames.slots.membership().suspect(to.incarnation);
+        ForwardMetrics::of_process().refused(RefusedReason::Unavailable);
+        SentWrite::NotMade(format!("node {}: {error}", to.name))
+    }
+
+    /// A write that was sent and has no answer. If it may have been made, it is not sent again before the node is
+    /// fenced.
     async fn failed(&self, to: &Member, error: &PeerError, deadline: Instant) -> SentWrite {
-        let text = format!("node {}: {error}", to.name);
+        let not_made = self.not_made(to, error);
+        if matches!(error, PeerError::Failed(_)) {
+            return not_made;
+        }
         let FrameSender { peers, slots } = &self.frames;
         let membership = slots.membership();
-        membership.suspect(to.incarnation);
-        ForwardMetrics::of_process().refused(RefusedReason::Unavailable);
-        match error {
-            // Nothing was sent, or nothing was done.
-            PeerError::Connect { .. } | PeerError::Refused(_) | PeerError::Failed(_) => {
-                return SentWrite::NotMade(text);
-            }
-            PeerError::Lost | PeerError::Timeout | PeerError::Frame(_) => {}
-        }
         let gone = async {
             while membership.settled(to.incarnation).await != Settlement::Stored {
                 if peers.client(to).probe(Instant::now() + SILENCE).await.is_ok() {
@@ -212,10 +222,11 @@ impl SlotSender {
             }
             true
         };
-        match timeout_at(deadline, gone).await {
-            Ok(true) => SentWrite::NotMade(text),
-            _ => SentWrite::Ended(Err(StorageError::Unavailable(text.into()))),
+        if let Ok(true) = timeout_at(deadline, gone).await {
+            return not_made;
         }
+        let text = format!("node {}: {error}", to.name);
+        SentWrite::Ended(Err(StorageError::Unavailable(text.into())))
     }
 }
 
@@ -268,7 +279,7 @@ impl FrameSender {
         ForwardMetrics::of_process().frames.increment(1);
         let client = self.peers.client(to);
         tokio::select! {
-            answer = client.forward(message, deadline) => FrameEnd::Answer(answer),
+            end = client.forward(message, deadline) => end,
             () = self.stored(to.incarnation) => FrameEnd::Fenced,
         }
     }
@@ -289,15 +300,15 @@ impl FrameSender {
 
 impl PeerClient {
     /// Sends a write, and returns what became of it.
-    async fn forward(
-        &self,
-        message: ForwardMessage,
-        deadline: Instant,
-    ) -> Result<ForwardedMessage, PeerError> {
-        let body = RequestBody::Forward(message);
-        match self.request(body, deadline).await?.next().await? {
-            ResponseBody::Forwarded(answer) => Ok(answer),
-            _ => Err(PeerError::Frame("an answer out of place".into())),
-        }
+    async fn forward(&self, message: ForwardMessage, deadline: Instant) -> FrameEnd {
+        let mut request = match self.request(RequestBody::Forward(message), deadline).await {
+            Ok(request) => request,
+            Err(error) => return FrameEnd::NotSent(error),
+        };
+        FrameEnd::Answer(match request.next().await {
+            Ok(ResponseBody::Forwarded(answer)) => Ok(answer),
+            Ok(_) => Err(PeerError::Frame("an answer out of place".into())),
+            Err(error) => Err(error),
+        })
     }
 }

@@ -24,6 +24,8 @@ use super::{SlotLog, metrics::ForwardMetrics};
 
 /// Least time between two reads of the assignment that writes ask for.
 const READ_PAUSE: Duration = Duration::from_millis(20);
+/// After this time a problem of the assignment is one of the node's health.
+const LASTING: Duration = Duration::from_secs(5);
 /// Pause before a write without an owner looks again.
 const WAIT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -48,9 +50,9 @@ pub struct ClusterSlots {
     changing: tokio::sync::Mutex<()>,
     /// Owned by who gives slots away.
     releasing: Arc<tokio::sync::Mutex<()>>,
-    is_draining: watch::Sender<bool>,
-    /// Why the assignment cannot be read or changed.
-    problem: Mutex<Option<String>>,
+    drain_state: watch::Sender<DrainState>,
+    /// Why the assignment cannot be read or changed, and since when.
+    problem: Mutex<Option<(Instant, String)>>,
     keeper: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -59,7 +61,20 @@ pub struct ClusterSlots {
 pub(super) struct SlotView {
     holder: SlotHolder,
     is_sole: bool,
+    /// All slots have owners.
+    is_settled: bool,
     ended: Arc<Notify>,
+}
+
+/// Whether a node gives its slots away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DrainState {
+    /// It takes its share.
+    Off,
+    /// It gives all away, or has done so.
+    Draining,
+    /// As that, and it will stop.
+    Stopping,
 }
 
 /// Numbers of slots.
@@ -76,7 +91,9 @@ pub struct SlotCounts {
 impl SlotView {
     fn new(holder: SlotHolder, ended: Arc<Notify>) -> Self {
         let is_sole = *holder.taken() == SlotSet::FULL;
-        Self { holder, is_sole, ended }
+        let is_settled =
+            is_sole || Slot::all().all(|slot| holder.route(slot) != SlotRoute::Unsettled);
+        Self { holder, is_sole, is_settled, ended }
     }
 
     /// True if this node takes the writes of all slots.
@@ -143,7 +160,7 @@ impl ClusterSlots {
             read: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             releasing: Arc::default(),
-            is_draining: watch::Sender::new(false),
+            drain_state: watch::Sender::new(DrainState::Off),
             problem: Mutex::default(),
             keeper: Mutex::default(),
         }
@@ -171,16 +188,23 @@ impl ClusterSlots {
         Arc::clone(lock(&self.holder).adopted())
     }
 
-    /// True from the begin of a drain on.
+    /// True from the begin of a drain on, unless that ends in vain.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        *self.is_draining.borrow()
+        *self.drain_state.borrow() != DrainState::Off
     }
 
     /// Why the assignment cannot be read or changed now.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
-        lock(&self.problem).clone()
+        lock(&self.problem).as_ref().map(|(_, text)| text.clone())
+    }
+
+    /// Why writes of some slots have no owner, if that lasts.
+    pub(super) fn unsettled(&self) -> Option<String> {
+        let (since, problem) = lock(&self.problem).clone()?;
+        let is_lasting = since.elapsed() >= LASTING && !self.view().is_settled;
+        is_lasting.then(|| format!("slots of the cluster have no owner: {problem}"))
     }
 
     pub(super) fn membership(&self) -> &Arc<dyn Membership> {
@@ -286,7 +310,8 @@ impl ClusterSlots {
         {
             tracing::warn!(problem, "the slots of the cluster cannot be assigned");
         }
-        *known = problem;
+        let since = known.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+        *known = problem.map(|problem| (since, problem));
     }
 
     fn former(&self) -> BTreeSet<u64> {

@@ -318,7 +318,10 @@ impl<S: Storage + ?Sized> Storage for ForwardedWrites<S> {
         let draining = self.slots.is_draining().then_some("draining");
         let draining = draining
             .map(|reason| HealthProblem::new(StorePart::Commit, HealthImpact::Unavailable, reason));
-        self.inner.health().into_iter().chain(draining).collect()
+        let unsettled = self.slots.unsettled().map(|reason| {
+            HealthProblem::new(StorePart::Commit, HealthImpact::WritesRejected, reason)
+        });
+        self.inner.health().into_iter().chain(draining).chain(unsettled).collect()
     }
 
     forward_storage!(

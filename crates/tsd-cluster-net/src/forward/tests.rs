@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Mutex,
-        atomic::{AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
 };
 
@@ -59,6 +59,8 @@ struct SharedRow {
     assignment: Mutex<Option<Assignment>>,
     /// The answers to so many changes are lost.
     lost: AtomicUsize,
+    /// Reads fail.
+    is_away: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -70,7 +72,9 @@ struct FakeSlotTable {
 impl SlotTable for FakeSlotTable {
     fn assignment(&self) -> MembershipFuture<'_, Result<Option<Assignment>, ProofError>> {
         let found = self.row.assignment.lock().unwrap().clone();
-        Box::pin(async { Ok(found) })
+        let away = || ProofError::Unavailable("its region is away".to_owned());
+        let is_away = self.row.is_away.load(Ordering::Relaxed);
+        Box::pin(async move { if is_away { Err(away()) } else { Ok(found) } })
     }
 
     fn swap_assignment<'a>(
@@ -109,11 +113,16 @@ impl SlotTable for FakeSlotTable {
 struct FakeLog {
     commit_ms: Arc<AtomicI64>,
     flushes: AtomicUsize,
+    /// Flushes do not end.
+    hangs: AtomicBool,
 }
 
 impl SlotLog for FakeLog {
     fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
+        if self.hangs.load(Ordering::Relaxed) {
+            return Box::pin(std::future::pending());
+        }
         Box::pin(async { Ok(()) })
     }
 
@@ -160,7 +169,11 @@ fn start_node(
     let net = NetConfig::default();
     let peers = Arc::new(Peers::new(identity(this), net.clone(), Arc::clone(&dyn_membership)));
     let commit_ms = Arc::new(AtomicI64::new(i64::try_from(this).unwrap() * 100));
-    let log = Arc::new(FakeLog { commit_ms: Arc::clone(&commit_ms), flushes: AtomicUsize::new(0) });
+    let log = Arc::new(FakeLog {
+        commit_ms: Arc::clone(&commit_ms),
+        flushes: AtomicUsize::new(0),
+        hangs: AtomicBool::new(false),
+    });
     let slot_table = Arc::new(FakeSlotTable { row, commit_ms });
     let slot_log = Arc::<FakeLog>::clone(&log);
     let slots = ClusterSlots::start(slot_table, Arc::clone(&dyn_membership), slot_log);
@@ -289,6 +302,68 @@ async fn a_drained_node_flushes_and_forwards_everything() {
     assert_eq!(stored(&nodes[0], 7).await, Some(Bytes::from_static(b"2")));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_read_who_owns_the_slots_is_not_ready() {
+    let shared = Arc::<SharedRow>::default();
+    shared.is_away.store(true, Ordering::Relaxed);
+    let nodes = nodes(1, &shared, TIMEOUT).await;
+    let ForwardNode { slots, writes, .. } = &nodes[0];
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(slots.problem().is_some() && writes.health().is_empty(), "it has just begun");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let problem = writes.health().remove(0);
+    assert_eq!(problem.impact, tsd_storage::HealthImpact::WritesRejected);
+    assert!(problem.reason.contains("its region is away"), "{problem:?}");
+    shared.is_away.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    settled(&nodes).await;
+    assert!(slots.problem().is_none() && writes.health().is_empty());
+    // Later it goes by the assignment that it knows.
+    shared.is_away.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(slots.problem().is_some() && writes.health().is_empty());
+}
+
+/// Waits until these nodes leave by the assignment.
+async fn leaving(row: &SharedRow, expected: &[u64]) {
+    let is_so = || {
+        let assignment = row.assignment.lock().unwrap();
+        assignment.as_ref().is_some_and(|of| of.leaving.iter().eq(expected))
+    };
+    let until = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, until).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_drain_in_vain_is_taken_back() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(1, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    let ForwardNode { slots, writes, .. } = &nodes[0];
+    assert_eq!(slots.drain(TIMEOUT).await, Ok(false), "it is alone");
+    assert!(!slots.is_draining() && writes.health().is_empty());
+    leaving(&shared, &[]).await;
+    // A caller that does not wait for the end gives it up, too.
+    let dropped = Arc::clone(slots);
+    nodes[0].log.hangs.store(true, Ordering::Relaxed);
+    let drain = tokio::spawn(async move { dropped.drain(TIMEOUT).await });
+    leaving(&shared, &[1]).await;
+    assert!(slots.is_draining());
+    drain.abort();
+    assert!(drain.await.unwrap_err().is_cancelled() && !slots.is_draining());
+    leaving(&shared, &[]).await;
+    // Before a stop it is final.
+    nodes[0].log.hangs.store(false, Ordering::Relaxed);
+    assert_eq!(slots.drain_to_stop(TIMEOUT).await, Ok(false));
+    assert_eq!(slots.drain(TIMEOUT).await, Ok(false));
+    assert!(slots.is_draining());
+    leaving(&shared, &[1]).await;
+}
+
 #[tokio::test]
 async fn a_release_waits_for_the_writes_in_progress() {
     let shared = Arc::<SharedRow>::default();
@@ -342,6 +417,48 @@ async fn a_write_goes_on_with_the_next_owner_after_the_recovery() {
     nodes[0].membership.settlement.send_replace(Some(Settlement::Stored));
     write.await.unwrap().unwrap();
     assert_eq!(holders(&nodes, series).await, [1]);
+}
+
+#[tokio::test]
+async fn a_write_that_was_not_sent_goes_on_with_the_next_owner_at_once() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    nodes[1].slots.stop();
+    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    // It takes connections, and says nothing. Nobody says either that the log of the second node is stored.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    nodes[0].membership.members.lock().unwrap()[1].address = Some(address);
+    let first = Arc::clone(&nodes[0].writes);
+    let write = tokio::spawn(async move { first.put(&table(), batch([series], b"1")).await });
+    let (stream, _) = silent.accept().await.unwrap();
+    nodes[0].membership.members.lock().unwrap().pop();
+    write.await.unwrap().unwrap();
+    assert_eq!(holders(&nodes, series).await, [1]);
+    drop(stream);
+}
+
+#[tokio::test]
+async fn a_write_that_fits_into_no_frame_is_refused_and_leaves_the_others_alone() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    let column = Column { row: row(series).into(), family: Family::T, qualifier: "q1".into() };
+    let table = table();
+    let value = |byte, length| Bytes::from(vec![byte; length]);
+    let replace =
+        |expected, new| nodes[0].writes.compare_and_set(&table, column.clone(), expected, new);
+    let (first, second) = (value(1, 10 << 20), value(2, 10 << 20));
+    let too_large = replace(Some(value(1, 13 << 20)), value(2, 13 << 20));
+    let (stored, refused) = tokio::join!(replace(None, first.clone()), too_large);
+    assert!(stored.unwrap());
+    let error = refused.unwrap_err();
+    assert!(matches!(error, StorageError::Rejected(_)), "{error}");
+    assert!(error.to_string().contains("too large"), "{error}");
+    // One of the longest cells by another one.
+    assert!(replace(Some(first), second).await.unwrap());
 }
 
 #[tokio::test]

@@ -4,31 +4,26 @@
 //! when the read began, and beside that the list is read again: those that are only in the new one are asked
 //! after it. So a member that is not asked has acknowledged nothing before the read began.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep, timeout_at};
-use tsd_cluster::{Member, MemberState, ProofError, Settlement};
+use tsd_cluster::{Member, MemberState, ProofError};
 use tsd_storage::{HeldRow, HeldRowReader, StorageError, Table};
 
-use super::{ReadConfig, ReadMemory};
+use super::{
+    ReadConfig, ReadMemory,
+    proof_failures::{ProofCall, ProofFailures},
+};
 use crate::{
     error::PeerError,
     metrics::NetMetrics,
-    peers::Peers,
+    peers::{Peers, RETRY_PAUSE},
     row_merge::{merge, merge_rows},
     service::HeldQuery,
 };
 
-/// After this time without all of an answer, a member is reported as silent.
-const SILENCE: Duration = Duration::from_secs(1);
-/// Pause before a member is asked again whose heartbeats go on.
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Bytes by which memory is reserved.
 const RESERVE_BYTES: usize = 256 << 10;
 
@@ -38,7 +33,7 @@ pub(super) struct HeldFetch {
     rows: Arc<dyn HeldRowReader>,
     peers: Arc<Peers>,
     config: ReadConfig,
-    fence: Mutex<Option<Arc<str>>>,
+    failures: ProofFailures,
 }
 
 /// Held rows of all members, merged, in key order. Of this node there are only those that another one has too.
@@ -75,12 +70,8 @@ struct ReservedMemory {
 }
 
 impl HeldFetch {
-    pub(super) const fn new(
-        rows: Arc<dyn HeldRowReader>,
-        peers: Arc<Peers>,
-        config: ReadConfig,
-    ) -> Self {
-        Self { rows, peers, config, fence: Mutex::new(None) }
+    pub(super) fn new(rows: Arc<dyn HeldRowReader>, peers: Arc<Peers>, config: ReadConfig) -> Self {
+        Self { rows, peers, config, failures: ProofFailures::default() }
     }
 
     pub(super) fn tables(&self) -> &[Table] {
@@ -117,7 +108,7 @@ impl HeldFetch {
         let limits = AskLimits { max_bytes, deadline };
         let ask_known = self.ask_all(&known, query, limits);
         let listing = async {
-            let members = self.proven(membership.current(), deadline).await?;
+            let members = self.proven(ProofCall::Members, membership.current(), deadline).await?;
             let known: HashSet<u64> = known.iter().map(|member| member.incarnation).collect();
             let is_new = |member: &Member| {
                 needs_asking(member, this) && !known.contains(&member.incarnation)
@@ -125,7 +116,7 @@ impl HeldFetch {
             let new: Vec<Member> = members.into_iter().filter(is_new).collect();
             self.ask_all(&new, query, limits).await
         };
-        let proving = self.proven(membership.prove(), deadline);
+        let proving = self.proven(ProofCall::Own, membership.prove(), deadline);
         let (known_rows, new_rows, ()) = tokio::try_join!(ask_known, listing, proving)?;
         NetMetrics::of_process().held_seconds.record(started.elapsed());
         let mut taken = TakenRows::merge(known_rows.into_iter().chain(new_rows));
@@ -141,25 +132,22 @@ impl HeldFetch {
         Ok(taken)
     }
 
-    /// Waits for a call to the log table. While it says that this node is fenced, so does [`Self::fence`].
+    /// Waits for a call to the log table, and notes how it ends.
     async fn proven<T>(
         &self,
+        kind: ProofCall,
         call: impl Future<Output = Result<T, ProofError>>,
         deadline: Instant,
     ) -> Result<T, StorageError> {
         let late = || ProofError::Unavailable("no answer in time".to_owned());
         let result = timeout_at(deadline, call).await.unwrap_or_else(|_| Err(late()));
-        let fence = match &result {
-            Err(ProofError::Fenced(why)) => Some(why.as_str().into()),
-            _ => None,
-        };
-        *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = fence;
+        self.failures.note(kind, result.as_ref().err());
         result.map_err(|error| unproven(&error))
     }
 
-    /// Why this node reads nothing, as of the last read.
-    pub(super) fn fence(&self) -> Option<Arc<str>> {
-        self.fence.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What failed of the last reads.
+    pub(super) const fn failures(&self) -> &ProofFailures {
+        &self.failures
     }
 
     async fn ask_all(
@@ -183,7 +171,7 @@ impl HeldFetch {
         let answer = async {
             tokio::select! {
                 rows = self.ask_again(member, query, limits, &mut last) => rows.map(Some),
-                () = self.stored(member) => Ok(None),
+                () = self.peers.stored(member) => Ok(None),
             }
         };
         if let Ok(answer) = timeout_at(limits.deadline, answer).await {
@@ -221,28 +209,14 @@ impl HeldFetch {
                     return Ok(rows);
                 }
                 Err(_) if !has_memory => return Err(no_memory()),
+                Err(error @ PeerError::TooLarge { .. }) => {
+                    return Err(StorageError::Rejected(error.to_string().into()));
+                }
                 Err(error) => *last = Some(error),
             }
-            self.suspect(member);
+            self.peers.suspect(member);
             sleep(RETRY_PAUSE).await;
         }
-    }
-
-    /// Waits until a recovery has stored the rows of a member that is silent.
-    async fn stored(&self, member: &Member) {
-        if matches!(member.state, MemberState::Serving) {
-            sleep(SILENCE).await;
-            self.suspect(member);
-        }
-        let membership = self.peers.membership();
-        while membership.settled(member.incarnation).await != Settlement::Stored {
-            sleep(RETRY_PAUSE).await;
-        }
-    }
-
-    fn suspect(&self, member: &Member) {
-        NetMetrics::of_process().suspicions.increment(1);
-        self.peers.membership().suspect(member.incarnation);
     }
 }
 

@@ -315,6 +315,14 @@ async fn a_scan_takes_more_than_fits_into_memory_part_by_part() {
 }
 
 #[tokio::test]
+async fn the_series_index_is_not_relied_on_for_rows_that_other_nodes_may_hold() {
+    let fixture = ReadFixture::new().await;
+    let error = fixture.reads.refresh_series_index(&table()).await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("other nodes"), "{error}");
+    fixture.reads.refresh_series_index(&Table::new("tsdb-uid")).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_row_that_a_node_holds_is_not_compacted() {
     let fixture = ReadFixture::new().await;
     fixture.peers[1].rows.put(b"a", b"q", Some(b"1"), 10);

@@ -24,6 +24,7 @@ use crate::{
     metrics::NetMetrics,
     peers::no_query,
     service::{HeldQuery, PeerService},
+    socket::configure,
     wire::{
         Hello, Nothing, ReportMessage, RequestBody, RequestFrame, ResponseBody, ResponseFrame,
         RowMessage, RowsMessage, VERSIONS, Welcome, codec, decode, encode,
@@ -72,7 +73,10 @@ pub(super) async fn serve(
     stream: TcpStream,
     context: &Arc<ServerContext>,
 ) -> Result<(), SessionError> {
-    let _ = stream.set_nodelay(true);
+    if configure(&stream, context.config.silence_timeout).is_err() {
+        // The peer is gone.
+        return Ok(());
+    }
     let (read, mut write) = stream.into_split();
     let frames = FramedRead::new(read, codec(context.config.max_frame_bytes));
     let mut requests = Requests { frames };

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tsd_cluster::{Assignment, Member, ProofError, SlotPlan};
 use tsd_storage::StorageError;
 
-use super::{ClusterSlots, lock};
+use super::{ClusterSlots, DrainState, lock};
 use crate::forward::metrics::ForwardMetrics;
 
 /// Time between two looks at the assignment.
@@ -21,6 +21,40 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 /// Pause after a release whose flush has failed.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
+/// A drain. One that ends in vain is taken back.
+struct DrainAttempt<'a> {
+    slots: &'a ClusterSlots,
+    /// The node goes on as it is when the attempt ends.
+    keeps_state: bool,
+}
+
+impl<'a> DrainAttempt<'a> {
+    fn begin(slots: &'a ClusterSlots) -> Self {
+        let has_begun = change_state(slots, DrainState::Off, DrainState::Draining);
+        // A second attempt does not take back what the first one has done, or does.
+        Self { slots, keeps_state: !has_begun }
+    }
+}
+
+impl Drop for DrainAttempt<'_> {
+    fn drop(&mut self) {
+        if !self.keeps_state {
+            change_state(self.slots, DrainState::Draining, DrainState::Off);
+        }
+    }
+}
+
+/// Returns false if the state was another one, which stays.
+fn change_state(slots: &ClusterSlots, from: DrainState, to: DrainState) -> bool {
+    slots.drain_state.send_if_modified(|state| {
+        let is_found = *state == from;
+        if is_found {
+            *state = to;
+        }
+        is_found
+    })
+}
+
 /// Runs until the end of the slots.
 pub(super) async fn keep(slots: Weak<ClusterSlots>) {
     loop {
@@ -28,13 +62,13 @@ pub(super) async fn keep(slots: Weak<ClusterSlots>) {
         let settled = slots_now.settle().await;
         slots_now.set_problem(settled.err().map(|error| error.to_string()));
         slots_now.begin_release();
-        let mut draining = slots_now.is_draining.subscribe();
+        let mut draining = slots_now.drain_state.subscribe();
         drop(slots_now);
-        let is_draining = *draining.borrow_and_update();
-        if is_draining {
-            sleep(LOOK_INTERVAL).await;
-        } else {
+        let state = *draining.borrow_and_update();
+        if state == DrainState::Off {
             let _ = timeout(LOOK_INTERVAL, draining.changed()).await;
+        } else {
+            sleep(LOOK_INTERVAL).await;
         }
     }
 }
@@ -65,7 +99,7 @@ impl ClusterSlots {
         };
         let current = current.unwrap_or(&empty);
         plan.take_over(current)
-            .or_else(|| if self.is_draining() { plan.leave(current) } else { None })
+            .or_else(|| if self.is_draining() { plan.leave(current) } else { plan.stay(current) })
             .or_else(|| if plan.is_coordinator() { plan.propose(current) } else { None })
     }
 
@@ -167,17 +201,34 @@ impl ClusterSlots {
     }
 
     /// Gives all slots away, and flushes all rows. The node forwards all writes afterwards. Returns false if there
-    /// is no other node that takes the slots, or not in time: then they stay those of this node.
+    /// is no other node that takes the slots, or not in time. Then, after an error, and if the call is dropped, the
+    /// node keeps those that are left, and gets its share again.
     ///
     /// # Errors
     ///
     /// If the rows are not flushed.
     pub async fn drain(&self, limit: Duration) -> Result<bool, String> {
+        let mut attempt = DrainAttempt::begin(self);
+        let drained = self.give_all(limit).await;
+        attempt.keeps_state |= drained == Ok(true);
+        drained
+    }
+
+    /// As [`Self::drain`], before the node stops: whatever the end is, it takes no slots again.
+    ///
+    /// # Errors
+    ///
+    /// If the rows are not flushed.
+    pub async fn drain_to_stop(&self, limit: Duration) -> Result<bool, String> {
+        self.drain_state.send_replace(DrainState::Stopping);
+        self.give_all(limit).await
+    }
+
+    async fn give_all(&self, limit: Duration) -> Result<bool, String> {
         let deadline = Instant::now() + limit;
         if let Err(ProofError::Fenced(reason)) = self.refresh().await {
             return Err(reason);
         }
-        self.is_draining.send_replace(true);
         let mut changed = self.changed.subscribe();
         let is_given = async {
             loop {

@@ -1,5 +1,6 @@
 //! A POST of `/api/cluster/drain` gives all slots of the daemon to other nodes of its cluster, and responds when that
-//! is done. The daemon is not ready from its begin on, and goes on as one that forwards everything.
+//! is done. The daemon is not ready from its begin on, and goes on as one that forwards everything. If that fails, or
+//! the client goes away, it takes its share of the slots again.
 
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
