@@ -153,8 +153,11 @@ impl PutOutcome {
         object.literal("success", self.succeeded);
         if options.sync_timeout_ms > 0 {
             object.literal("timeouts", self.timed_out);
+            object.literal("failed", self.failed);
+        } else {
+            // Points that missed the deadline of the store have no counter of their own.
+            object.literal("failed", self.failed + self.timed_out);
         }
-        object.literal("failed", self.failed);
         if options.details {
             let mut errors: Vec<&(u32, PutPointError)> = self.errors.iter().collect();
             errors.sort_by_key(|(offset, _)| *offset);
@@ -255,6 +258,8 @@ mod tests {
         check(&late, PLAIN, 400, &ApiError::put_timed_out(3, 0, 2).render());
         let options = PutOptions { sync: true, sync_timeout_ms: 100, ..SUMMARY };
         check(&late, options, 400, r#"{"success":3,"timeouts":2,"failed":0}"#);
+        let refused = [PutPointError::WriteTimedOut, PutPointError::EmptyMetric];
+        check(&outcome(3, &refused), SUMMARY, 400, r#"{"success":3,"failed":2}"#);
     }
 
     #[test]
