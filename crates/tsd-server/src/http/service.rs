@@ -13,7 +13,7 @@ use tsd_protocol::{ApiError, QueryString};
 use super::{
     access::{Access, ConnectionIdentity},
     body::{RequestBody, read_body},
-    cross_site::is_cross_site,
+    cross_site::{is_cross_site, is_own_page},
     encode_response::{ResponseOptions, encode_response},
     error::{ErrorFormat, HttpError},
     parsed_body::parsed_bytes,
@@ -298,6 +298,10 @@ fn check_origin(
     };
     let text = String::from_utf8_lossy(origin.as_bytes());
     if !cors.allows(&text) {
+        if !preflight && is_own_page(&parts.headers, &text) {
+            // A browser names the origin also in a request of the daemon's own page that changes something.
+            return Ok(None);
+        }
         return Err(ApiError::origin_not_allowed(&text).into());
     }
     if let Ok(headers) = HeaderValue::from_str(cors.headers()) {
