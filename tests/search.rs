@@ -188,3 +188,74 @@ fn a_page_of_many_series_does_not_list_them_all() {
     assert_eq!(reversed["error"]["message"], message);
     in_process::stop(&runtime, node);
 }
+
+#[test]
+fn an_annotation_of_a_series_that_never_was_hides_no_series() {
+    let runtime = Runtime::new().expect("a runtime");
+    let directory = in_process::directory();
+    let node = in_process::start(&runtime, directory.path(), &[]).expect("a daemon");
+    let request = |method: &str, uri: &str, body: &str| {
+        let response = http(node.address(), method, uri, Some(body).filter(|b| !b.is_empty()));
+        (response.status, response.body)
+    };
+    let point = r#"{"metric":"m","timestamp":1500000000,"value":1,"tags":{"host":"a"}}"#;
+    assert_eq!(request("POST", "/api/put", point).0, 204);
+    let note = r#"{"startTime":1500000000,"tsuid":"0000010FFFFF000001","description":"x"}"#;
+    assert_eq!(request("POST", "/api/annotation", note).0, 200);
+    let only = r#""results":[{"tsuid":"000001000001000001","metric":"m","tags":{"host":"a"}}],"startIndex":0,"totalResults":1"#;
+    for is_deleted in [false, true] {
+        if is_deleted {
+            assert_eq!(request("DELETE", "/api/annotation", note).0, 204);
+        }
+        for body in [r#"{"metric":"m"}"#, "{}", r#"{"metric":"m","useMeta":false}"#] {
+            let (status, found) = request("POST", "/api/search/lookup", body);
+            assert!(status == 200 && found.contains(only), "{body}: {status} {found}");
+        }
+        let apart = r#"{"metric":"m","skipUnnamed":true}"#;
+        let (_, found) = request("POST", "/api/search/lookup", apart);
+        assert!(found.contains("0000010FFFFF000001"), "{found}");
+    }
+    in_process::stop(&runtime, node);
+}
+
+#[test]
+fn texts_that_are_too_long_for_a_name_find_nothing() {
+    let runtime = Runtime::new().expect("a runtime");
+    let directory = in_process::directory();
+    let node = in_process::start(&runtime, directory.path(), &[]).expect("a daemon");
+    let post = |uri: &str, body: &str| {
+        let response = http(node.address(), "POST", uri, Some(body));
+        (response.status, response.body)
+    };
+    let point = r#"{"metric":"m","timestamp":1500000000,"value":1,"tags":{"host":"a"}}"#;
+    assert_eq!(post("/api/put", point).0, 204);
+    for length in [32_768, 70_000] {
+        let long = "x".repeat(length);
+        let suggest = format!(r#"{{"type":"metrics","q":"{long}"}}"#);
+        assert_eq!(post("/api/suggest", &suggest), (200, "[]".to_owned()));
+        let rename = format!(r#"{{"metric":"m","name":"{long}"}}"#);
+        let (status, body) = post("/api/uid/rename", &rename);
+        assert!(status == 400 && body.contains(&format!("has {length} bytes")), "{status} {body}");
+        let rename = format!(r#"{{"metric":"{long}","name":"n"}}"#);
+        let (status, body) = post("/api/uid/rename", &rename);
+        assert!(status == 400 && body.contains("does not exist"), "{status} {body}");
+        let query =
+            format!(r#"{{"start":1,"queries":[{{"aggregator":"sum","metric":"{long}"}}]}}"#);
+        let (status, body) = post("/api/query", &query);
+        assert!(status == 400 && body.contains("No such name for 'metrics'"), "{status} {body}");
+        let last =
+            format!(r#"{{"queries":[{{"metric":"{long}","tags":{{"a":"b"}}}}],"backScan":1}}"#);
+        let (status, body) = post("/api/query/last", &last);
+        assert!(status == 400 && body.contains("No such name for 'metrics'"), "{status} {body}");
+        let (status, body) = post("/api/search/lookup", &format!(r#"{{"metric":"{long}"}}"#));
+        assert!(
+            status == 404 && body.contains("Unable to resolve one or more UIDs"),
+            "{status} {body}"
+        );
+        let annotation =
+            format!(r#"{{"startTime":1,"tsuid":"000001{}"}}"#, "000001".repeat(length / 6 * 2));
+        let found = http(node.address(), "GET", "/api/annotation", Some(&annotation));
+        assert_eq!(found.status, 404, "{}", found.body);
+    }
+    in_process::stop(&runtime, node);
+}

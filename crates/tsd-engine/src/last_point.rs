@@ -1,7 +1,7 @@
 //! The newest point of series (`/api/query/last`).
 //!
 //! The time of a series' newest point is not stored. With a back scan, rows are read from the
-//! current hour backwards until one has a point. Without, the timestamp of the series' counter cell
+//! current hour backwards until one has a point; far back, only those that the series index has. Without, the timestamp of the series' counter cell
 //! in the meta table gives the hour, since the counter is written with each point. That requires
 //! series tracking, as in OpenTSDB.
 
@@ -23,6 +23,7 @@ use crate::{
     series_names::{name_bytes, reserved_names},
     series_scan::{TagUids, prefix_range, tags_filter},
     uid::UidError,
+    usable_index::usable_index,
 };
 
 /// Series read concurrently.
@@ -253,6 +254,27 @@ impl LastPointSearch<'_> {
         Ok(row.and_then(|row| row.cells.first().map(|cell| hour_of(cell.timestamp_ms))))
     }
 
+    /// The hours of a range in which the series may have a row, ascending; `None` without a complete series index
+    /// that knows them.
+    async fn indexed_hours(
+        &self,
+        tsuid: &Tsuid,
+        from: BaseTime,
+        to: BaseTime,
+    ) -> Option<Vec<BaseTime>> {
+        let config = &self.shared.config;
+        let (schema, data) = (&config.schema, &config.tables.data);
+        let index =
+            usable_index(&*self.shared.storage, data, schema, config.query.series_index).await?;
+        let (metric, tags) = tsuid.as_bytes().split_at_checked(schema.metric_width())?;
+        if !index.has_days() {
+            return None;
+        }
+        let Some(metric) = index.metric(metric) else { return Some(Vec::new()) };
+        let days = metric.rows(&metric.of_tags([tags]), from, to);
+        Some(days.into_iter().flat_map(|day| day.hours).collect())
+    }
+
     /// The newest point of the first row that has one.
     async fn newest(&self, candidate: Candidate) -> Result<Option<LastPoint>, QueryFailure> {
         let Candidate { tsuid, hours } = candidate;
@@ -263,8 +285,18 @@ impl LastPointSearch<'_> {
                 (first, earlier.min(first / BaseTime::SPAN_SECONDS))
             }
         };
-        let mut hours =
-            (0..=earlier).map(|back| BaseTime::containing(first - back * BaseTime::SPAN_SECONDS));
+        let back = move |hours: u32| {
+            BaseTime::containing(first.saturating_sub(hours * BaseTime::SPAN_SECONDS))
+        };
+        let indexed = if earlier as usize > MAX_ROWS_PER_READ {
+            self.indexed_hours(&tsuid, back(earlier), back(0)).await
+        } else {
+            None
+        };
+        let mut hours: Box<dyn Iterator<Item = BaseTime> + Send> = match indexed {
+            Some(hours) => Box::new(hours.into_iter().rev()),
+            None => Box::new((0..=earlier).map(back)),
+        };
         // Most series have a point in the current hour or the one before.
         let mut rows_per_read = 2;
         loop {

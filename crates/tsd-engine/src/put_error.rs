@@ -76,7 +76,11 @@ impl PutError {
     /// True if the store, not the point, is the cause: the point may be sent again.
     #[must_use]
     pub const fn is_of_store(&self) -> bool {
-        matches!(self, Self::Throttled | Self::Storage(_) | Self::Lost | Self::Closed)
+        match self {
+            Self::Storage(error) => !error.is_permanent(),
+            Self::Throttled | Self::Lost | Self::Closed => true,
+            _ => false,
+        }
     }
 }
 

@@ -58,7 +58,7 @@ pub struct Lookup {
     /// index they are those with rows on its UTC days.
     pub range: Option<(BaseTime, BaseTime)>,
     /// Series of which a UID has no name are left out and listed apart, as OpenTSDB's tool does. Otherwise one of
-    /// them fails the look-up, as OpenTSDB's API does.
+    /// them fails the look-up in a table, as OpenTSDB's API does, and is left out of one in the index.
     pub skips_unnamed: bool,
 }
 
@@ -170,7 +170,17 @@ async fn find(
         && let Some(tsuids) =
             indexed::tsuids(shared, context, &resolved, lookup.range, page).await?
     {
-        return named_series(shared, context, tsuids, lookup.skips_unnamed).await;
+        // The index also has the TSUIDs of annotations, which anyone may write for a series that never was, and
+        // keeps them.
+        let mut result = named_series(shared, context, tsuids, true).await?;
+        if !lookup.skips_unnamed && !result.unnamed.is_empty() {
+            tracing::debug!(
+                series = result.unnamed.len(),
+                "a look-up leaves out series without names"
+            );
+            result.unnamed.clear();
+        }
+        return Ok(result);
     }
     let scans = SeriesScans {
         shared,

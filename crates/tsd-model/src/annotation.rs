@@ -134,6 +134,13 @@ mod tests {
             Err(JsonError::Field("startTime"))
         );
         assert!(Annotation::from_json(b"{").is_err());
+        let followed = Annotation::from_json(br#"{"startTime":7} {"#);
+        assert_eq!(followed.map(|annotation| annotation.start_time), Ok(7));
+        for beyond in ["9223372036854775808", "-9223372036854777000", "1e300"] {
+            let json = format!(r#"{{"startTime":{beyond}}}"#);
+            let read = Annotation::from_json(json.as_bytes());
+            assert_eq!(read, Err(JsonError::Field("startTime")), "{beyond}");
+        }
     }
 
     proptest! {

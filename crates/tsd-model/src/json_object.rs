@@ -143,10 +143,12 @@ pub(crate) struct ObjectReader(Map<String, Value>);
 
 impl ObjectReader {
     pub(crate) fn new(bytes: &[u8]) -> Result<Self, JsonError> {
-        match serde_json::from_slice(bytes) {
-            Ok(Value::Object(fields)) => Ok(Self(fields)),
-            Ok(_) => Err(JsonError::NotAnObject),
-            Err(error) => Err(JsonError::Syntax(error.to_string())),
+        // As Java's parser, without a look at what follows the object.
+        match serde_json::Deserializer::from_slice(bytes).into_iter().next() {
+            Some(Ok(Value::Object(fields))) => Ok(Self(fields)),
+            Some(Ok(_)) => Err(JsonError::NotAnObject),
+            Some(Err(error)) => Err(JsonError::Syntax(error.to_string())),
+            None => Err(JsonError::Syntax("no value".to_owned())),
         }
     }
 
@@ -160,10 +162,9 @@ impl ObjectReader {
     pub(crate) fn integer(&self, key: &'static str) -> Result<i64, JsonError> {
         match self.0.get(key) {
             None | Some(Value::Null) => Ok(0),
-            Some(Value::Number(n)) => n
-                .as_i64()
-                .or_else(|| n.as_f64().map(|double| double as i64))
-                .ok_or(JsonError::Field(key)),
+            Some(Value::Number(n)) => {
+                n.as_i64().or_else(|| n.as_f64().and_then(truncated)).ok_or(JsonError::Field(key))
+            }
             Some(Value::String(text)) => text.trim().parse().map_err(|_| JsonError::Field(key)),
             Some(_) => Err(JsonError::Field(key)),
         }
@@ -217,6 +218,12 @@ impl ObjectReader {
             .map(|at| fields.get(&at.to_string()).and_then(scalar).ok_or(JsonError::Field(key)))
             .collect()
     }
+}
+
+/// The whole part of a number; `None` if it is no 64-bit integer.
+fn truncated(number: f64) -> Option<i64> {
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    (-END..END).contains(&number).then_some(number as i64)
 }
 
 /// Text of a string, a number or a boolean, all of which Java accepts as a string.

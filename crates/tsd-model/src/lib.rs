@@ -69,8 +69,8 @@ pub use json_object::{CustomFields, JsonError};
 pub use meta::{TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TsMeta, UidMeta};
 pub use meta_edit::{TsMetaEdit, UidMetaEdit};
 pub use name::{
-    JavaChar, NameEncodeError, NameError, NameRole, NameRule, decode_latin1, encode_latin1,
-    encode_latin1_lossy,
+    JavaChar, MAX_NAME_BYTES, NameEncodeError, NameError, NameRole, NameRule, decode_latin1,
+    encode_latin1, encode_latin1_lossy,
 };
 pub use packed_run::{
     ChunkEncoder, ChunkPoint, DaySummaries, PackablePoint, PackedChunk, PackedRun, PackedRunError,

@@ -6,6 +6,9 @@
 
 use crate::java_letter::is_java_letter;
 
+/// Longest name that can be stored, in bytes: names are row keys, and those of HBase are no longer.
+pub const MAX_NAME_BYTES: usize = 32_767;
+
 /// Role of a name in error texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRole<'a> {
@@ -36,6 +39,14 @@ pub enum NameError {
         name: String,
         /// The first illegal UTF-16 unit; a surrogate if the character is beyond the BMP.
         character: JavaChar,
+    },
+    /// Longer than [`MAX_NAME_BYTES`]. The name is left out of the message.
+    #[error("Invalid {what}: {length} characters, more than {MAX_NAME_BYTES}")]
+    TooLong {
+        /// `metric name`, `tag name` or `tag value`.
+        what: &'static str,
+        /// Its length, in characters: each is one byte of the table.
+        length: usize,
     },
 }
 
@@ -78,6 +89,12 @@ impl NameRule {
         if name.is_empty() {
             return Err(NameError::Empty { what: role.describe() });
         }
+        if name.len() > MAX_NAME_BYTES {
+            let length = name.chars().count();
+            if length > MAX_NAME_BYTES {
+                return Err(NameError::TooLong { what: role.what(), length });
+            }
+        }
         match name.encode_utf16().find(|unit| !self.allows(*unit)) {
             None => Ok(()),
             Some(unit) => Err(NameError::IllegalCharacter {
@@ -98,11 +115,20 @@ impl NameRule {
 }
 
 impl NameRole<'_> {
-    fn describe(self) -> String {
+    const fn what(self) -> &'static str {
         match self {
-            Self::Metric => "metric name".to_owned(),
-            Self::TagKey(value) => format!("tag name with value [{value}]"),
-            Self::TagValue(key) => format!("tag value with key [{key}]"),
+            Self::Metric => "metric name",
+            Self::TagKey(_) => "tag name",
+            Self::TagValue(_) => "tag value",
+        }
+    }
+
+    fn describe(self) -> String {
+        let what = self.what();
+        match self {
+            Self::Metric => what.to_owned(),
+            Self::TagKey(value) => format!("{what} with value [{value}]"),
+            Self::TagValue(key) => format!("{what} with key [{key}]"),
         }
     }
 }
@@ -180,6 +206,18 @@ mod tests {
         assert_eq!(encode_latin1("é").unwrap(), [0xE9]);
         assert_eq!(encode_latin1("a中").unwrap_err().letter, '中');
         assert_eq!(encode_latin1_lossy("a中"), b"a?");
+    }
+
+    #[test]
+    fn names_are_limited_in_characters_as_they_are_stored() {
+        let rule = NameRule::default();
+        for letter in ["x", "é"] {
+            let longest = letter.repeat(MAX_NAME_BYTES);
+            assert_eq!(rule.check(NameRole::Metric, &longest), Ok(()));
+            let error = rule.check(NameRole::TagKey("v"), &format!("{longest}{letter}"));
+            let text = "Invalid tag name: 32768 characters, more than 32767";
+            assert_eq!(error.unwrap_err().to_string(), text);
+        }
     }
 
     proptest! {

@@ -63,6 +63,8 @@ where
             .auto_date_header(false)
             .title_case_headers(true)
             .max_buf_size(READ_BUFFER)
+            // The limit is one of bytes, and hyper's own answer to too many has no body.
+            .max_headers(service::max_headers(&state.config.limits))
             .serve_connection(TokioIo::new(io), service)
     );
     let result = tokio::select! {

@@ -31,6 +31,9 @@ pub(crate) fn to_http_error(error: &PutError) -> PutPointError {
         PutError::Throttled => PutPointError::Throttled,
         PutError::Expired { .. } => PutPointError::Expired(error.to_string()),
         PutError::Filtered(_) => PutPointError::Filtered(error.to_string()),
+        PutError::Storage(cause) if cause.is_permanent() => {
+            PutPointError::Unstorable(error.to_string())
+        }
         PutError::Storage(_) | PutError::Lost | PutError::Closed => {
             PutPointError::Storage(error.to_string())
         }

@@ -14,15 +14,15 @@ use std::{
 use lsm_tree::{AnyIngestion, UserKey};
 use tsd_storage::{BatchError, FlushRow, FlushRows, StorageError};
 
-use crate::{entry, key_encoding, read, reclaim::FILE_OVERHEAD, table::TableStore};
+use crate::{
+    entry, key_encoding, key_encoding::MAX_TREE_KEY, read, reclaim::FILE_OVERHEAD,
+    table::TableStore,
+};
 
 /// Bytes of the first step of an ingestion; the free disk space is checked before each.
 const MIN_SPACE_STEP: u64 = 64 << 10;
 /// Bytes of the largest step.
 const MAX_SPACE_STEP: u64 = 4 << 20;
-/// Longest key of a tree, in bytes.
-const MAX_TREE_KEY: usize = u16::MAX as usize;
-
 impl TableStore {
     /// Locks the table for its single writer.
     // A writer that panicked did not finish its ingestion, so the tree is consistent.

@@ -14,6 +14,9 @@
 //! More zeros before a nonzero byte sort lower, more zeros before the end sort higher, and every
 //! end sorts before every continuation, as in the plain keys.
 
+/// Longest key of a tree, in bytes; with a longer one the tree panics.
+pub(crate) const MAX_TREE_KEY: usize = u16::MAX as usize;
+
 const MAX_ZEROS: usize = 127;
 
 /// Appends the encoding of a row key.
@@ -40,6 +43,14 @@ pub(crate) fn encode(key: &[u8], out: &mut Vec<u8>) {
 pub(crate) fn encoded(key: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(key.len() + 8);
     encode(key, &mut out);
+    out
+}
+
+/// Returns the encoding of an end of a range of row keys. One that is too long for a key of the tree is cut, which
+/// leaves the range as it is: what is cut off is behind any stored key with the same beginning.
+pub(crate) fn encoded_bound(key: &[u8]) -> Vec<u8> {
+    let mut out = encoded(key);
+    out.truncate(MAX_TREE_KEY);
     out
 }
 

@@ -10,7 +10,7 @@ use tsd_storage::{Get, Scan, StorageError, decode_family};
 use crate::{
     entry,
     error::{damaged, describe},
-    key_encoding,
+    key_encoding::{self, MAX_TREE_KEY},
     repair::is_damage,
     table::TableStore,
 };
@@ -92,8 +92,8 @@ impl RowCursor {
             let position = Bytes::new();
             return Ok(Self { entries: None, pending: None, position, end: None });
         }
-        let lower = if start.is_empty() { Vec::new() } else { key_encoding::encoded(start) };
-        let end = (!stop.is_empty()).then(|| key_encoding::encoded(stop));
+        let lower = if start.is_empty() { Vec::new() } else { key_encoding::encoded_bound(start) };
+        let end = (!stop.is_empty()).then(|| key_encoding::encoded_bound(stop));
         // In this order: the losses of a repair are recorded before its tree is.
         let tree = table.tree();
         table.check_losses(&lower, end.as_deref())?;
@@ -223,6 +223,10 @@ impl TableStore {
         selection: &CellSelection<'_>,
     ) -> Result<Option<Row>, StorageError> {
         let row_key = key_encoding::encoded(key);
+        if longest_key(&row_key, selection) > MAX_TREE_KEY {
+            // No such row or column is stored.
+            return Ok(None);
+        }
         let entries = match (selection.family, selection.qualifiers) {
             // A column is one key, so the get uses bloom filters.
             (Some(family), [qualifier]) => {
@@ -262,6 +266,16 @@ impl TableStore {
         cells.retain(|cell| selection.selects(cell));
         Ok((!cells.is_empty()).then(|| Row::from_cells(row.key, cells)))
     }
+}
+
+/// Bytes of the longest key that a read of a row looks for.
+fn longest_key(row_key: &[u8], selection: &CellSelection<'_>) -> usize {
+    let qualifier = match selection.qualifiers {
+        // And one byte for the end of the column.
+        [qualifier] => qualifier.len() + 1,
+        _ => 0,
+    };
+    row_key.len() + size_of::<u8>() + qualifier
 }
 
 /// The end of the keys of a row: no other encoded row key starts with this one, and FF is never the

@@ -165,7 +165,7 @@ impl KeyMap {
         while let Some((uid, name, result)) = assigned.next().await {
             match result {
                 Ok(to) => translated.push((uid, to)),
-                Err(error @ UidError::IllegalName { .. }) => {
+                Err(error @ (UidError::IllegalName { .. } | UidError::NameTooLong { .. })) => {
                     found.insert((kind, uid), Err(Untranslated::Unnamed(error.to_string())));
                 }
                 Err(source) => return Err(target_error(kind, &name, source)),

@@ -25,7 +25,7 @@ fn with_publisher(queue: &Arc<PluginQueue>) -> EngineConfig {
 }
 
 fn refuse_puts(store: &TestStore, calls: usize) {
-    let error = || Fault::Error(StorageError::Rejected("full".into()));
+    let error = || Fault::Error(StorageError::Backend("full".into()));
     store.script(Operation::Put, (0..calls).map(|_| error()));
 }
 

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tsd_model::{
-    Family, NameRole, UID_COUNTER_ROW, Uid, UidKind, decode_latin1, encode_latin1,
-    encode_latin1_lossy,
+    Family, MAX_NAME_BYTES, NameError, NameRole, UID_COUNTER_ROW, Uid, UidKind, decode_latin1,
+    encode_latin1, encode_latin1_lossy,
 };
 use tsd_storage::{CellBatch, CellRef, Column, Delete, Recovery, Scan, StorageError};
 
@@ -107,6 +107,9 @@ impl UidAdmin {
         max: usize,
     ) -> Result<Vec<String>, UidError> {
         let prefix = encode_latin1_lossy(prefix);
+        if prefix.len() > MAX_NAME_BYTES {
+            return Ok(Vec::new());
+        }
         let (start, stop) = if prefix.is_empty() {
             (b"!".to_vec(), b"~".to_vec())
         } else {
@@ -259,16 +262,23 @@ impl UidAdmin {
             UidKind::Tagk => NameRole::TagKey(""),
             UidKind::Tagv => NameRole::TagValue(""),
         };
-        self.rules.rule.check(role, name).map_err(|_| UidError::IllegalName {
-            kind,
-            name: name.to_owned(),
-            character: self.rules.first_illegal(name),
+        self.rules.rule.check(role, name).map_err(|error| match error {
+            NameError::TooLong { length, .. } => UidError::NameTooLong { kind, length },
+            _ => UidError::IllegalName {
+                kind,
+                name: name.to_owned(),
+                character: self.rules.first_illegal(name),
+            },
         })?;
         self.encode(kind, name)
     }
 
     /// Encodes a name as stored.
     fn encode(&self, kind: UidKind, name: &str) -> Result<Bytes, UidError> {
+        let length = name.chars().count();
+        if length > MAX_NAME_BYTES {
+            return Err(UidError::NameTooLong { kind, length });
+        }
         if self.rules.fold_unmappable_letters {
             return Ok(encode_latin1_lossy(name).into());
         }

@@ -1,6 +1,6 @@
 //! Why a name has no UID.
 
-use tsd_model::UidKind;
+use tsd_model::{MAX_NAME_BYTES, UidKind};
 use tsd_storage::StorageError;
 
 /// Why a name was not resolved or assigned.
@@ -42,6 +42,14 @@ pub enum UidError {
         name: String,
         /// The first invalid character; `None` if the name is empty.
         character: Option<char>,
+    },
+    /// The name is longer than [`MAX_NAME_BYTES`].
+    #[error("the name for '{kind}' has {length} bytes, more than {MAX_NAME_BYTES}")]
+    NameTooLong {
+        /// Kind of the name.
+        kind: UidKind,
+        /// Its length, in bytes.
+        length: usize,
     },
     /// The UID filter rejects the name.
     #[error("Blocked by UID filter. kind='{kind}' name='{name}'")]

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tsd_model::{Cell, Family, Row, TableSchema, Uid, UidKind, decode_latin1};
-use tsd_storage::{Column, Delete, Get, Storage, StorageError, Table};
+use tsd_model::{Cell, Family, MAX_NAME_BYTES, Row, TableSchema, Uid, UidKind, decode_latin1};
+use tsd_storage::{Column, Delete, Get, MAX_KEY_BYTES, Storage, StorageError, Table};
 
 use super::UidError;
 
 /// Row of the counters.
 const COUNTER_ROW: &[u8] = &[0];
+
+const _: () = assert!(MAX_NAME_BYTES <= MAX_KEY_BYTES, "every valid name is a row key");
 
 /// The UID table of a storage.
 #[derive(Clone, Debug)]
@@ -49,6 +51,9 @@ impl UidTable {
 
     /// Reads the UID of a name.
     pub(crate) async fn uid(&self, kind: UidKind, name: &Bytes) -> Result<Option<Uid>, UidError> {
+        if !is_storable(name) {
+            return Ok(None);
+        }
         let row = self.storage.get(&self.table, get(Self::forward(kind, name))).await?;
         row.and_then(first_cell).map(|cell| self.uid_in(kind, name, &cell)).transpose()
     }
@@ -59,14 +64,14 @@ impl UidTable {
         kind: UidKind,
         names: &[Bytes],
     ) -> Result<Vec<Result<Option<Uid>, UidError>>, StorageError> {
-        let gets = names.iter().map(|name| get(Self::forward(kind, name))).collect();
-        let rows = self.storage.multi_get(&self.table, gets).await?;
+        let storable = names.iter().filter(|name| is_storable(name));
+        let gets = storable.map(|name| get(Self::forward(kind, name))).collect();
+        let mut rows = self.storage.multi_get(&self.table, gets).await?.into_iter();
         Ok(names
             .iter()
-            .zip(rows)
-            .map(|(name, row)| match row.and_then(first_cell) {
-                Some(cell) => self.uid_in(kind, name, &cell).map(Some),
-                None => Ok(None),
+            .map(|name| {
+                let row = if is_storable(name) { rows.next().flatten() } else { None };
+                row.and_then(first_cell).map(|cell| self.uid_in(kind, name, &cell)).transpose()
             })
             .collect())
     }
@@ -113,6 +118,12 @@ impl UidTable {
             .map(i64::from_be_bytes)
             .map_err(|_| StorageError::NotACounter { length: cell.value.len() })
     }
+}
+
+/// False for a name that has no UID because it is no possible row key. A store refuses to read it, and with it
+/// the other names of the call.
+fn is_storable(name: &[u8]) -> bool {
+    name.len() <= MAX_NAME_BYTES
 }
 
 fn get(column: Column) -> Get {

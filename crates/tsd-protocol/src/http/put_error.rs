@@ -103,6 +103,9 @@ pub enum PutPointError {
     /// The write failed.
     #[error("Storage exception: {0}")]
     Storage(String),
+    /// The store can never take the point, a cell over its limit of size for example.
+    #[error("Storage exception: {0}")]
+    Unstorable(String),
     /// Not stored within `sync_timeout`.
     #[error("Write timedout")]
     WriteTimedOut,

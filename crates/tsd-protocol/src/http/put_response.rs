@@ -22,7 +22,7 @@ pub struct PutOptions {
     pub details: bool,
     /// Responds after the points are stored.
     pub sync: bool,
-    /// With `sync`: timeout in milliseconds; 0 is unlimited.
+    /// With `sync`: timeout in milliseconds; 0 is unlimited, as any lower number of a request.
     pub sync_timeout_ms: u64,
 }
 
@@ -32,8 +32,10 @@ impl PutOptions {
         let sync_timeout_ms = match query.get("sync_timeout") {
             None => 0,
             Some(text) => text
-                .parse()
-                .map_err(|_| ApiError::new(400, "Unable to parse 'sync_timeout' as a number"))?,
+                .parse::<i64>()
+                .map_err(|_| ApiError::new(400, "Unable to parse 'sync_timeout' as a number"))?
+                .max(0)
+                .cast_unsigned(),
         };
         Ok(Self {
             summary: query.has("summary"),
@@ -153,8 +155,11 @@ impl PutOutcome {
         object.literal("success", self.succeeded);
         if options.sync_timeout_ms > 0 {
             object.literal("timeouts", self.timed_out);
+            object.literal("failed", self.failed);
+        } else {
+            // Points that missed the deadline of the store have no counter of their own.
+            object.literal("failed", self.failed + self.timed_out);
         }
-        object.literal("failed", self.failed);
         if options.details {
             let mut errors: Vec<&(u32, PutPointError)> = self.errors.iter().collect();
             errors.sort_by_key(|(offset, _)| *offset);
@@ -255,6 +260,8 @@ mod tests {
         check(&late, PLAIN, 400, &ApiError::put_timed_out(3, 0, 2).render());
         let options = PutOptions { sync: true, sync_timeout_ms: 100, ..SUMMARY };
         check(&late, options, 400, r#"{"success":3,"timeouts":2,"failed":0}"#);
+        let refused = [PutPointError::WriteTimedOut, PutPointError::EmptyMetric];
+        check(&outcome(3, &refused), SUMMARY, 400, r#"{"success":3,"failed":2}"#);
     }
 
     #[test]
@@ -300,6 +307,7 @@ mod tests {
         assert_eq!(parse("details=false"), Ok(DETAILS));
         let all = PutOptions { summary: true, details: true, sync: true, sync_timeout_ms: 7 };
         assert_eq!(parse("summary&details&sync&sync_timeout=7"), Ok(all));
+        assert_eq!(parse("sync_timeout=-1"), Ok(PLAIN));
         assert_eq!(parse("sync_timeout=x").map_err(|e| e.status), Err(400));
     }
 }

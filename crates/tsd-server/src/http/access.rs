@@ -94,7 +94,7 @@ impl Access<'_> {
     fn unauthenticated(&self, error: AuthError) -> ApiError {
         let metrics = &self.state.metrics;
         self.state.log_refusal(self.peer, &metrics.unauthorized_http, &error);
-        if self.route == Route::Query {
+        if is_query(self.route) {
             metrics.query_unauthorized.add(1);
         }
         match error {
@@ -105,7 +105,7 @@ impl Access<'_> {
     }
 
     fn forbidden(&self, identity: &Identity, permission: Permission) -> ApiError {
-        if self.route == Route::Query {
+        if is_query(self.route) {
             self.state.metrics.query_forbidden.add(1);
         }
         forbidden(self.state, self.peer, self.path, identity, permission)
@@ -129,11 +129,16 @@ fn forbidden(
 const fn required_permission(route: Route) -> Option<Permission> {
     match route {
         Route::Put | Route::Rollup | Route::Histogram => Some(Permission::HttpPut),
-        Route::Query | Route::Search | Route::Suggest | Route::LegacySuggest => {
+        Route::Query | Route::Graph | Route::Search | Route::Suggest | Route::LegacySuggest => {
             Some(Permission::HttpQuery)
         }
         _ => None,
     }
+}
+
+/// True for the routes whose refusals are counted as those of queries.
+const fn is_query(route: Route) -> bool {
+    matches!(route, Route::Query | Route::Graph)
 }
 
 impl HttpRequest<'_> {

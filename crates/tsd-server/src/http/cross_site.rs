@@ -16,7 +16,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// True if the request comes from a page of another origin that is not allowed by `cors`.
 pub(super) fn is_cross_site(headers: &HeaderMap, cors: &Cors) -> bool {
     let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("null"));
-    let is_foreign = |page: &str| !is_same_host(page, text(&HOST).unwrap_or_default());
+    let is_foreign = |page: &str| !is_own_page(headers, page);
     if let Some(origin) = text(&ORIGIN) {
         return is_foreign(origin) && !cors.allows(origin);
     }
@@ -26,6 +26,12 @@ pub(super) fn is_cross_site(headers: &HeaderMap, cors: &Cors) -> bool {
     }
     // Browsers send Sec-Fetch-Site over TLS and to loopback only.
     text(&REFERER).is_some_and(is_foreign)
+}
+
+/// True if a URL, or an origin, is of the host that the request asks.
+pub(super) fn is_own_page(headers: &HeaderMap, url: &str) -> bool {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    is_same_host(url, host.unwrap_or_default())
 }
 
 /// True if a URL has the host and port of a `Host` header.

@@ -13,7 +13,7 @@ use tsd_protocol::{ApiError, QueryString};
 use super::{
     access::{Access, ConnectionIdentity},
     body::{RequestBody, read_body},
-    cross_site::is_cross_site,
+    cross_site::{is_cross_site, is_own_page},
     encode_response::{ResponseOptions, encode_response},
     error::{ErrorFormat, HttpError},
     parsed_body::parsed_bytes,
@@ -25,6 +25,8 @@ use crate::{auth::Identity, config::Limits, server_state::ServerState, timeout_i
 
 /// OpenTSDB treats larger bodies as chunked.
 const WHOLE_BODY_BYTES: u64 = 8_192;
+/// What a header has beside its name and value.
+const HEADER_FRAMING: &str = ": \r\n";
 
 /// A request as routes receive it.
 #[derive(Debug)]
@@ -261,7 +263,7 @@ fn check_head(parts: &Parts, limits: &Limits) -> Result<(), ApiError> {
     let headers: usize = parts
         .headers
         .iter()
-        .map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len())
+        .map(|(name, value)| name.as_str().len() + value.len() + HEADER_FRAMING.len())
         .sum();
     if headers > limits.header_bytes {
         return Err(ApiError::new(431, "The request headers are too large").with_details(format!(
@@ -270,6 +272,12 @@ fn check_head(parts: &Parts, limits: &Limits) -> Result<(), ApiError> {
         )));
     }
     Ok(())
+}
+
+/// Number of headers that [`check_head`] allows.
+pub(super) const fn max_headers(limits: &Limits) -> usize {
+    let shortest = "a".len() + HEADER_FRAMING.len();
+    limits.header_bytes / shortest
 }
 
 /// Returns true if OpenTSDB treats the request as chunked.
@@ -298,6 +306,10 @@ fn check_origin(
     };
     let text = String::from_utf8_lossy(origin.as_bytes());
     if !cors.allows(&text) {
+        if !preflight && is_own_page(&parts.headers, &text) {
+            // A browser names the origin also in a request of the daemon's own page that changes something.
+            return Ok(None);
+        }
         return Err(ApiError::origin_not_allowed(&text).into());
     }
     if let Ok(headers) = HeaderValue::from_str(cors.headers()) {

@@ -137,12 +137,19 @@ async fn pages_of_other_sites_change_nothing() {
 async fn allowed_origins_may_change_points() {
     let cors = Cors::try_new("http://good", "Accept").unwrap();
     let tsd = Tsd::start_with(ServerConfig { cors, ..config() }, engine_config()).await;
-    let put = |origin| async move {
+    let put = async |origin| {
         let headers = [("origin", origin), ("sec-fetch-site", "cross-site")];
         tsd.send(Method::POST, "/api/put", &headers, PUT).await.line()
     };
     let good = put("http://good").await;
     assert!(good.starts_with("204"), "{good}");
+    let own = put("http://test").await;
+    assert!(own.starts_with("204"), "the page of this daemon: {own}");
+    let other = put("http://test:81").await;
+    assert!(other.contains("CORS domain not allowed"), "{other}");
+    let preflight = [("origin", "http://test")];
+    let answer = tsd.send(Method::OPTIONS, "/api/put", &preflight, "").await;
+    assert!(answer.text().contains("CORS domain not allowed"), "{}", answer.text());
 }
 
 #[tokio::test]

@@ -69,6 +69,10 @@ fn query() -> String {
     format!("/api/query?{RANGE}&m=sum:m")
 }
 
+fn graph() -> String {
+    format!("/q?{RANGE}&m=sum:m&ascii")
+}
+
 #[tokio::test]
 async fn without_credentials_only_open_paths_are_served() {
     let server = Guarded::start(&[]).await;
@@ -146,7 +150,9 @@ async fn routes_need_the_permissions_of_their_kind() {
         (Method::GET, annotation, "", &["admin", "writer"]),
         (Method::POST, "/api/annotation/bulk", "[]", &["admin", "writer"]),
         (Method::GET, "/api/annotation?start_time=1356998400", "", &["admin", "reader"]),
+        (Method::GET, "/api/annotations?start_time=1356998400", "", &["admin", "reader"]),
         (Method::GET, &query(), "", &["admin", "reader"]),
+        (Method::GET, &graph(), "", &["admin", "reader"]),
         (Method::GET, "/api/query/last?timeseries=m", "", &["admin", "reader"]),
         (Method::POST, "/api/query/exp", "{}", &["admin", "reader"]),
         (Method::GET, "/api/query/gexp?start=1&exp=x", "", &["admin", "reader"]),
@@ -407,16 +413,18 @@ async fn refusals_are_counted_and_queries_name_their_user() {
     let server = Guarded::start(&["alice READER", "bob GUEST"]).await;
     assert_eq!(server.status("agent", Method::POST, "/api/put", POINT).await, 204);
     assert_eq!(server.status("alice", Method::GET, &query(), "").await, 200);
-    assert_eq!(server.status("bob", Method::GET, &query(), "").await, 403);
-    assert_eq!(server.status("", Method::GET, &query(), "").await, 401);
+    for uri in [query(), graph()] {
+        assert_eq!(server.status("bob", Method::GET, &uri, "").await, 403);
+        assert_eq!(server.status("", Method::GET, &uri, "").await, 401);
+    }
     server.tsd.exchange(b"auth basic bob x\n").await;
     let stats = server.send("alice", Method::GET, "/stats", "").await.text();
     for (name, value) in [
         ("tsd.rpc.unauthorized type=telnet", "1"),
-        ("tsd.rpc.unauthorized type=http", "1"),
-        ("tsd.rpc.forbidden type=http", "1"),
-        ("tsd.http.query.unauthorized", "1"),
-        ("tsd.http.query.forbidden", "1"),
+        ("tsd.rpc.unauthorized type=http", "2"),
+        ("tsd.rpc.forbidden type=http", "2"),
+        ("tsd.http.query.unauthorized", "2"),
+        ("tsd.http.query.forbidden", "2"),
     ] {
         let (name, tag) = name.split_once(' ').unwrap_or((name, ""));
         let line = stats.lines().find(|l| l.starts_with(&format!("{name} ")) && l.contains(tag));

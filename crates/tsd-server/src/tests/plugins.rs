@@ -217,7 +217,7 @@ async fn spooling(directory: &Path, max_bytes: u64) -> (Tsd, PluginTask, Arc<Plu
 }
 
 fn refuse(tsd: &Tsd, calls: usize) {
-    let refused = || Fault::Error(StorageError::Rejected("no space".into()));
+    let refused = || Fault::Error(StorageError::DiskFull);
     tsd.storage.script(Operation::Put, (0..calls).map(|_| refused()));
 }
 
@@ -299,6 +299,25 @@ async fn histograms_and_rolled_up_values_are_spooled_as_they_were_sent() {
     for (path, line) in ["/api/rollup", "/api/rollup", "/api/histogram"].into_iter().zip(&lines) {
         assert_eq!(tsd.post(path, line).await.line(), "204 ", "{line}");
     }
+}
+
+#[tokio::test]
+async fn points_that_the_store_can_never_take_are_not_spooled() {
+    let directory = tempfile::tempdir().unwrap();
+    let (tsd, task, queue) = spooling(directory.path(), 1 << 20).await;
+    let put = async |second: u32| {
+        let body =
+            format!(r#"{{"metric":"m","timestamp":{second},"value":1,"tags":{{"host":"a"}}}}"#);
+        tsd.post("/api/put", &body).await.status
+    };
+    let too_large = StorageError::Rejected("too large".into());
+    tsd.storage.script(Operation::Put, [Fault::Error(too_large)]);
+    assert_eq!(put(1_600_000_000).await, 400);
+    refuse(&tsd, 1);
+    assert_eq!(put(1_600_000_001).await, 503);
+    wait_until("the second point", || queue.delivered() == 1).await;
+    task.stop(PATIENCE).await;
+    assert_eq!(spooled(directory.path()), ["m 1600000001 1 host=a"]);
 }
 
 #[tokio::test]

@@ -84,6 +84,47 @@ async fn each_bad_point_gets_its_text() {
 }
 
 #[tokio::test]
+async fn a_name_that_is_too_long_fails_its_point_only() {
+    let tsd = Tsd::start().await;
+    let point = |host: &str| GOOD.replace(r#""a""#, &format!("\"{host}\""));
+    for length in [32_768, 40_000, 70_000] {
+        let good = (0..9).map(|n| point(&format!("h{length}-{n}")));
+        let body: Vec<String> = good.chain([point(&"y".repeat(length))]).collect();
+        let answer = tsd.post("/api/put?details", &format!("[{}]", body.join(","))).await;
+        let reply = answer.json();
+        let counters = (answer.status, &reply["success"], &reply["failed"]);
+        assert_eq!(counters, (400, &json!(9), &json!(1)), "{length}");
+        let text = format!("Invalid tag value: {length} characters, more than 32767");
+        assert_eq!(reply["errors"][0]["error"], text);
+    }
+    let longest = point(&"y".repeat(32_767));
+    assert_eq!(tsd.post("/api/put", &longest).await.line(), "204 ");
+    let long = "x".repeat(40_000);
+    let body = format!(r#"{{"metric":["{long}","n"],"tagk":["{long}"]}}"#);
+    let answer = tsd.post("/api/uid/assign", &body).await;
+    let reply = answer.json();
+    assert_eq!((answer.status, &reply["metric"]), (400, &json!({"n": "000002"})));
+    let text = "the name for 'metrics' has 40000 bytes, more than 32767";
+    assert_eq!(reply["metric_errors"], json!({ long.as_str(): text }));
+    assert!(reply["tagk_errors"].is_object(), "{reply}");
+}
+
+#[tokio::test]
+async fn points_that_the_store_can_never_take_are_not_to_be_sent_again() {
+    let tsd = Tsd::start().await;
+    tsd.post("/api/put", GOOD).await;
+    for uri in ["/api/put", "/api/put?details", "/api/put?sync&details"] {
+        let too_large = StorageError::Rejected("too large".into());
+        tsd.storage.script(Operation::Put, [Fault::Error(too_large)]);
+        let answer = tsd.post(uri, GOOD).await;
+        assert_eq!(answer.status, 400, "{uri}: {}", answer.text());
+        if uri.contains("details") {
+            assert_eq!(answer.json()["errors"][0]["error"], "Storage exception: too large");
+        }
+    }
+}
+
+#[tokio::test]
 async fn refused_points_are_shown_as_received() {
     let tsd = Tsd::start().await;
     let body =
@@ -190,7 +231,8 @@ async fn storage_timeout_responds_503() {
     tsd.storage.script(Operation::Put, [Fault::Delay(Duration::from_millis(500))]);
     let answer = tsd.post("/api/put?details", GOOD).await;
     assert_eq!(answer.status, 503);
-    assert_eq!(answer.json()["success"], 0);
+    let reply = answer.json();
+    assert_eq!((&reply["success"], &reply["failed"]), (&json!(0), &json!(1)));
     // The retried points are the same cells.
     tsd.engine.drain_writes().await;
     assert_eq!(tsd.post("/api/put", GOOD).await.status, 204);

@@ -80,6 +80,13 @@ async fn heads_over_the_limit_are_refused() {
     let fits = "x".repeat(8_000);
     let request = format!("GET /version HTTP/1.1\r\nHost: t\r\nX-Long: {fits}\r\n\r\n");
     assert!(tsd.exchange(request.as_bytes()).await.starts_with("HTTP/1.1 200 "));
+    for (count, expected) in [(150, "HTTP/1.1 200 "), (1_000, "HTTP/1.1 431 ")] {
+        let many: String = (0..count).map(|n| format!("X-{n}: value\r\n")).collect();
+        let request = format!("GET /version HTTP/1.1\r\nHost: t\r\n{many}\r\n");
+        let answer = tsd.exchange(request.as_bytes()).await;
+        assert!(answer.starts_with(expected), "{count} headers: {answer}");
+        assert!(!answer.ends_with("\r\n\r\n"), "{count} headers: no body");
+    }
 }
 
 #[tokio::test]

@@ -8,14 +8,15 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;
 use tsd_model::{TableSchema, UidKind, to_hex};
 use tsd_query::{Query, SeriesSource};
-use tsd_storage::Storage;
+use tsd_storage::{Fault, FaultyStorage, Operation, Storage};
 use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable};
 use tsd_storage_wal::{WalConfig, WalStorage};
 
 use super::{HOUR, query};
 use crate::{
-    Engine, EngineConfig, EngineHandle, NameText, QueryControl, SeriesIndexUse,
-    testing::{config, put},
+    Engine, EngineConfig, EngineHandle, LastQuery, LastSeries, NameText, QueryControl,
+    SeriesIndexUse,
+    testing::{ManualClock, config, put, put_one},
 };
 
 const ROW: i64 = 3_600;
@@ -146,6 +147,35 @@ impl Daemon {
             answer(rng.pick(&[indexed, scanning]), request).await.unwrap();
         }
     }
+}
+
+/// A search far back for the newest point of a series reads the rows that there are, not each hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn newest_points_of_long_ago_are_found_by_the_index() {
+    let daemon = Daemon::new(&mut Rng(7)).await;
+    daemon.await_index().await;
+    let store = Arc::new(FaultyStorage::new(Arc::clone(&daemon.open.store)));
+    let mut settings = config();
+    settings.schema = daemon.schema;
+    let years = 8_766;
+    settings.clock = ManualClock::at_secs(HOUR + 9 * years * ROW);
+    let engine = Engine::start(settings, Arc::<FaultyStorage<_>>::clone(&store) as _).unwrap();
+    for (host, at) in [("a", HOUR), ("a", HOUR + 30 * ROW), ("b", HOUR + 8 * years * ROW)] {
+        put_one(&engine, "m", &format!("host={host}"), at, 1).await.unwrap();
+    }
+    // The reads that it may take; one for every 256 hours are more than 300.
+    store.script(Operation::MultiGet, vec![Fault::Pass; 12]);
+    let last = async |host: &str, back_scan_hours| {
+        let tags = vec![("host".to_owned(), host.to_owned())];
+        let series = vec![LastSeries::Metric { metric: "m".to_owned(), tags }];
+        let query = LastQuery { series, back_scan_hours, resolve: false };
+        let (points, _guard) = engine.last_points(query, QueryControl::default()).await.unwrap();
+        points.iter().map(|point| point.timestamp_ms / 1_000 - HOUR).collect::<Vec<_>>()
+    };
+    assert_eq!(last("a", 90_000).await, [30 * ROW]);
+    assert_eq!(last("b", 90_000).await, [8 * years * ROW]);
+    assert!(last("a", 8 * 8_766).await.is_empty(), "its rows are older");
+    assert!(!store.is_used_up(Operation::MultiGet));
 }
 
 /// Puts points of random series.

@@ -42,6 +42,7 @@ pub(super) async fn annotations(request: &HttpRequest<'_>) -> Result<HttpRespons
     if request.api_method()? != Method::GET {
         return annotation(request).await;
     }
+    request.check_permission(Permission::HttpQuery)?;
     let annotation = read_annotation(request)?;
     let start_ms = millis(annotation.start_time);
     // OpenTSDB misreads the current time in milliseconds as seconds here; this does not.

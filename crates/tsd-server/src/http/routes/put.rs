@@ -401,7 +401,8 @@ fn head(body: &str) -> &str {
 fn is_retryable(error: &PutError, options: PutOptions) -> bool {
     match error {
         PutError::Throttled | PutError::Closed => true,
-        PutError::Storage(_) | PutError::Lost => !options.sync,
+        PutError::Storage(cause) => !options.sync && !cause.is_permanent(),
+        PutError::Lost => !options.sync,
         _ => false,
     }
 }
