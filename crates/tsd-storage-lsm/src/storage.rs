@@ -165,7 +165,7 @@ impl DirectBackend for LsmTables {
             }
         }
         for (table, error) in self.signal.failures() {
-            let reason = format!("LSM compaction of table {table}: {}", error_text(&error));
+            let reason = format!("LSM compaction of table {table}: {error}");
             let impact = HealthImpact::Degraded;
             problems.push(HealthProblem::new(StorePart::Compaction, impact, reason));
         }
@@ -217,13 +217,5 @@ impl DirectBackend for LsmTables {
 
     fn set_log_mark(&self, mark: Bytes) -> Result<(), StorageError> {
         self.directory.set_log_mark(&mark)
-    }
-}
-
-/// An error with its source.
-fn error_text(error: &StorageError) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
     }
 }

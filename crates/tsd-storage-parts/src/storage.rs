@@ -378,7 +378,7 @@ impl From<PartError> for StorageError {
                 let kind = std::io::Error::from(source.kind());
                 match Self::io(what.as_str(), kind) {
                     Self::DiskFull => Self::DiskFull,
-                    _ => Self::Io { what: what.into(), source },
+                    _ => Self::Io { what: what.into(), error: source },
                 }
             }
             PartError::DiskFull => Self::DiskFull,
