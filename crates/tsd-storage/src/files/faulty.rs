@@ -56,6 +56,7 @@ struct Disk {
     calls_until_power_cut: Option<u64>,
     is_off: bool,
     panics_on_remove: bool,
+    fails_removals: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -94,9 +95,15 @@ impl FaultyDisk {
             is_off: false,
             panics_on_remove: false,
         })))
+            fails_removals: false,
     }
 
     /// Makes the thread panic that removes a file.
+    /// Makes the removal of files fail, or not.
+    pub fn fail_removals(&self, fails: bool) {
+        self.lock().fails_removals = fails;
+    }
+
     pub fn panic_on_remove(&self) {
         self.lock().panics_on_remove = true;
     }
@@ -161,6 +168,7 @@ impl FaultyDisk {
             calls_until_power_cut: None,
             is_off: false,
             ..disk
+            fails_removals: false,
         })))
     }
 
@@ -388,6 +396,9 @@ impl StoreDir for FaultyDisk {
             Ok(())
         })
     }
+            if disk.fails_removals {
+                return Err(io::Error::other("the removal is refused"));
+            }
 
     fn sync(&self) -> io::Result<()> {
         self.call(|disk| {
