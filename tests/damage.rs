@@ -514,3 +514,26 @@ fn check_damage(data: &Path, count: u64, context: &str) -> &'static str {
     assert!(running.terminate().success(), "{context}");
     if named { "named" } else { "harmless" }
 }
+
+#[test]
+fn a_removed_uid_table_is_named_and_no_uid_is_assigned_twice() {
+    let dir = directory();
+    let data = dir.path().join("data");
+    let (running, _) = populated(&data);
+    assert!(running.terminate().success());
+    fs::remove_dir_all(data.join("store/cells/t.tsdb-uid")).expect("remove");
+    let running = daemon(&data).start();
+    let address = running.address();
+    let ready = http(address, "GET", "/api/health/ready", None);
+    assert!(ready.body.contains("t.tsdb-uid"), "{ready:?}");
+    // No name gets a UID, nor is one resolved.
+    assert_ne!(put(address, METRICS, 0, 1), 204);
+    let error = query(address, 0).expect_err("the names are lost");
+    assert!(error.contains("t.tsdb-uid"), "{error}");
+    let accepted = quarantine(&data, &["accept", "--all", "--yes"]);
+    assert!(accepted.status.success(), "{accepted:?}");
+    // The points that are stored under the lost UIDs are those of no other metric.
+    assert_eq!(put(address, METRICS, 0, 1), 204);
+    assert_eq!(query(address, METRICS), Ok(expected(METRICS, 1)));
+    assert!(running.terminate().success());
+}

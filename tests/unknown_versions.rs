@@ -29,7 +29,7 @@ struct Kind {
     message: &'static str,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind { name: "segment", change: segment, message: "version 9, this release reads 2 and 3" },
     Kind { name: "state of the log", change: state, message: "version 7, this release reads 1" },
     Kind { name: "survivor file", change: survivors, message: "version 2, this release reads 1" },
@@ -38,6 +38,7 @@ const KINDS: [Kind; 13] = [
     Kind { name: "manifest", change: manifest, message: "version 2, this release reads 1" },
     Kind { name: "series index", change: series, message: "version 2, this release reads 1" },
     Kind { name: "retention", change: retention, message: "version 2, this release reads 1" },
+    Kind { name: "points list", change: points, message: "version 2, this release reads 1" },
     Kind { name: "list of trees", change: list, message: "version 3, this release reads 2" },
     Kind { name: "tree manifest", change: tree, message: "version 4, this release reads 3" },
     Kind { name: "its copy", change: tree_copy, message: "version 2, this release reads 1" },
@@ -152,6 +153,12 @@ fn retention(data: &Path) -> PathBuf {
 fn list(data: &Path) -> PathBuf {
     let path = data.join("store/cells/TABLES");
     edit_text(&path, "saltern lsm 2\n", "saltern lsm 3\n", xxh3_digits);
+    path
+}
+
+fn points(data: &Path) -> PathBuf {
+    let path = data.join("store/POINTS");
+    edit_text(&path, "saltern points 1\n", "saltern points 2\n", xxh3_digits);
     path
 }
 

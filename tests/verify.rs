@@ -117,6 +117,11 @@ fn every_kind_of_damage_is_found_and_repaired_on_the_directory() {
     let tree: Plant = |data| flip_middle(&file_in(&data.join("store/cells/t.tsdb-uid"), "/v"));
     let tree_copy: Plant = |data| flip_middle(&data.join("store/cells/t.tsdb-uid/FILES"));
     let tables: Plant = |data| flip_middle(&data.join("store/cells/TABLES"));
+    let points_list: Plant = |data| flip_middle(&data.join("store/POINTS"));
+    let table: Plant = |data| {
+        fs::remove_dir_all(data.join("store/points/t.tsdb")).expect("remove");
+    };
+    let points: Plant = |data| fs::remove_dir_all(data.join("store/points")).expect("remove");
     // The damage, the end of the name of the file, and whether points are lost.
     let kinds = [
         ("part", part, ".part", true),
@@ -128,6 +133,9 @@ fn every_kind_of_damage_is_found_and_repaired_on_the_directory() {
         ("manifest of UIDs", tree, "t.tsdb-uid/v", false),
         ("copy of the manifest of UIDs", tree_copy, "t.tsdb-uid/FILES", false),
         ("list of tables", tables, "cells/TABLES", false),
+        ("list of tables of points", points_list, "store/POINTS", false),
+        ("missing table", table, "points/t.tsdb", true),
+        ("all tables of points", points, "points/t.tsdb", true),
     ];
     for (kind, plant, name, is_loss) in kinds {
         let data = dir.path().join("copy");

@@ -280,25 +280,21 @@ impl CommitLog for ClusterLog {
         LogPosition { incarnation: owner.incarnation(), sequence: owner.next_sequence(STREAM) }
     }
 
-    fn trim(&self, to: LogPosition, last_commit_ms: i64) {
+    fn trim(&self, to: LogPosition, last_commit_ms: i64) -> Result<(), StorageError> {
         self.inner.trim_goal().raise(to, last_commit_ms);
-        self.finish_trim(last_commit_ms);
+        self.finish_trim(last_commit_ms)
     }
 
-    fn finish_trim(&self, _: i64) -> bool {
+    fn finish_trim(&self, _: i64) -> Result<(), StorageError> {
         if !self.inner.trim_goal().is_open() {
-            return true;
+            return Ok(());
         }
         let inner = Arc::clone(&self.inner);
-        match self.inner.wait(async move { inner.trim().await }) {
-            Ok(()) => true,
-            Err(error) => {
-                self.inner.metrics.trim_failures.increment(1);
-                let log = self.inner.name();
-                tracing::warn!(log, %error, "the log cannot be trimmed; it is tried again");
-                false
-            }
+        let trimmed = self.inner.wait(async move { inner.trim().await });
+        if trimmed.is_err() {
+            self.inner.metrics.trim_failures.increment(1);
         }
+        trimmed
     }
 
     fn closed_segments(&self) -> u64 {

@@ -5,3 +5,5 @@ pub(crate) const STORE: &str = "store";
 /// Directories of the two kinds of tables.
 pub(crate) const POINTS: &str = "points";
 pub(crate) const CELLS: &str = "cells";
+/// File that lists the tables of points.
+pub(crate) const POINTS_LIST: &str = "POINTS";

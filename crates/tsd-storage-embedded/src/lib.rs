@@ -3,6 +3,7 @@
 //! A crate of its own, because both the daemon and the tests of the engine open it.
 //!
 //! ```text
+//! <dir>/POINTS     list of the tables of points
 //! <dir>/points/    data, rollup and pre-aggregate tables (`tsd-storage-parts`)
 //! <dir>/cells/     UID, meta and tree tables (`tsd-storage-lsm`), and the mark of the log
 //! ```
@@ -12,6 +13,7 @@
 
 mod config;
 mod directories;
+mod points_list;
 mod quarantine;
 mod restored;
 mod storage;
@@ -25,7 +27,9 @@ pub use config::{EmbeddedConfig, EmbeddedTable, TableKind};
 pub use restored::verify_restored;
 pub use storage::{EmbeddedStorage, EmbeddedTables};
 pub use unknown_version::unknown_version;
-pub use verifier::{log_mark_file, rebuild_manifest, recorded_log_mark, verify_directory};
+pub use verifier::{
+    forget_table, log_mark_file, rebuild_manifest, recorded_log_mark, verify_directory,
+};
 
 /// Describes every metric of the store. Idempotent.
 pub fn describe_metrics() {

@@ -14,6 +14,7 @@ use tsd_storage_parts::{PartLayout, PartStorageConfig, PartTableSpec, PartTables
 use crate::{
     EmbeddedConfig, TableKind,
     directories::{CELLS, POINTS, STORE},
+    points_list,
     quarantine::BothQuarantines,
     unknown_version::unknown_version,
     verifier::BothVerifiers,
@@ -109,7 +110,9 @@ impl DirectBackend for EmbeddedTables {
         if let Some(unknown) = unknown_version(&config.dir)? {
             return Err(unknown.into());
         }
+        points_list::check(&config.dir)?;
         let tables = Tables::new(config)?;
+        let listed: Vec<Table> = tables.points.iter().map(|spec| spec.table.clone()).collect();
         let (read_threads, clock) = Self::options(config);
         let cells_cache = config.cache_bytes / CELLS_CACHE_PART;
         let cells_files = config.open_files / CELLS_FILES_PART;
@@ -132,6 +135,7 @@ impl DirectBackend for EmbeddedTables {
             clock,
             retention: config.retention.clone(),
         })?;
+        points_list::register(&config.dir, &listed)?;
         Ok(Self { dir: config.dir.clone(), points, cells })
     }
 

@@ -8,13 +8,16 @@ use std::sync::{
 use bytes::Bytes;
 use tsd_model::{Family, TableSchema};
 use tsd_storage::{
-    CellBatch, CellRef, FlushTarget, Get, LogMark, PinnedFiles, RetainedStorage, Retention,
-    RetentionRules, SnapshotList, SnapshotProgress, SnapshotRequest, SnapshotTarget, Storage,
-    Table, conformance,
+    CellBatch, CellRef, FlushTarget, Get, LogMark, PinnedFiles, RepairAction, RetainedStorage,
+    Retention, RetentionRules, SnapshotList, SnapshotProgress, SnapshotRequest, SnapshotTarget,
+    Storage, StorageError, Table, VerifyFinding, VerifyRun, conformance,
 };
 use tsd_storage_wal::{WalConfig, WalStorage};
 
-use crate::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable, TableKind, verify_restored};
+use crate::{
+    EmbeddedConfig, EmbeddedStorage, EmbeddedTable, TableKind, forget_table, verify_directory,
+    verify_restored,
+};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -231,5 +234,90 @@ fn a_table_stays_of_its_kind() {
         let config = EmbeddedConfig::new(dir.path(), schema, vec![specs]);
         let error = EmbeddedStorage::open(&config).unwrap_err().to_string();
         assert!(error.contains("has another layout"), "{error}");
+    }
+}
+
+/// What is reported of the files of a store, except that keys without tags are in no series index.
+fn found_in(dir: &std::path::Path) -> Vec<VerifyFinding> {
+    let [data, _] = conformance::tables();
+    let run = VerifyRun::new(false);
+    verify_directory(dir, &data, TableSchema::opentsdb_default(), &run).unwrap();
+    let mut found = run.findings();
+    found.retain(|finding| !finding.file.ends_with("points/series/t.tsdb"));
+    found
+}
+
+#[tokio::test]
+async fn a_table_of_points_of_which_nothing_is_left_refuses_the_start_until_the_loss_is_accepted() {
+    let [table, _] = conformance::tables();
+    let remove_table = |dir: &std::path::Path| {
+        std::fs::remove_dir_all(dir.join("points/t.tsdb")).unwrap();
+    };
+    let remove_all = |dir: &std::path::Path| std::fs::remove_dir_all(dir.join("points")).unwrap();
+    let empty_table = |dir: &std::path::Path| {
+        std::fs::remove_dir_all(dir.join("points/t.tsdb")).unwrap();
+        std::fs::create_dir(dir.join("points/t.tsdb")).unwrap();
+    };
+    let removals: [fn(&std::path::Path); 3] = [remove_table, remove_all, empty_table];
+    for remove in removals {
+        let dir = new_dir();
+        let store = open(dir.path(), tables());
+        for table in conformance::tables() {
+            put(&store, &table, 7).await;
+        }
+        store.close().await.unwrap();
+        drop(store);
+        assert_eq!(found_in(dir.path()), []);
+        remove(dir.path());
+        let found = found_in(dir.path());
+        let [VerifyFinding { file, action: Some(action), .. }] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert!(file.ends_with(&format!("points/t.{table}")), "{file}");
+        assert_eq!(*action, RepairAction::ForgetTable { table: table.clone() });
+        // Also if it is not configured: the log may have rows of it.
+        for specs in [tables(), Vec::new()] {
+            let config = EmbeddedConfig::new(dir.path(), TableSchema::opentsdb_default(), specs);
+            let error = EmbeddedStorage::open(&config).unwrap_err();
+            assert!(matches!(error, StorageError::Damaged(_)), "{error:?}");
+            assert!(error.to_string().contains(&format!("table {table} ")), "{error}");
+        }
+        forget_table(dir.path(), &table).unwrap();
+        let store = open(dir.path(), tables());
+        assert!(store.get(&table, Get::row(row(7))).await.unwrap().is_none());
+        let [_, uid] = conformance::tables();
+        assert!(store.get(&uid, Get::row(row(7))).await.unwrap().is_some());
+        put(&store, &table, 8).await;
+        store.close().await.unwrap();
+        drop(store);
+        assert_eq!(found_in(dir.path()), []);
+        // It is listed again, and a table that is there is not forgotten.
+        forget_table(dir.path(), &table).unwrap();
+        remove(dir.path());
+        assert_eq!(found_in(dir.path()).len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_directory_without_a_list_of_tables_of_points_gets_one() {
+    let dir = new_dir();
+    let [table, _] = conformance::tables();
+    let list = dir.path().join("POINTS");
+    let write_list = |text: &str| std::fs::write(&list, text).unwrap();
+    for plant in [None, Some("saltern points 1\ntsdb\nsum 0\n")] {
+        let store = open(dir.path(), tables());
+        put(&store, &table, 7).await;
+        store.close().await.unwrap();
+        drop(store);
+        let written = std::fs::read(&list).unwrap();
+        match plant {
+            None => std::fs::remove_file(&list).unwrap(),
+            Some(damaged) => write_list(damaged),
+        }
+        assert_eq!(found_in(dir.path()).len(), usize::from(plant.is_some()));
+        let store = open(dir.path(), tables());
+        assert!(store.get(&table, Get::row(row(7))).await.unwrap().is_some());
+        assert_eq!(std::fs::read(&list).unwrap(), written);
+        store.close().await.unwrap();
     }
 }

@@ -1,10 +1,13 @@
-//! Files of both kinds of tables that another release has written.
+//! Files of both kinds of tables, and lists of them, that another release has written.
 
 use std::path::Path;
 
 use tsd_storage::{StorageError, UnknownVersion};
 
-use crate::directories::{CELLS, POINTS};
+use crate::{
+    directories::{CELLS, POINTS},
+    points_list,
+};
 
 /// The first file of another release in the directory of a store; `None` if there is none. Changes nothing.
 ///
@@ -12,6 +15,11 @@ use crate::directories::{CELLS, POINTS};
 ///
 /// An error of the disk.
 pub fn unknown_version(dir: &Path) -> Result<Option<UnknownVersion>, StorageError> {
+    let list = points_list::list_file(dir);
+    let failed = |source| StorageError::io(format!("reading {}", list.path().display()), source);
+    if let Some(unknown) = list.unknown_version().map_err(failed)? {
+        return Ok(Some(unknown));
+    }
     match tsd_storage_lsm::unknown_version(&dir.join(CELLS))? {
         None => tsd_storage_parts::unknown_version(&dir.join(POINTS)),
         unknown => Ok(unknown),

@@ -8,7 +8,10 @@ use std::{
 use tsd_model::TableSchema;
 use tsd_storage::{LogMark, RepairAction, StorageError, Table, Verifier, VerifyRun};
 
-use crate::directories::{CELLS, POINTS};
+use crate::{
+    directories::{CELLS, POINTS},
+    points_list,
+};
 
 /// That of the parts and that of the trees.
 #[derive(Debug)]
@@ -53,6 +56,7 @@ pub fn verify_directory(
     schema: TableSchema,
     run: &VerifyRun,
 ) -> Result<(), StorageError> {
+    points_list::verify(dir, run)?;
     tsd_storage_lsm::verify_directory(&dir.join(CELLS), run)?;
     tsd_storage_parts::verify_directory(&dir.join(POINTS), data, schema, run)
 }
@@ -65,6 +69,16 @@ pub fn verify_directory(
 /// [`StorageError::Damaged`] says why the files leave a doubt; nothing was changed then. An error of the disk.
 pub fn rebuild_manifest(dir: &Path, table: &Table) -> Result<(), StorageError> {
     tsd_storage_parts::rebuild_manifest(&dir.join(POINTS), table)
+}
+
+/// Accepts that a table of points is missing, in the directory of a store that no process has open: the next
+/// start creates it. Does nothing if it is there.
+///
+/// # Errors
+///
+/// An error of the disk.
+pub fn forget_table(dir: &Path, table: &Table) -> Result<(), StorageError> {
+    points_list::forget(dir, table)
 }
 
 /// Path of the file with what the log in front of the store in a directory has recorded.

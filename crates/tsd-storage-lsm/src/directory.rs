@@ -1,6 +1,7 @@
 //! The directory of a store: its lock file and the list of its tables.
 //!
-//! The list ends with its checksum. A damaged list is made again from the configured tables.
+//! A table is listed after its tree was created, durably. So a listed table without a tree has lost it. A
+//! damaged list is made again from the configured tables.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -9,12 +10,9 @@ use std::{
     sync::Arc,
 };
 
-use tsd_storage::{LogMark, StorageError, Table, UnknownVersion};
+use tsd_storage::{LogMark, StorageError, Table};
 
-use crate::{
-    checksum,
-    manifest::{replace_file, unknown_text},
-};
+use crate::{manifest::replace_file, table_list::TableListFile};
 
 /// File that lists the tables.
 pub(crate) const TABLES_FILE: &str = "TABLES";
@@ -27,11 +25,15 @@ const VERSION_LINE: &str = "saltern lsm 2";
 pub(crate) struct Directory {
     path: PathBuf,
     lock: File,
+    /// The tables that were listed when it was opened.
+    listed: Vec<Table>,
+    /// True if a log has flushed to the store before. A restored snapshot lists empty tables without trees.
+    has_mark: bool,
 }
 
 impl Directory {
-    /// Creates the directory if missing, locks it and adds new tables to the list.
-    pub(crate) fn open(path: &Path, tables: &[Table]) -> Result<Self, StorageError> {
+    /// Creates the directory if missing, locks it and reads the list of tables.
+    pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
         let failed = |source| StorageError::io(format!("opening {}", path.display()), source);
         fs::create_dir_all(path).map_err(failed)?;
         let lock = File::options()
@@ -50,9 +52,21 @@ impl Directory {
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        let directory = Self { path: path.to_owned(), lock };
-        directory.register(tables)?;
-        Ok(directory)
+        let listed = list_file(path).read_or_begin()?;
+        let has_mark = recorded_log_mark(path)? != LogMark::Absent;
+        Ok(Self { path: path.to_owned(), lock, listed, has_mark })
+    }
+
+    /// True if the tree of the table was created before.
+    pub(crate) fn has_created(&self, table: &Table) -> bool {
+        self.has_mark && self.listed.contains(table)
+    }
+
+    /// Adds new tables to the list, whose trees are durable.
+    pub(crate) fn register(&self, tables: &[Table]) -> Result<(), StorageError> {
+        let mut all = self.listed.clone();
+        all.extend(tables.iter().filter(|table| !self.listed.contains(table)).cloned());
+        list_file(&self.path).write(&all)
     }
 
     /// Unlocks the directory. Nothing may be written to it afterwards.
@@ -69,25 +83,6 @@ impl Directory {
     /// Path of the tree of a table.
     pub(crate) fn tree_path(&self, table: &Table) -> PathBuf {
         self.path.join(tree_name(table))
-    }
-
-    fn register(&self, tables: &[Table]) -> Result<(), StorageError> {
-        let path = self.path.join(TABLES_FILE);
-        let list = read_tables(&path)?;
-        if list.is_none() {
-            tracing::error!(file = %path.display(), "the list of tables is damaged; it is made again");
-        }
-        let TableList { mut text, tables: existing } = list.unwrap_or_else(TableList::new);
-        for table in tables.iter().filter(|table| !existing.contains(table)) {
-            text.push_str(table.as_str());
-            text.push('\n');
-        }
-        checksum::seal(&mut text);
-        if fs::read(&path).is_ok_and(|stored| stored == text.as_bytes()) {
-            return Ok(());
-        }
-        replace_file(&path, text.as_bytes(), true)
-            .map_err(|source| StorageError::io(format!("writing {}", path.display()), source))
     }
 
     /// What the log in front has recorded.
@@ -110,17 +105,12 @@ impl Directory {
 ///
 /// [`StorageError::UnknownVersion`] if another release wrote the list, or an error of the disk.
 pub fn existing_tables(path: &Path) -> Result<Vec<Table>, StorageError> {
-    Ok(read_tables(&path.join(TABLES_FILE))?.map_or_else(Vec::new, |list| list.tables))
+    Ok(list_file(path).read()?.unwrap_or_default())
 }
 
-/// True if the list of tables in a directory can be read, or there is none.
-pub(crate) fn is_list_intact(path: &Path) -> Result<bool, StorageError> {
-    Ok(read_tables(&path.join(TABLES_FILE))?.is_some())
-}
-
-/// Path of the list of tables.
-pub(crate) fn list_path(path: &Path) -> PathBuf {
-    path.join(TABLES_FILE)
+/// The list of the tables in a directory.
+pub(crate) fn list_file(path: &Path) -> TableListFile {
+    TableListFile::new(path.join(TABLES_FILE), VERSION_LINE)
 }
 
 /// Path of the file with what the log in front of the store in a directory has recorded.
@@ -146,56 +136,6 @@ pub fn recorded_log_mark(path: &Path) -> Result<LogMark, StorageError> {
 /// Name of the directory of a table's tree.
 pub(crate) fn tree_name(table: &Table) -> String {
     file_name(table.as_str())
-}
-
-/// The contents of the file that lists the tables.
-pub(crate) fn table_list(tables: &[Table]) -> String {
-    let TableList { mut text, .. } = TableList::new();
-    for table in tables {
-        text.push_str(table.as_str());
-        text.push('\n');
-    }
-    checksum::seal(&mut text);
-    text
-}
-
-struct TableList {
-    /// Without the checksum.
-    text: String,
-    tables: Vec<Table>,
-}
-
-impl TableList {
-    fn new() -> Self {
-        Self { text: format!("{VERSION_LINE}\n"), tables: Vec::new() }
-    }
-}
-
-/// Reads the list of tables, which is empty if there is no file; `None` if it is damaged. Fails if
-/// another version wrote it.
-fn read_tables(path: &Path) -> Result<Option<TableList>, StorageError> {
-    let text = match fs::read(path) {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Some(TableList::new()));
-        }
-        Err(error) => {
-            return Err(StorageError::io(format!("reading {}", path.display()), error));
-        }
-    };
-    let Some(body) = checksum::unseal(&text) else { return Ok(None) };
-    let mut lines = body.lines();
-    if lines.next() != Some(VERSION_LINE) {
-        return UnknownVersion::of_text(path.display(), body, VERSION_LINE)
-            .map_or(Ok(None), |unknown| Err(unknown.into()));
-    }
-    let tables = lines.map(Table::new).collect();
-    Ok(Some(TableList { text: body.to_owned(), tables }))
-}
-
-/// The error of the list in a directory, if another release has written it.
-pub(crate) fn unknown_list(directory: &Path) -> io::Result<Option<UnknownVersion>> {
-    unknown_text(&list_path(directory), VERSION_LINE)
 }
 
 /// The table of a tree, by the name of the tree's directory.
@@ -238,17 +178,17 @@ mod tests {
     #[test]
     fn directory_is_locked_while_open() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Directory::open(dir.path(), &[]).unwrap();
-        let second = Directory::open(dir.path(), &[]).unwrap_err();
+        let first = Directory::open(dir.path()).unwrap();
+        let second = Directory::open(dir.path()).unwrap_err();
         assert!(second.to_string().ends_with("is in use by another process"));
         drop(first);
-        Directory::open(dir.path(), &[]).unwrap();
+        Directory::open(dir.path()).unwrap();
     }
 
     #[test]
     fn last_mark_of_the_log_is_read() {
         let dir = tempfile::tempdir().unwrap();
-        let directory = Directory::open(dir.path(), &[]).unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
         assert_eq!(directory.log_mark().unwrap(), LogMark::Absent);
         for mark in [&b"first"[..], b"second"] {
             directory.set_log_mark(mark).unwrap();
@@ -262,12 +202,12 @@ mod tests {
     fn tables_are_listed_in_the_order_of_their_creation() {
         let dir = tempfile::tempdir().unwrap();
         let [meta, uid] = ["tsdb-meta", "tsdb-uid"].map(Table::new);
-        let open = |tables: &[Table]| Directory::open(dir.path(), tables).map(|_| ());
+        let open = |tables: &[Table]| Directory::open(dir.path())?.register(tables);
         open(std::slice::from_ref(&uid)).unwrap();
         open(&[meta.clone(), uid.clone()]).unwrap();
         assert_eq!(existing_tables(dir.path()).unwrap(), [uid, meta]);
         let mut text = String::from("saltern lsm 9\n");
-        checksum::seal(&mut text);
+        crate::checksum::seal(&mut text);
         fs::write(dir.path().join("TABLES"), text).unwrap();
         assert!(open(&[]).is_err());
     }
@@ -276,18 +216,19 @@ mod tests {
     fn a_damaged_list_of_tables_is_made_again() {
         let dir = tempfile::tempdir().unwrap();
         let tables = ["meta", "uid"].map(Table::new);
-        drop(Directory::open(dir.path(), &tables).unwrap());
+        let open = || Directory::open(dir.path()).unwrap().register(&tables).unwrap();
+        open();
         let path = dir.path().join("TABLES");
         let intact = fs::read(&path).unwrap();
         for at in 0..intact.len() {
             let mut bytes = intact.clone();
             *bytes.get_mut(at).unwrap() ^= 0x10;
             fs::write(&path, bytes).unwrap();
-            drop(Directory::open(dir.path(), &tables).unwrap());
+            open();
             assert_eq!(fs::read(&path).unwrap(), intact, "{at}");
         }
         fs::write(&path, intact.get(..7).unwrap()).unwrap();
-        drop(Directory::open(dir.path(), &tables).unwrap());
+        open();
         assert_eq!(fs::read(&path).unwrap(), intact);
     }
 

@@ -36,6 +36,7 @@ mod salvage;
 mod scanner;
 mod storage;
 mod table;
+mod table_list;
 mod unknown_version;
 mod verifier;
 
@@ -47,5 +48,6 @@ pub use directory::{existing_tables, log_mark_file, recorded_log_mark};
 pub use manifest::file_checksum;
 pub use metrics::describe_metrics;
 pub use storage::{LsmStorage, LsmTables};
+pub use table_list::TableListFile;
 pub use unknown_version::unknown_version;
 pub use verifier::verify_directory;

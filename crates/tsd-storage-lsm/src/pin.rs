@@ -10,7 +10,7 @@ use std::{fs::File, io, path::Path, sync::Arc};
 use tsd_storage::{FileChecksum, PinnedFile, PinnedFiles, PinnedSource, StorageError, Table};
 
 use crate::{
-    directory::{TABLES_FILE, table_list, tree_name},
+    directory::{TABLES_FILE, list_file, tree_name},
     manifest::{CURRENT, FILES, Manifest, TABLES},
     quarantine::Quarantine,
     table::TableStore,
@@ -20,9 +20,10 @@ use crate::{
 const ATTEMPTS: usize = 8;
 
 /// The list of the tables and the records of the quarantine.
-pub(crate) fn pin_lists(tables: &[Table], quarantine: &Quarantine) -> PinnedFiles {
+pub(crate) fn pin_lists(dir: &Path, tables: &[Table], quarantine: &Quarantine) -> PinnedFiles {
     let mut pinned = PinnedFiles::default();
-    pinned.files.push(PinnedFile::rendered(TABLES_FILE, table_list(tables).into_bytes()));
+    let list = list_file(dir).text(tables);
+    pinned.files.push(PinnedFile::rendered(TABLES_FILE, list.into_bytes()));
     for (name, contents) in quarantine.notes() {
         pinned.files.push(PinnedFile::rendered(name, contents.into_bytes()));
     }

@@ -52,14 +52,19 @@ impl TreeDir<'_> {
     }
 
     /// Makes the tree openable: restores a damaged manifest, and replaces files that are missing or
-    /// whose metadata is damaged. Damage in blocks is found when they are read.
-    pub(crate) fn prepare(&self) -> Result<(), StorageError> {
-        self.try_prepare().map_err(|error| repair_error(self.dir, error))
+    /// whose metadata is damaged. Damage in blocks is found when they are read. `is_known`: the tree was
+    /// created before, so that nothing of it being there is the loss of all of it.
+    pub(crate) fn prepare(&self, is_known: bool) -> Result<(), StorageError> {
+        self.try_prepare(is_known).map_err(|error| repair_error(self.dir, error))
     }
 
-    fn try_prepare(&self) -> io::Result<()> {
+    fn try_prepare(&self, is_known: bool) -> io::Result<()> {
         if !self.dir.exists() {
-            return Ok(());
+            return if is_known {
+                self.lose(self.name(), "it is missing".to_owned())
+            } else {
+                Ok(())
+            };
         }
         self.move_unknown_files()?;
         let copy = Manifest::read_copy(self.dir);
@@ -68,7 +73,9 @@ impl TreeDir<'_> {
             (Err(ManifestError::Io(error)), _) => return Err(error),
             (Err(ManifestError::UnknownVersion(unknown)), _) => return Err(unknown.into()),
             (Err(error), Some(copy)) => (self.restore(copy.clone(), error)?, true),
-            (Err(_), None) if self.file_ids()?.is_empty() => return self.start_again(),
+            (Err(_), None) if !is_known && self.file_ids()?.is_empty() => {
+                return self.start_again();
+            }
             (Err(error), None) => return self.set_tree_aside(error),
         };
         if let Some(copy) = &copy {
@@ -229,11 +236,16 @@ impl TreeDir<'_> {
     /// Sets a tree aside whose list of files is lost, and starts a new one.
     fn set_tree_aside(&self, error: ManifestError) -> io::Result<()> {
         let (file, what) = describe(error);
-        let tree = self.name();
+        let file = format!("{}/{file}", self.name());
+        self.lose(file, format!("manifest: {what}, and there is no copy"))
+    }
+
+    /// Records that all of the tree is lost, and sets aside what is left of it.
+    fn lose(&self, file: String, what: String) -> io::Result<()> {
         let record = QuarantineRecord {
-            name: format!("{tree}-tree"),
-            file: format!("{tree}/{file}"),
-            what: format!("manifest: {what}, and there is no copy"),
+            name: format!("{}-tree", self.name()),
+            file,
+            what,
             bytes: 0,
             checksum: newest_version(self.dir).unwrap_or(0).into(),
             kept: false,
@@ -243,7 +255,7 @@ impl TreeDir<'_> {
         Ok(())
     }
 
-    /// A damaged manifest of a tree without files loses nothing.
+    /// The creation of the tree was interrupted.
     fn start_again(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.dir)? {
             let entry = entry?;

@@ -99,7 +99,7 @@ impl DirectBackend for LsmTables {
         if let Some(unknown) = unknown_version(&config.dir)? {
             return Err(unknown.into());
         }
-        let directory = Directory::open(&config.dir, &config.tables)?;
+        let directory = Directory::open(&config.dir)?;
         let cache = Arc::new(Cache::with_capacity_bytes(config.cache_bytes));
         let signal = Arc::new(CompactionSignal::default());
         let quarantine = Arc::new(Quarantine::open(directory.path())?);
@@ -112,9 +112,11 @@ impl DirectBackend for LsmTables {
         };
         let mut tables = BTreeMap::new();
         for name in &config.tables {
-            let table = TableStore::open(directory.tree_path(name), name, context.clone())?;
+            let (path, is_known) = (directory.tree_path(name), directory.has_created(name));
+            let table = TableStore::open(path, name, is_known, context.clone())?;
             tables.insert(name.clone(), Arc::new(table));
         }
+        directory.register(&config.tables)?;
         let trees = config.tables.iter().map(|name| (name.clone(), tree_name(name)));
         let quarantine = Arc::new(StoreQuarantine { files: quarantine, trees: trees.collect() });
         let compactor =
@@ -163,7 +165,7 @@ impl DirectBackend for LsmTables {
             }
         }
         for (table, error) in self.signal.failures() {
-            let reason = format!("LSM compaction of table {table}: {}", error_text(&error));
+            let reason = format!("LSM compaction of table {table}: {error}");
             let impact = HealthImpact::Degraded;
             problems.push(HealthProblem::new(StorePart::Compaction, impact, reason));
         }
@@ -182,7 +184,7 @@ impl DirectBackend for LsmTables {
 
     fn pin_files(&self) -> Result<PinnedFiles, StorageError> {
         let names: Vec<Table> = self.tables.keys().cloned().collect();
-        let mut pinned = pin_lists(&names, &self.quarantine.files);
+        let mut pinned = pin_lists(self.directory.path(), &names, &self.quarantine.files);
         for table in self.tables.values() {
             let tree = pin_tree(table)?;
             pinned.files.extend(tree.files);
@@ -215,13 +217,5 @@ impl DirectBackend for LsmTables {
 
     fn set_log_mark(&self, mark: Bytes) -> Result<(), StorageError> {
         self.directory.set_log_mark(&mark)
-    }
-}
-
-/// An error with its source.
-fn error_text(error: &StorageError) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -99,16 +99,27 @@ pub(crate) struct TableContext {
 }
 
 impl TableStore {
+    /// Opens the tree of a table, or creates it. `is_known`: it was created before, so that a tree that is
+    /// not there is lost.
     pub(crate) fn open(
         path: PathBuf,
         name: &Table,
+        is_known: bool,
         context: TableContext,
     ) -> Result<Self, StorageError> {
         let dir = TreeDir { dir: &path, quarantine: &context.quarantine };
-        dir.prepare()?;
+        dir.prepare(is_known)?;
+        let is_new = !path.exists();
         let seqno = SequenceNumberCounter::default();
         let tree =
             open_tree(&path, &seqno, &context).map_err(|e| tree_error("opening", name, e))?;
+        if let Some(parent) = path.parent().filter(|_| is_new) {
+            // The tree has synced its own directory. That it was created is listed next.
+            let synced = File::open(parent).and_then(|parent| parent.sync_all());
+            synced.map_err(|source| {
+                StorageError::io(format!("creating {}", path.display()), source)
+            })?;
+        }
         // Above every stored number.
         seqno.set(tree.get_highest_seqno().map_or(1, |highest| highest + 1));
         let table = Self {

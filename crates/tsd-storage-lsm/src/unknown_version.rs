@@ -12,7 +12,7 @@ use std::{fs, io, path::Path};
 use tsd_storage::{StorageError, UnknownVersion};
 
 use crate::{
-    directory::unknown_list,
+    directory::list_file,
     manifest::{Manifest, ManifestError, TABLES, TreeFile, file_checksum, unknown_copy},
     quarantine::unknown_record,
 };
@@ -32,7 +32,7 @@ pub fn unknown_version(path: &Path) -> Result<Option<UnknownVersion>, StorageErr
 }
 
 fn find(path: &Path) -> io::Result<Option<UnknownVersion>> {
-    let mut found = unknown_list(path)?;
+    let mut found = list_file(path).unknown_version()?;
     if found.is_none() {
         found = unknown_record(path)?;
     }

@@ -7,10 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use tsd_storage::{RepairAction, StorageError, Table, Verifier, VerifyFinding, VerifyRun};
+use tsd_storage::{LogMark, RepairAction, StorageError, Table, Verifier, VerifyFinding, VerifyRun};
 
 use crate::{
-    directory::{Directory, is_list_intact, list_path, table_of, tree_name},
+    directory::{Directory, existing_tables, list_file, recorded_log_mark, table_of, tree_name},
     manifest::{Manifest, ManifestError, TABLES, TreeFile, file_checksum_with, is_medium_error},
     quarantine::{KeyRange, Quarantine, QuarantineRecord, read_records},
     table::TableStore,
@@ -56,7 +56,8 @@ impl Verifier for TreeVerifier {
             report_record(&self.path, &record, run);
         }
         for (name, table, manifest) in manifests {
-            let check = TreeCheck { table: name, dir: table.dir().dir, store: Some(table), run };
+            let dir = table.dir().dir;
+            let check = TreeCheck { table: name, dir, is_known: true, store: Some(table), run };
             check.manifest();
             check.files(&manifest)?;
         }
@@ -105,6 +106,14 @@ pub fn verify_directory(path: &Path, run: &VerifyRun) -> Result<(), StorageError
             trees.push((table_of(&name), entry.path()));
         }
     }
+    // A restored snapshot lists empty tables without trees, until a log has flushed to it.
+    let has_mark = recorded_log_mark(path)? != LogMark::Absent;
+    let known = if has_mark { existing_tables(path)? } else { Vec::new() };
+    for table in &known {
+        if !trees.iter().any(|(other, _)| other == table) {
+            trees.push((table.clone(), path.join(tree_name(table))));
+        }
+    }
     trees.sort();
     let manifests: Vec<_> = trees
         .into_iter()
@@ -120,7 +129,7 @@ pub fn verify_directory(path: &Path, run: &VerifyRun) -> Result<(), StorageError
         report_record(path, &record, run);
     }
     for (table, dir, manifest) in &manifests {
-        let check = TreeCheck { table, dir, store: None, run };
+        let check = TreeCheck { table, dir, is_known: known.contains(table), store: None, run };
         check.manifest();
         check.files(manifest)?;
     }
@@ -133,10 +142,11 @@ fn planned_bytes(dir: &Path, manifest: &Manifest) -> u64 {
 }
 
 fn verify_list(path: &Path, run: &VerifyRun) -> Result<(), StorageError> {
-    if !is_list_intact(path)? {
+    let list = list_file(path);
+    if list.read()?.is_none() {
         report(
             run,
-            &list_path(path),
+            list.path(),
             "its checksum is wrong",
             "nothing: the next start makes it again",
             Some(RepairAction::Reopen),
@@ -165,6 +175,8 @@ fn report_record(path: &Path, record: &QuarantineRecord, run: &VerifyRun) {
 struct TreeCheck<'a> {
     table: &'a Table,
     dir: &'a Path,
+    /// The tree was created before.
+    is_known: bool,
     /// The table, if it is open.
     store: Option<&'a TableStore>,
     run: &'a VerifyRun,
@@ -172,6 +184,11 @@ struct TreeCheck<'a> {
 
 impl TreeCheck<'_> {
     fn manifest(&self) {
+        if self.is_known && !self.dir.exists() {
+            let cost = "all cells of the table; after the next start reads of them fail until the loss is accepted";
+            report(self.run, self.dir, "it is missing", cost, Some(RepairAction::Reopen));
+            return;
+        }
         let copy = Manifest::read_copy(self.dir);
         let mut read = Manifest::read(self.dir);
         for _ in 1..ATTEMPTS {
@@ -193,7 +210,9 @@ impl TreeCheck<'_> {
                 }
                 return;
             }
-            Err(ManifestError::Missing) if !self.dir.join(TABLES).exists() => return,
+            Err(ManifestError::Missing) if !self.is_known && !self.dir.join(TABLES).exists() => {
+                return;
+            }
             Err(ManifestError::Missing) => ("current".to_owned(), "it is missing".to_owned()),
             Err(ManifestError::Damaged { file, what }) => (file, what),
             Err(ManifestError::UnknownVersion(error)) => ("current".to_owned(), error.to_string()),

@@ -76,7 +76,8 @@ pub use resources::PartResources;
 pub use salvage::SectionLoss;
 pub use snapshot::{LostSection, Snapshot, SnapshotSection};
 pub use storage::{
-    PartStorage, PartStorageConfig, PartTableSpec, PartTables, existing_tables, verify_tables,
+    PartStorage, PartStorageConfig, PartTableSpec, PartTables, existing_tables, has_files,
+    table_path, verify_tables,
 };
 pub use store::{DroppedSpans, PartConfig, PartStore, QuarantinedPart, StoreStats};
 pub use unknown_version::unknown_version;

@@ -29,7 +29,8 @@ use bytes::Bytes;
 use crate::error::Malformed;
 
 pub(crate) use self::file::{
-    COPY_NAME, ManifestCopies, ManifestFile, NAME, encode, read_copies, stored_layout, stored_state,
+    COPY_NAME, ManifestCopies, ManifestFile, NAME, encode, has_table, read_copies, stored_layout,
+    stored_state,
 };
 
 /// A part file.

@@ -197,8 +197,8 @@ impl PartResources {
             promised => promised,
         };
         promised.map_err(|error| match error {
-            StorageError::Io { what, source } => {
-                PartError::Io { action: "find space:", file: what, source }
+            StorageError::Io { what, error } => {
+                PartError::Io { action: "find space:", file: what, source: error }
             }
             _ => PartError::DiskFull,
         })

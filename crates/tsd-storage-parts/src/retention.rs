@@ -298,12 +298,13 @@ impl RetentionKeeper {
         self.reclaim(floor, is_stopped)
     }
 
-    /// Removes from the indexes what was dropped, once for each floor. Returns false if it was stopped.
+    /// Removes from the indexes what was dropped, until it has succeeded once for each floor. Returns false if
+    /// it was stopped.
     fn reclaim(&self, floor: u32, is_stopped: &dyn Fn(Duration) -> bool) -> bool {
-        if std::mem::replace(&mut lock(&self.seen).reclaimed, floor) == floor {
+        if lock(&self.seen).reclaimed == floor {
             return true;
         }
-        let mut is_running = true;
+        let (mut is_running, mut failure) = (true, None);
         for table in &self.tables {
             let Some(series) = &table.series else { continue };
             let mut checkpoint = || {
@@ -311,9 +312,15 @@ impl RetentionKeeper {
                 is_running
             };
             let done = series.reclaim(table.dropped(floor), &mut checkpoint);
-            let failed = done.err().map(|error| error.to_string());
-            self.set_failure(RetentionStep::Reclaim, failed);
+            if let Err(error) = done {
+                let table = table.store.table();
+                failure = Some(format!("removing series of table {table}: {error}"));
+            }
         }
+        if is_running && failure.is_none() {
+            lock(&self.seen).reclaimed = floor;
+        }
+        self.set_failure(RetentionStep::Reclaim, failure);
         is_running
     }
 

@@ -34,7 +34,7 @@ pub(crate) use self::table::PartTable;
 use crate::{
     error::PartError,
     layout::PartLayout,
-    manifest::stored_layout,
+    manifest::{has_table, stored_layout},
     merger::PartMerger,
     resources::PartResources,
     retention::{RetainedTable, RetentionKeeper, RetentionThread},
@@ -157,6 +157,27 @@ pub fn existing_tables(dir: &Path) -> Result<Vec<(Table, PartLayout)>, StorageEr
     }
     tables.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(tables)
+}
+
+/// The directory of a table of the store in a directory.
+#[must_use]
+pub fn table_path(dir: &Path, table: &Table) -> PathBuf {
+    dir.join(format!("{TABLE_PREFIX}{table}"))
+}
+
+/// True if there is a manifest or a part of a table of the store in a directory. Changes nothing.
+///
+/// # Errors
+///
+/// An error of the disk.
+pub fn has_files(dir: &Path, table: &Table) -> Result<bool, StorageError> {
+    let path = table_path(dir, table);
+    if !path.exists() {
+        return Ok(false);
+    }
+    let failed = |source| StorageError::io(format!("reading {}", path.display()), source);
+    let names = DiskDir::unlocked(&path).and_then(|opened| opened.list()).map_err(failed)?;
+    Ok(has_table(&names))
 }
 
 impl PartTables {
@@ -357,7 +378,7 @@ impl From<PartError> for StorageError {
                 let kind = std::io::Error::from(source.kind());
                 match Self::io(what.as_str(), kind) {
                     Self::DiskFull => Self::DiskFull,
-                    _ => Self::Io { what: what.into(), source },
+                    _ => Self::Io { what: what.into(), error: source },
                 }
             }
             PartError::DiskFull => Self::DiskFull,

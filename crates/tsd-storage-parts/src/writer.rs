@@ -81,6 +81,10 @@ pub(crate) struct PartWriter {
 struct DiscardedFile;
 
 impl StoreFile for DiscardedFile {
+    fn zero_from(&mut self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     fn write_at(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
         Ok(())
     }

@@ -119,12 +119,19 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
     fn end_section(&self) -> LogPosition;
 
     /// Forgets all sections up to `to`, whose rows are in the backend; `last_commit_ms` is the last commit
-    /// time of the log. What cannot be done now is done by the next call, and a replay may find it until
-    /// then.
-    fn trim(&self, to: LogPosition, last_commit_ms: i64);
+    /// time of the log.
+    ///
+    /// # Errors
+    ///
+    /// Why something is kept. The next call does it, and a replay may find it until then.
+    fn trim(&self, to: LogPosition, last_commit_ms: i64) -> Result<(), StorageError>;
 
-    /// Tries again what a call of [`Self::trim`] could not do. Returns false if that is still not done.
-    fn finish_trim(&self, last_commit_ms: i64) -> bool;
+    /// Tries again what a call of [`Self::trim`] could not do.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::trim`].
+    fn finish_trim(&self, last_commit_ms: i64) -> Result<(), StorageError>;
 
     /// Number of segments of ended sections that are kept.
     fn closed_segments(&self) -> u64;

@@ -54,31 +54,24 @@ impl FlushedSegments {
     /// Saves the last commit time, which a replay of the segments would find, and records the flush in
     /// the store and in the state of the log. Then removes the segments in order, each durably before
     /// the next: a replay must not find an old segment without its successors. What cannot be removed
-    /// now is retried by the next call.
+    /// now, for which it fails, is retried by the next call.
     pub(crate) fn remove_all(
         &mut self,
         files: &LocalFiles,
         last_commit_ms: i64,
         now_ms: i64,
         set_mark: impl FnOnce(Bytes) -> Result<(), StorageError>,
-    ) {
-        let Some(last) = self.segments.back() else { return };
-        let dir = files.dir.path().display();
-        if let Err(error) = commit_time::save(&*files.dir, last_commit_ms) {
-            tracing::warn!(%dir, %error, "cannot save the commit time; log segments are kept");
-            return;
-        }
-        if let Err(error) = files.tie.flushed(last.number, self.end_sequence, now_ms, set_mark) {
-            tracing::warn!(%dir, %error, "cannot record a flush; its log segments are kept");
-            return;
-        }
+    ) -> Result<(), StorageError> {
+        let Some(last) = self.segments.back() else { return Ok(()) };
+        commit_time::save(&*files.dir, last_commit_ms)
+            .map_err(|source| StorageError::io("saving the commit time of the log", source))?;
+        files.tie.flushed(last.number, self.end_sequence, now_ms, set_mark)?;
         while let Some(segment) = self.segments.front().copied() {
-            if let Err(error) = segment.remove(&*files.dir) {
-                let segment = segment.number;
-                tracing::warn!(%dir, segment, %error, "cannot remove a log segment");
-                return;
-            }
+            segment.remove(&*files.dir).map_err(|source| {
+                StorageError::io(format!("removing {}", segment_name(segment.number)), source)
+            })?;
             self.segments.pop_front();
         }
+        Ok(())
     }
 }

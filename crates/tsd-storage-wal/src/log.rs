@@ -11,6 +11,8 @@ mod verify;
 mod writer;
 
 pub use self::record::RecordGroup;
+#[cfg(test)]
+pub(crate) use self::segment::SegmentHeader;
 pub(crate) use self::{
     continuity::{Continuation, check},
     file_log::{FileLog, SetMark},

@@ -56,6 +56,9 @@ handles! {
         flushes: "tsd_wal_flushes_total", "Memtables flushed to the backend.";
         flush_failures:
             "tsd_wal_flush_failures_total", "Flush attempts that failed; each is retried.";
+        trim_failures:
+            "tsd_wal_trim_failures_total",
+            "Times that flushed segments of the log were not removed; each is retried.";
         flushed_cells: "tsd_wal_flushed_cells_total", "Cells flushed to the backend.";
         relocated_rows:
             "tsd_wal_relocated_rows_total",

@@ -176,7 +176,7 @@ fn random_id() -> u128 {
     (random() << 64) | random()
 }
 
-/// Makes the verified log durable, truncates the torn end and removes unused segments.
+/// Makes the verified log durable, sets the torn end to zero and removes unused segments.
 fn clean_up(dir: &dyn LogDir, log: &VerifiedLog) -> io::Result<()> {
     if let Some(tail) = &log.tail {
         let file = dir.path().join(&tail.name);
@@ -191,7 +191,13 @@ fn clean_up(dir: &dyn LogDir, log: &VerifiedLog) -> io::Result<()> {
     // header of the next segment will state that, so they must be on disk before. Damaged segments
     // are not changed.
     if let Some(last) = log.segments.last().filter(|last| !last.damaged) {
-        dir.truncate(&segment_name(last.number), last.len as u64)?;
+        let mut file = dir.open(&segment_name(last.number))?;
+        file.zero_from(last.len as u64)?;
+        // From now on the state of the log names it.
+        if let Some(len) = last.bare_of {
+            file.set_len(len)?;
+        }
+        file.sync_data()?;
     }
     dir.sync()?;
     for name in &log.unused {

@@ -61,7 +61,7 @@ pub enum Damage {
     SegmentHeader,
     /// A segment is missing: the first, the last or one between others.
     MissingSegment,
-    /// A segment is shorter than stated by its successor.
+    /// A segment is shorter than stated by its successor, or by its own header.
     ShortSegment,
     /// A record does not match its checksum.
     Record,

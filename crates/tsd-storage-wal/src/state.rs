@@ -23,7 +23,7 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Minimum interval between two log messages about failed flushes of one cause.
+/// Minimum interval between two log messages about failed flushes or trims of one cause.
 const FLUSH_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// State of an open store.
@@ -42,8 +42,10 @@ pub(crate) struct WalState {
     pub(crate) flush_queue: FlushQueue,
     pub(crate) flush_pause: FlushPause,
     pub(crate) closed: AtomicBool,
-    /// Bytes of the segments that wait for a flush.
+    /// Bytes of the segments that wait for a flush, or for their removal after it.
     pub(crate) closed_segment_bytes: AtomicU64,
+    /// The bytes among them that are flushed.
+    untrimmed_bytes: AtomicU64,
     /// Bytes of the segments of the active memtable.
     pub(crate) active_segment_bytes: AtomicU64,
     /// Bytes of the survivor files.
@@ -60,6 +62,10 @@ pub(crate) struct WalState {
     pub(crate) flush_log: ErrorLogLimit,
     /// Error of the last commit; `None` if it succeeded.
     pub(crate) commit_error: Mutex<Option<StorageError>>,
+    /// Why flushed segments were not removed; `None` if all were.
+    trim_error: Mutex<Option<StorageError>>,
+    /// Limits the messages about that.
+    trim_log: ErrorLogLimit,
 }
 
 impl WalState {
@@ -83,6 +89,7 @@ impl WalState {
             flush_pause: FlushPause::default(),
             closed: AtomicBool::new(false),
             closed_segment_bytes: AtomicU64::new(0),
+            untrimmed_bytes: AtomicU64::new(0),
             active_segment_bytes: AtomicU64::new(0),
             survivor_bytes: AtomicU64::new(0),
             commit_sequence: AtomicU64::new(0),
@@ -91,6 +98,8 @@ impl WalState {
             flush_failures: watch::Sender::default(),
             flush_log: ErrorLogLimit::new(FLUSH_LOG_INTERVAL),
             commit_error: Mutex::default(),
+            trim_error: Mutex::default(),
+            trim_log: ErrorLogLimit::new(FLUSH_LOG_INTERVAL),
         }
     }
 
@@ -113,7 +122,7 @@ impl WalState {
         })
     }
 
-    /// Bytes of the log that are not flushed.
+    /// Bytes of the log that are not flushed and removed.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.closed_segment_bytes.load(Ordering::Relaxed)
             + self.active_segment_bytes.load(Ordering::Relaxed)
@@ -161,16 +170,45 @@ impl WalState {
         }
     }
 
-    /// Trims the log up to a position, if there is one.
-    pub(crate) fn trim(&self, to: Option<LogPosition>) {
+    /// Trims the log up to a position, if there is one: so many bytes were flushed.
+    pub(crate) fn trim(&self, to: Option<LogPosition>, bytes: u64) {
+        self.untrimmed_bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(to) = to {
-            self.log.trim(to, self.last_commit_ms.load(Ordering::Acquire));
+            self.set_trimmed(self.log.trim(to, self.last_commit_ms.load(Ordering::Acquire)));
         }
     }
 
     /// Finishes what could not be trimmed before. Returns true if nothing is left of it.
     pub(crate) fn finish_trim(&self) -> bool {
-        self.log.finish_trim(self.last_commit_ms.load(Ordering::Acquire))
+        self.set_trimmed(self.log.finish_trim(self.last_commit_ms.load(Ordering::Acquire)))
+    }
+
+    /// Publishes the result of a trim. Returns true if nothing is left to trim.
+    fn set_trimmed(&self, trimmed: Result<(), StorageError>) -> bool {
+        let is_done = trimmed.is_ok();
+        if let Err(error) = &trimmed {
+            self.metrics.trim_failures.increment(1);
+            if let Some(suppressed) = self.trim_log.admit(error) {
+                let log = self.log.name();
+                tracing::warn!(log, %error, suppressed, "flushed segments of the log are kept");
+            }
+        } else {
+            let bytes = self.untrimmed_bytes.swap(0, Ordering::Relaxed);
+            self.closed_segment_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        let mut error = self.trim_error.lock().unwrap_or_else(PoisonError::into_inner);
+        let had_failed = std::mem::replace(&mut *error, trimmed.err()).is_some();
+        drop(error);
+        if is_done && had_failed {
+            tracing::info!(log = self.log.name(), "flushed segments of the log are removed again");
+            self.flush_queue.wake();
+        }
+        is_done
+    }
+
+    /// Why flushed segments are kept; `None` if none are.
+    pub(crate) fn trim_error(&self) -> Option<StorageError> {
+        self.trim_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Publishes the result of a commit to health checks.
@@ -178,12 +216,11 @@ impl WalState {
         *self.commit_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
 
-    /// Problems of commits and flushes.
+    /// Problems of commits, flushes and trims.
     pub(crate) fn health(&self) -> Vec<HealthProblem> {
         let commit_error = self.commit_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let commit = commit_error.map(|error| {
-            let reason =
-                format!("writes to the log in {} fail: {}", self.log.name(), with_source(&error));
+            let reason = format!("writes to the log in {} fail: {error}", self.log.name());
             let part = part_of(&error, StorePart::Commit);
             HealthProblem::new(part, HealthImpact::WritesRejected, reason)
         });
@@ -191,14 +228,19 @@ impl WalState {
         let impact = if is_full { HealthImpact::WritesRejected } else { HealthImpact::Degraded };
         let failures = self.flush_failures.borrow().clone();
         let flushes = failures.iter().map(|(table, error)| {
-            let error_text = with_source(error);
-            let reason = format!("the flush of table {table} fails and is retried: {error_text}");
+            let reason = format!("the flush of table {table} fails and is retried: {error}");
             HealthProblem::new(part_of(error, StorePart::Flush), impact, reason)
         });
         let log = self.log.problem().map(|reason| {
             HealthProblem::new(StorePart::Commit, HealthImpact::WritesRejected, reason)
         });
-        log.or(commit).into_iter().chain(flushes).chain(self.disk_problem()).collect()
+        let trim = self.trim_error().map(|error| {
+            let log = self.log.name();
+            let reason = format!("flushed segments of the log in {log} are kept: {error}");
+            HealthProblem::new(part_of(&error, StorePart::Flush), HealthImpact::Degraded, reason)
+        });
+        let problems = log.or(commit).into_iter().chain(flushes).chain(trim);
+        problems.chain(self.disk_problem()).collect()
     }
 
     pub(crate) fn check_open(&self) -> Result<(), StorageError> {
@@ -209,14 +251,6 @@ impl WalState {
 /// The part of the store that an error belongs to; a full disk is a problem of its own.
 const fn part_of(error: &StorageError, part: StorePart) -> StorePart {
     if matches!(error, StorageError::DiskFull) { StorePart::Disk } else { part }
-}
-
-/// The error with that of the operating system.
-fn with_source(error: &StorageError) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
 }
 
 /// Numbers of the logged tables, assigned at first use.

@@ -46,12 +46,12 @@ pub enum StorageError {
     #[error(transparent)]
     UnknownVersion(Arc<UnknownVersion>),
     /// The file system failed.
-    #[error("{what}")]
+    #[error("{what}: {error}")]
     Io {
         /// The operation, with the path.
         what: Arc<str>,
-        /// The error of the operating system.
-        source: Arc<io::Error>,
+        /// The error of the operating system. It is in the text, so it is no source.
+        error: Arc<io::Error>,
     },
     /// The backend permanently rejects these cells; a cell over its size limit, for example.
     #[error("{0}")]
@@ -80,7 +80,7 @@ impl StorageError {
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             Self::DiskFull
         } else {
-            Self::Io { what: what.into(), source: Arc::new(source) }
+            Self::Io { what: what.into(), error: Arc::new(source) }
         }
     }
 
@@ -147,4 +147,16 @@ pub fn error_chain(error: &dyn Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_io_error_names_its_cause_once() {
+        let error = StorageError::io("opening x", io::Error::other("too many open files"));
+        assert_eq!(error.to_string(), "opening x: too many open files");
+        assert_eq!(error_chain(&error), error.to_string());
+    }
 }

@@ -60,6 +60,9 @@ pub trait StoreFile: fmt::Debug + Send {
 
     /// Truncates the file, or extends it with zeros.
     fn set_len(&mut self, len: u64) -> io::Result<()>;
+
+    /// Makes all bytes from `offset` on zeros, without a change of the length. Needs no space.
+    fn zero_from(&mut self, offset: u64) -> io::Result<()>;
 }
 
 /// A file that is open for reads.

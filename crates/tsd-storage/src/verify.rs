@@ -86,6 +86,12 @@ pub enum RepairAction {
         /// The table.
         table: Table,
     },
+    /// It is accepted that nothing of a table is there: it begins again without points. The store must not be
+    /// open.
+    ForgetTable {
+        /// The table.
+        table: Table,
+    },
     /// The series index of a table is built again from its rows.
     RebuildIndex {
         /// The table.
@@ -118,6 +124,7 @@ impl fmt::Display for RepairAction {
             Self::CopyPart { .. } => f.write_str("copy all of it to a new file"),
             Self::RewriteManifest { .. } => f.write_str("write the manifest and its copy anew"),
             Self::RebuildManifest { .. } => f.write_str("make the manifest from the part files"),
+            Self::ForgetTable { .. } => f.write_str("begin the table again, without points"),
             Self::RebuildIndex { .. } => f.write_str("build the series index again"),
             Self::RewriteRetention => f.write_str("write it anew"),
             Self::Reopen => f.write_str("open the store, which restores it"),

@@ -8,7 +8,8 @@ use tsd_storage::{
     VerifyFinding, VerifyRun,
 };
 use tsd_storage_embedded::{
-    EmbeddedTables, rebuild_manifest, recorded_log_mark, unknown_version, verify_directory,
+    EmbeddedTables, forget_table, rebuild_manifest, recorded_log_mark, unknown_version,
+    verify_directory,
 };
 use tsd_storage_wal::verify_log;
 
@@ -89,6 +90,7 @@ impl Verifier for DirectoryVerifier {
     fn repair(&self, action: &RepairAction) -> Result<(), StorageError> {
         match action {
             RepairAction::RebuildManifest { table } => rebuild_manifest(&self.store, table),
+            RepairAction::ForgetTable { table } => forget_table(&self.store, table),
             _ => Ok(()),
         }
     }

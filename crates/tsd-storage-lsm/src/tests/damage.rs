@@ -11,10 +11,11 @@ use lsm_tree::AbstractTree;
 use tsd_model::Family;
 use tsd_storage::{
     FlushTarget, Get, HealthImpact, OwnedFlushRow, Scan, Storage, StorageError, StorePart, Table,
+    VerifyRun,
 };
 
 use super::fixture::{self, Dir, data, new_dir};
-use crate::LsmStorage;
+use crate::{LsmStorage, verify_directory};
 
 const SERIES: u32 = 1_500;
 
@@ -456,4 +457,77 @@ async fn open_scan_survives_a_repair_or_says_so() {
         }
     };
     assert!(matches!(error, StorageError::Unavailable(_) | StorageError::Damaged(_)), "{error:?}");
+}
+
+/// Removes the entries of a directory that `selects` names.
+fn remove_where(dir: &Path, selects: impl Fn(&str) -> bool) {
+    for path in
+        files(dir).iter().filter(|path| selects(path.file_name().unwrap().to_str().unwrap()))
+    {
+        if path.is_dir() {
+            fs::remove_dir_all(path).unwrap();
+        } else {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+fn found_in(dir: &Dir) -> Vec<String> {
+    let run = VerifyRun::new(false);
+    verify_directory(dir.path(), &run).unwrap();
+    run.findings().into_iter().map(|finding| finding.file).collect()
+}
+
+#[tokio::test]
+async fn a_tree_of_which_nothing_is_left_is_lost_and_not_new() {
+    let removals: [fn(&Path); 4] = [
+        |tree| fs::remove_dir_all(tree).unwrap(),
+        |tree| remove_where(tree, |_| true),
+        |tree| remove_where(&tree.join("tables"), |_| true),
+        |tree| {
+            remove_where(tree, |name| name == "current" || name == "FILES");
+            remove_where(&tree.join("tables"), |_| true);
+        },
+    ];
+    for (number, remove) in removals.into_iter().enumerate() {
+        let dir = new_dir();
+        let store = open(&dir);
+        flush(&store, &uid(), 100, 20).await;
+        flush(&store, &data(), 100, 20).await;
+        store.set_log_mark("mark".into()).await.unwrap();
+        drop(store);
+        assert!(found_in(&dir).is_empty());
+        remove(&dir.path().join("t.tsdb-uid"));
+        let found = found_in(&dir);
+        assert!(found.iter().any(|file| file.contains("t.tsdb-uid")), "{number}: {found:?}");
+        for _ in 0..2 {
+            let store = open(&dir);
+            let error = store.get(&uid(), Get::row(key(100, 0).into())).await.unwrap_err();
+            assert!(matches!(error, StorageError::Damaged(_)), "{number}: {error:?}");
+            let got = store.get(&data(), Get::row(key(100, 0).into())).await;
+            assert!(got.unwrap().is_some(), "{number}");
+            assert_eq!(store.health().len(), 1, "{number}");
+        }
+        let store = open(&dir);
+        let quarantine = store.quarantine().unwrap();
+        let [file] = &quarantine.files()[..] else { panic!("{number}") };
+        assert!(quarantine.accept(&file.name).unwrap());
+        assert!(quarantine.has_unchecked_loss(&uid()), "{number}");
+        drop(store);
+        let store = open(&dir);
+        assert!(store.health().is_empty(), "{number}");
+        assert!(store.get(&uid(), Get::row(key(100, 0).into())).await.unwrap().is_none());
+    }
+}
+
+/// So is a snapshot that was restored, and a directory whose creation was interrupted.
+#[tokio::test]
+async fn a_table_that_is_listed_before_any_log_had_flushed_is_new_without_a_tree() {
+    let dir = new_dir();
+    drop(open(&dir));
+    fs::remove_dir_all(dir.path().join("t.tsdb-uid")).unwrap();
+    assert!(found_in(&dir).is_empty());
+    let store = open(&dir);
+    assert!(store.health().is_empty());
+    assert!(store.get(&uid(), Get::row(key(100, 0).into())).await.unwrap().is_none());
 }

@@ -101,11 +101,16 @@ pub(crate) struct ManifestCopies {
     pub(crate) newest: Option<(PartLayout, ManifestState)>,
 }
 
+/// True if one of these files is of a manifest, or a part.
+pub(crate) fn has_table(names: &[String]) -> bool {
+    let is_manifest = |name: &str| name == NAME || name == COPY_NAME;
+    names.iter().any(|name| is_manifest(name) || crate::store::part_number(name).is_some())
+}
+
 /// Reads both files of the manifest in a directory; `None` if there are neither of them nor parts.
 pub(crate) fn read_copies(dir: &dyn StoreDir) -> Result<Option<ManifestCopies>, PartError> {
     let names = dir.list().map_err(PartError::io("list", dir.path()))?;
-    let is_manifest = |name: &String| name == NAME || name == COPY_NAME;
-    if !names.iter().any(|name| is_manifest(name) || crate::store::part_number(name).is_some()) {
+    if !has_table(&names) {
         return Ok(None);
     }
     let mut read = ManifestCopies { copies: Vec::new(), newest: None };

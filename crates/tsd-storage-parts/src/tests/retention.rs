@@ -17,6 +17,7 @@ use super::{
 use crate::{
     PartError, PartStore, SeriesSelection,
     retention::{LiveRows, RetainedTable, RetentionKeeper, verify_record},
+    series::TableSeries,
     verify::PartVerifier,
 };
 
@@ -371,6 +372,42 @@ fn spans_are_dropped_on_a_full_disk() {
 }
 
 /// Metric 1 is `long`, metric 2 is `short` and kept for a day.
+#[test]
+fn an_index_that_cannot_be_written_is_reclaimed_later_and_named_until_then() {
+    set_clock(i64::from(BASE + 40 * DAY));
+    let open = |index: &FaultyDisk| {
+        let store = Arc::new(try_open(&FaultyDisk::new(1)).unwrap());
+        let (dir, schema) = (Arc::new(index.clone()), TableSchema::opentsdb_default());
+        let series = TableSeries::open(dir, store.table(), schema, true).unwrap();
+        // Each day has a series of its own.
+        let rows: Vec<TestRow> = (0..40).map(|day| row(day as u8, BASE + day * DAY)).collect();
+        series.index.add_rows(rows.iter().map(|row| &row.key[..]));
+        series.persist().unwrap();
+        store.flush(&mut TestRows::new(&rows)).unwrap();
+        RetainedTable { store, series: Some(Arc::new(series)), row_secs: HOUR }
+    };
+    let indexes = [FaultyDisk::new(1), FaultyDisk::new(2)];
+    let tables = indexes.each_ref().map(open);
+    let dir = Arc::new(FaultyDisk::new(3));
+    let keeper = RetentionKeeper::open(retention(10), dir, clock, tables.to_vec()).unwrap();
+    indexes[0].set_free_bytes(Some(0));
+    // The index of the second table is written.
+    for _ in 0..2 {
+        assert!(keeper.apply(&|_| false));
+        let health = keeper.health();
+        assert_eq!(health.len(), 1, "{health:?}");
+        assert!(health[0].reason.contains("removing series of table tsdb"), "{health:?}");
+    }
+    indexes[0].set_free_bytes(None);
+    assert!(keeper.apply(&|_| false));
+    assert_eq!(keeper.health(), []);
+    for (index, table) in indexes.iter().zip(&tables) {
+        let (dir, schema) = (Arc::new(index.clone()), TableSchema::opentsdb_default());
+        let stored = TableSeries::open(dir, table.store.table(), schema, false).unwrap();
+        assert_eq!((stored.index.size().series, stored.index.is_complete()), (10, true));
+    }
+}
+
 fn retention_by_metric(default_days: Option<u64>) -> Arc<Retention> {
     let day = Some(u64::from(DAY));
     let rules = vec![RetentionRule { pattern: MetricPattern::new("sh*"), keep_secs: day }];

@@ -8,7 +8,7 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -56,8 +56,7 @@ pub(crate) fn run_flusher<B: FlushTarget>(state: &WalState, backend: &B, executo
             let FlushJob { memtable, position, bytes, .. } = flush.job;
             state.record_flush(&memtable, flush.started);
             state.memtables.remove(memtable.id());
-            state.trim(position);
-            state.closed_segment_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            state.trim(position, bytes);
             state.flush_queue.complete_oldest(memtable.id());
         }
         // If a trim failed before.

@@ -116,8 +116,17 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Finds missing first and last segments.
+    /// Finds missing first and last segments, and a last one of which only the header is left.
     fn segments(&mut self, state: &LogState) {
+        // It was created completely, so it was longer.
+        if let Some(last) = self.log.segments.last_mut().filter(|last| last.bare_of.is_some())
+            && last.number == state.last_segment
+        {
+            last.damaged = true;
+            let (name, since) = (segment_name(last.number), last.created_ms);
+            let first = Some(self.log.next_sequence);
+            self.lose(&name, Damage::ShortSegment, first, None, since);
+        }
         let has_last = self.log.segments.iter().any(|segment| segment.number >= state.last_segment);
         if let Some(first) = self.log.segments.first()
             && let Some(begin) = first.first_sequence

@@ -125,7 +125,7 @@ impl CommitLog for FileLog {
         LogPosition { incarnation: 0, sequence }
     }
 
-    fn trim(&self, to: LogPosition, last_commit_ms: i64) {
+    fn trim(&self, to: LogPosition, last_commit_ms: i64) -> Result<(), StorageError> {
         let mut flushed = lock(&self.flushed);
         let mut ended = lock(&self.ended);
         while let Some((end, segments)) = ended.pop_front_if(|(end, _)| *end <= to.sequence) {
@@ -133,16 +133,17 @@ impl CommitLog for FileLog {
         }
         drop(ended);
         drop(flushed);
-        self.finish_trim(last_commit_ms);
+        self.finish_trim(last_commit_ms)
     }
 
-    fn finish_trim(&self, last_commit_ms: i64) -> bool {
+    fn finish_trim(&self, last_commit_ms: i64) -> Result<(), StorageError> {
         let mut flushed = lock(&self.flushed);
         let before = flushed.len() as u64;
-        flushed.remove_all(&self.files, last_commit_ms, (self.clock)(), &self.set_mark);
+        let removed =
+            flushed.remove_all(&self.files, last_commit_ms, (self.clock)(), &self.set_mark);
         let left = flushed.len() as u64;
         self.closed_segments.fetch_sub(before - left, Ordering::Relaxed);
-        left == 0
+        removed
     }
 
     fn closed_segments(&self) -> u64 {

@@ -4,14 +4,16 @@
 //!  0  magic "SALTWAL1"      32  previous segment u64 (0: none)
 //!  8  version u32 = 3       40  valid bytes of the previous segment u64
 //! 12  0 u32                 48  created i64, epoch milliseconds
-//! 16  segment u64           56  0 u32
+//! 16  segment u64           56  length of the file u32 (0: not stated)
 //! 24  first sequence u64    60  CRC32C of bytes 0..60                       (big-endian)
 //! ```
 //!
 //! Segments of version 2 are read too: they have no records of batches as differences.
 //!
 //! Each header states where the previous segment ends. So the end of every segment but the last is
-//! known, even after a failed write, and a missing segment is detected.
+//! known, even after a failed write, and a missing segment is detected. The file has its length before its
+//! first record and keeps it while records fit, so a last segment that is shorter was cut off. Earlier releases
+//! wrote no length.
 
 use std::io;
 
@@ -32,6 +34,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) previous: u64,
     pub(crate) previous_len: u64,
     pub(crate) created_ms: i64,
+    /// Length of the file before its first record; 0: not stated.
+    pub(crate) file_len: u32,
 }
 
 impl SegmentHeader {
@@ -44,7 +48,7 @@ impl SegmentHeader {
             out.extend_from_slice(&number.to_be_bytes());
         }
         out.extend_from_slice(&self.created_ms.to_be_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.file_len.to_be_bytes());
         out.extend_from_slice(&crc32c::crc32c(&out).to_be_bytes());
         let mut header = [0; SEGMENT_HEADER];
         header.iter_mut().zip(out).for_each(|(to, byte)| *to = byte);
@@ -72,6 +76,7 @@ impl SegmentHeader {
             previous: numbers.next()?,
             previous_len: numbers.next()?,
             created_ms: numbers.next()? as i64,
+            file_len: u32::from_be_bytes(*sealed.last_chunk()?),
         })
     }
 }
@@ -124,6 +129,7 @@ mod tests {
             previous: 6,
             previous_len: 123_456,
             created_ms: -5,
+            file_len: 1 << 20,
         };
         let bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes), Some(header));
@@ -142,6 +148,7 @@ mod tests {
             previous: 6,
             previous_len: 64,
             created_ms: 5,
+            file_len: 0,
         };
         let mut bytes = header.encode();
         assert_eq!(unknown_version(&bytes), None);

@@ -21,7 +21,7 @@ pub(crate) struct VerifiedLog {
     pub(crate) segments: Vec<VerifiedSegment>,
     /// Files of segments whose creation failed.
     pub(crate) unused: Vec<String>,
-    /// Where to truncate the last segment.
+    /// What to remove of the last segment.
     pub(crate) tail: Option<TornWrite>,
     pub(crate) lost: Vec<LostRange>,
     /// Sequence number of the first record; unknown if there is no segment or its header is damaged.
@@ -39,6 +39,9 @@ pub(crate) struct VerifiedSegment {
     /// Valid bytes.
     pub(crate) len: usize,
     pub(crate) damaged: bool,
+    /// Length that its header states, if the file of a last segment has the header only: its creation was
+    /// interrupted, or it was cut off.
+    pub(crate) bare_of: Option<u64>,
     /// From its header: the first sequence number, the segment before it, and its creation time.
     /// Unknown if the header is damaged.
     pub(crate) first_sequence: Option<u64>,
@@ -99,6 +102,19 @@ struct ChainedSegment {
     header: Option<SegmentHeader>,
     /// Its length, if stated by a successor.
     len: Option<u64>,
+}
+
+impl ChainedSegment {
+    /// Bytes that the file has at least, as far as headers state.
+    fn expected_len(&self) -> u64 {
+        let stated = self.header.map_or(0, |header| u64::from(header.file_len));
+        self.len.unwrap_or(stated)
+    }
+
+    /// True if the file, of so many bytes, is shorter.
+    fn is_cut(&self, len: usize) -> bool {
+        (len as u64) < self.expected_len()
+    }
 }
 
 struct Verifier<'a> {
@@ -178,6 +194,8 @@ impl Verifier<'_> {
                     let bytes = (to - from) as u64;
                     self.report(link.segment, Damage::Record, from as u64, bytes);
                 }
+                // A file that was cut off is reported below.
+                SegmentItem::Torn { .. } if link.is_cut(bytes.len()) => {}
                 SegmentItem::Torn { from, to } => {
                     let (offset, bytes) = (from as u64, (to - from) as u64);
                     let name = segment_name(link.segment);
@@ -186,10 +204,10 @@ impl Verifier<'_> {
             }
         }
         let len = reader.offset().min(bytes.len());
-        if let Some(expected) = link.len
-            && (bytes.len() as u64) < expected
-        {
-            let missing = expected - bytes.len() as u64;
+        let is_bare = link.len.is_none() && bytes.len() <= SEGMENT_HEADER;
+        let bare_of = (is_bare && link.is_cut(bytes.len())).then(|| link.expected_len());
+        if link.is_cut(bytes.len()) && bare_of.is_none() {
+            let missing = link.expected_len() - bytes.len() as u64;
             self.report(link.segment, Damage::ShortSegment, bytes.len() as u64, missing);
         }
         let damaged = self.result.lost.len() > lost_before;
@@ -198,6 +216,7 @@ impl Verifier<'_> {
             number: link.segment,
             len,
             damaged,
+            bare_of,
             first_sequence: header.map(|header| header.first_sequence),
             previous: header.map(|header| header.previous),
             created_ms: header.map(|header| header.created_ms),

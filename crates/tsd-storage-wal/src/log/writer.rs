@@ -98,7 +98,7 @@ impl LogWriter {
             Ok(()) => {}
             Err(AppendFailure::Write(error)) => {
                 // A replay must not find a part of the group.
-                if let Err(source) = active.truncate() {
+                if let Err(source) = active.undo() {
                     self.close(&active);
                     return Err(LogError::new("undoing a write to the log")(source));
                 }
@@ -142,7 +142,7 @@ impl LogWriter {
         let bytes = mark.as_bytes();
         let written = active.file.write_at(active.len, bytes);
         if let Err(error) = written {
-            match active.truncate() {
+            match active.undo() {
                 Ok(()) => self.active = Some(active),
                 Err(_) => self.close(&active),
             }
@@ -238,6 +238,7 @@ impl LogWriter {
             previous,
             previous_len,
             created_ms: (self.clock)(),
+            file_len: u32::try_from(self.preallocated_bytes).unwrap_or(0),
         };
         let name = segment_name(number);
         let file = self.dir.create(&name).map_err(LogError::new("creating a log segment"))?;
@@ -291,9 +292,9 @@ enum AppendFailure {
 }
 
 impl ActiveSegment {
-    /// Removes a failed write, durably.
-    fn truncate(&mut self) -> io::Result<()> {
-        self.file.set_len(self.len)?;
+    /// Removes a failed write, durably. The file keeps its length, which its header states.
+    fn undo(&mut self) -> io::Result<()> {
+        self.file.zero_from(self.len)?;
         self.file.sync_data()
     }
 

@@ -79,7 +79,12 @@ fn full_log_error(state: &WalState) -> StorageError {
         Some((table, error)) => StorageError::Unavailable(
             format!("the log is full, and table {table} cannot be flushed: {error}").into(),
         ),
-        None => StorageError::Throttled("the log is full and is being flushed"),
+        None => match state.trim_error() {
+            Some(error) => StorageError::Unavailable(
+                format!("the log is full, and flushed segments of it are kept: {error}").into(),
+            ),
+            None => StorageError::Throttled("the log is full and is being flushed"),
+        },
     }
 }
 
@@ -98,7 +103,10 @@ impl CommitPolicy for MultiWriterCommits {
             active.rotate(None);
         }
         // With a bound below the size of one row there may be nothing to wait for.
-        let can_proceed = || has_capacity() || state.memtables.view().immutable_count() == 0;
+        let can_proceed = || {
+            let has_flushed = state.memtables.view().immutable_count() == 0;
+            has_capacity() || has_flushed && state.trim_error().is_none()
+        };
         if !can_proceed() {
             let started = Instant::now();
             if self.stall.is_none() {

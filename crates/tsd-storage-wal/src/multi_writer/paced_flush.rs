@@ -364,8 +364,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         // A replay must not find an old segment without its successors.
         while self.flushes.front().is_some_and(|flush| flush.pending.is_empty()) {
             let Some(flush) = self.flushes.pop_front() else { return };
-            state.trim(flush.position);
-            state.closed_segment_bytes.fetch_sub(flush.bytes, Ordering::Relaxed);
+            state.trim(flush.position, flush.bytes);
             if flush.memtable.is_survivor() {
                 self.survivors_flushed();
                 self.remove_survivors();

@@ -144,8 +144,7 @@ impl<B: FlushTarget> PacedFlusher<B> {
         }
         let last_id = flush.last_id;
         self.flushes.push_front(MemtableFlush { last_id, ..MemtableFlush::of_survivors(survivor) });
-        state.trim(flush.position);
-        state.closed_segment_bytes.fetch_sub(flush.bytes, Ordering::Relaxed);
+        state.trim(flush.position, flush.bytes);
         state.metrics.relocated_rows.increment(size.rows);
         state.flush_queue.wake();
         tracing::warn!(

@@ -97,6 +97,8 @@ async fn second_failed_sync_is_an_error() {
         disk.fail_syncs(2);
         let failed = put(&store, b"b", b"2").await;
         assert!(matches!(failed, Err(StorageError::Io { .. })), "{failed:?}");
+        let text = failed.unwrap_err().to_string();
+        assert_eq!(text, "syncing the log in faulty: sync failed");
         assert_eq!(value(&store, b"b").await, None, "failed writes are not visible");
         put(&store, b"c", b"3").await.unwrap();
         store.stop().await;

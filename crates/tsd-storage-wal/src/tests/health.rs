@@ -3,6 +3,7 @@
 use tsd_storage::{HealthImpact, HealthProblem, StorePart};
 
 use super::{multi_writer::row_fault_backend::RowFaultBackend, *};
+use crate::log::segment_of_name;
 
 fn problem(store: &impl Storage, part: StorePart) -> Option<HealthProblem> {
     store.health().into_iter().find(|problem| problem.part == part)
@@ -35,6 +36,59 @@ async fn failing_commits_are_reported_until_they_succeed_again_even_without_a_wr
     assert_eq!((report.records, report.lost.len()), (2, 0));
     assert_eq!(value(&store, b"c").await.unwrap(), "3");
     store.stop().await;
+}
+
+/// The gauge of the log's bytes.
+fn log_bytes(store: &Store) -> f64 {
+    let gauges = store.gauges();
+    gauges.into_iter().find(|(name, _)| *name == "tsd_wal_log_bytes").unwrap().1
+}
+
+/// Flushed segments cannot be removed for a while.
+async fn check_kept_segments(sharing: BackendSharing) {
+    const LIMIT: u64 = 60_000;
+    let disk = FaultyDisk::new(5);
+    let config = WalConfig { backend: sharing, max_log_bytes: Some(LIMIT), ..lazy() };
+    let (store, _) = open(&disk, config.clone()).await.unwrap();
+    disk.fail_removals(true);
+    let value = [7; 10_000];
+    let mut rejected = None;
+    for row in 0..12_u8 {
+        rejected = put(&store, &[row], &value).await.err();
+        if rejected.is_some() {
+            break;
+        }
+        store.flush().await.unwrap();
+        assert!(log_bytes(&store) > 10_000.0 * f64::from(row + 1), "{}", log_bytes(&store));
+        let found = problem(&store, StorePart::Flush).unwrap();
+        assert_eq!(found.impact, HealthImpact::Degraded);
+        assert!(found.reason.contains("the removal is refused"), "{}", found.reason);
+    }
+    // The log in front of several writers has a bound.
+    match (sharing, rejected) {
+        (BackendSharing::Exclusive, None) => {}
+        (BackendSharing::MultiWriter, Some(StorageError::Unavailable(why))) => {
+            assert!(why.contains("the removal is refused"), "{why}");
+        }
+        (_, rejected) => panic!("{rejected:?}"),
+    }
+    disk.fail_removals(false);
+    wait_for(|| store.health().is_empty()).await;
+    put(&store, b"after", b"1").await.unwrap();
+    store.flush().await.unwrap();
+    wait_for(|| log_bytes(&store) == 0.0).await;
+    assert!(!disk.all_contents().keys().any(|name| segment_of_name(name).is_some()));
+    store.stop().await;
+}
+
+#[tokio::test]
+async fn flushed_segments_that_cannot_be_removed_are_a_problem_and_count_as_log() {
+    check_kept_segments(BackendSharing::Exclusive).await;
+}
+
+#[tokio::test]
+async fn a_log_whose_flushed_segments_cannot_be_removed_has_a_bound() {
+    check_kept_segments(BackendSharing::MultiWriter).await;
 }
 
 /// Two tables, one of whose rows the backend does not accept.

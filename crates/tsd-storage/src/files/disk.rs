@@ -8,6 +8,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use rustix::{fs::FallocateFlags, io::Errno};
+
 use super::{StoreDir, StoreFile, StoreFileReader};
 
 /// Name of the lock file in the directory.
@@ -171,6 +173,22 @@ impl StoreFile for DiskFile {
     fn set_len(&mut self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
     }
+
+    fn zero_from(&mut self, offset: u64) -> io::Result<()> {
+        let len = self.0.metadata()?.len();
+        if offset >= len {
+            return Ok(());
+        }
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.0, hole, offset, len - offset) {
+            // A file system without holes.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.0.set_len(offset)?;
+                self.0.set_len(len)
+            }
+            done => Ok(done?),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -206,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_written_read_truncated_and_removed() {
+    fn files_are_written_read_zeroed_truncated_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let log = DiskDir::lock(dir.path()).unwrap();
         let mut file = log.create("a").unwrap();
@@ -217,8 +235,12 @@ mod tests {
         assert_eq!(log.read("a", 10, 5).unwrap(), b"hello");
         assert_eq!(log.read("a", 98, 50).unwrap(), [0, 0]);
         assert!(log.read("a", 200, 5).unwrap().is_empty());
+        let mut file = log.open("a").unwrap();
+        file.zero_from(12).unwrap();
+        assert_eq!(log.read("a", 10, 50).unwrap(), [&b"he"[..], &[0; 48]].concat());
+        file.zero_from(200).unwrap();
+        assert_eq!(log.read("a", 0, 500).unwrap().len(), 100);
         log.truncate("a", 12).unwrap();
-        assert_eq!(log.read("a", 0, 50).unwrap().len(), 12);
         log.rename("a", "b").unwrap();
         log.sync().unwrap();
         let mut names = log.list().unwrap();

@@ -56,6 +56,7 @@ struct Disk {
     calls_until_power_cut: Option<u64>,
     is_off: bool,
     panics_on_remove: bool,
+    fails_removals: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -69,6 +70,7 @@ struct File {
 enum FileChange {
     Write(usize, Vec<u8>),
     SetLen(usize),
+    ZeroFrom(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -93,7 +95,13 @@ impl FaultyDisk {
             calls_until_power_cut: None,
             is_off: false,
             panics_on_remove: false,
+            fails_removals: false,
         })))
+    }
+
+    /// Makes the removal of files fail, or not.
+    pub fn fail_removals(&self, fails: bool) {
+        self.lock().fails_removals = fails;
     }
 
     /// Makes the thread panic that removes a file.
@@ -160,6 +168,7 @@ impl FaultyDisk {
             sync_failure_percent: 0,
             calls_until_power_cut: None,
             is_off: false,
+            fails_removals: false,
             ..disk
         })))
     }
@@ -267,6 +276,7 @@ impl FileChange {
         match self {
             Self::SetLen(len) => bytes.resize(*len, 0),
             Self::Write(at, new) => write(bytes, *at, new),
+            Self::ZeroFrom(at) => bytes.iter_mut().skip(*at).for_each(|byte| *byte = 0),
         }
     }
 
@@ -277,6 +287,10 @@ impl FileChange {
                 if rng.chance(percent) {
                     bytes.resize(*len, 0);
                 }
+            }
+            Self::ZeroFrom(at) => {
+                let zeros = vec![0; bytes.len().saturating_sub(*at)];
+                Self::Write(*at, zeros).apply_some(bytes, rng, percent);
             }
             Self::Write(at, new) => {
                 let mut from = 0;
@@ -382,6 +396,9 @@ impl StoreDir for FaultyDisk {
     fn remove(&self, name: &str) -> io::Result<()> {
         self.call(|disk| {
             assert!(!disk.panics_on_remove, "the disk has gone mad");
+            if disk.fails_removals {
+                return Err(io::Error::other("the removal is refused"));
+            }
             disk.named(name)?;
             disk.count();
             disk.rename(NameChange::Remove(name.to_owned()));
@@ -447,6 +464,17 @@ impl StoreFile for FaultyFile {
             let file = disk.file(self.at)?;
             file.content.resize(len as usize, 0);
             file.unsynced.push(FileChange::SetLen(len as usize));
+            Ok(())
+        })
+    }
+
+    fn zero_from(&mut self, offset: u64) -> io::Result<()> {
+        self.disk.call(|disk| {
+            disk.count();
+            let change = FileChange::ZeroFrom(offset as usize);
+            let file = disk.file(self.at)?;
+            change.apply(&mut file.content);
+            file.unsynced.push(change);
             Ok(())
         })
     }
