@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod coordination;
+mod fill_memory;
 mod layouts;
 mod lifecycle;
 mod row_contents;

@@ -69,6 +69,9 @@ pub(super) fn fill(
         return Err(LimitError::DataPoints { limit: max_points as u64 }.into());
     }
     let mut filled = PointColumns::default();
+    // Memory is reserved for so many points, and a vector that grows may take twice as much.
+    filled.times_ms.reserve_exact(expected as usize);
+    filled.bits.reserve_exact(expected as usize);
     let mut next_point = 0;
     let mut at = first;
     while at < end {
