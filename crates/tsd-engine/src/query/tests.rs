@@ -9,6 +9,7 @@ mod series_index;
 mod series_reads;
 mod shared_executions;
 mod shared_series_index;
+mod sparse_series;
 mod summaries;
 
 use std::time::{Duration, Instant};
