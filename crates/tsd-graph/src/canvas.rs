@@ -34,6 +34,9 @@ const DASHED_PIXEL_WORK: usize = 8;
 const CORNER_WORK: usize = 20;
 const MARKER_WORK: usize = 100;
 const LETTER_WORK: usize = 200;
+/// Work of outlines and markers from which a picture is crowded: lines that are two thousand times as long as it is
+/// wide, or tens of thousands of markers.
+const CROWDED_WORK: usize = if cfg!(test) { 400_000 } else { 4_000_000 };
 
 /// Which point of a text is at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,8 @@ impl LineStroke {
 pub(crate) struct Canvas<'p> {
     pixmap: Pixmap,
     pace: &'p Pace<'p>,
+    /// Work of the outlines and markers that it has.
+    outline_work: usize,
 }
 
 impl<'p> Canvas<'p> {
@@ -86,7 +91,7 @@ impl<'p> Canvas<'p> {
             }
             row.fill(pixel);
         }
-        Some(Self { pixmap, pace })
+        Some(Self { pixmap, pace, outline_work: 0 })
     }
 
     pub(crate) const fn pixmap(&self) -> &Pixmap {
@@ -95,6 +100,11 @@ impl<'p> Canvas<'p> {
 
     pub(crate) const fn pace(&self) -> &'p Pace<'p> {
         self.pace
+    }
+
+    /// True if it has so many lines and markers that more of them cannot be told from each other.
+    pub(crate) const fn is_crowded(&self) -> bool {
+        self.outline_work >= CROWDED_WORK
     }
 
     /// Fills an area; `opacity` is 0 to 1.
@@ -165,9 +175,11 @@ impl<'p> Canvas<'p> {
 
     fn stroke(&mut self, positions: &[Position], stroke: LineStroke, cap: LineCap) {
         let [first, rest @ ..] = positions else { return };
-        if rest.is_empty() || !self.pace.goes_on(stroke_work(positions, stroke)) {
+        let work = stroke_work(positions, stroke);
+        if rest.is_empty() || !self.pace.goes_on(work) {
             return;
         }
+        self.outline_work = self.outline_work.saturating_add(work);
         let mut path = PathBuilder::with_capacity(positions.len(), positions.len());
         path.move_to(first.0, first.1);
         for (x, y) in rest {
@@ -191,6 +203,7 @@ impl<'p> Canvas<'p> {
         if !self.pace.goes_on(MARKER_WORK) {
             return;
         }
+        self.outline_work = self.outline_work.saturating_add(MARKER_WORK);
         let (x, y) = (x.round() as i32 - marker::HALF_SIZE, y.round() as i32 - marker::HALF_SIZE);
         let picture = marker.picture();
         self.pixmap.draw_pixmap(

@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod coordination;
+mod fill_memory;
 mod layouts;
 mod lifecycle;
 mod row_contents;
@@ -8,6 +9,7 @@ mod series_index;
 mod series_reads;
 mod shared_executions;
 mod shared_series_index;
+mod sparse_series;
 mod summaries;
 
 use std::time::{Duration, Instant};

@@ -35,7 +35,10 @@ pub(super) fn draw_series(
     let background = plot.options.background.unwrap_or(Color::WHITE);
     let color = series_color(number, background);
     let (has_line, shape) = look(plot, series, frame.area, number);
-    let is_dense = shape.is_none() && density(plot, series, frame.area) >= DENSE;
+    // So many lines hide each other, and their outlines would take seconds.
+    let is_crowded = canvas.is_crowded();
+    let shape = shape.filter(|_| !(has_line && is_crowded));
+    let is_dense = is_crowded || shape.is_none() && density(plot, series, frame.area) >= DENSE;
     if has_line && is_dense && plot.options.smoothing.is_none() {
         draw_envelope(canvas, plot, series, axis, (frame.area, color));
     } else if has_line {

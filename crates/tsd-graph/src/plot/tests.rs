@@ -122,6 +122,30 @@ fn millions_of_points_are_drawn() {
 }
 
 #[test]
+fn lines_of_a_crowded_graph_are_drawn_by_columns() {
+    // Colors in the right half of the graph, where only the last series is.
+    let colors_of_last = |count: usize| {
+        let zigzag = |from_ms: i64| {
+            let value = |n: i64| if n % 2 == 0 { 0.0 } else { 10.0 };
+            series("", (0..40).map(|n| (from_ms + n * 1_000, value(n))))
+        };
+        let mut all: Vec<PlotSeries> = (0..count).map(|_| zigzag(0)).collect();
+        all.push(zigzag(60_000));
+        let mut plot = without_key(plot(200, 150, all));
+        plot.options.style = PlotStyle::Lines;
+        let picture = Picture::new(plot);
+        let rows = picture.pixels.chunks(3 * picture.width).skip(30).take(60);
+        let pixels = rows.flat_map(|row| row[3 * 130..3 * 180].chunks(3));
+        pixels.map(<[u8]>::to_vec).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    // Its own, that of the background and those of the grid.
+    let crowded = colors_of_last(60);
+    assert!(crowded < 10, "{crowded}");
+    let antialiased = colors_of_last(10);
+    assert!(antialiased > 20, "{antialiased}");
+}
+
+#[test]
 fn a_graph_without_points_says_so() {
     let empty = Picture::new(plot(400, 300, Vec::new()));
     let dark = empty.find(Color::BLACK);

@@ -33,8 +33,9 @@ pub(super) fn moving_average(
     let window = parse_window(window)?;
     let values: Vec<f64> =
         (0..points.len()).filter_map(|i| points.value(i)).map(as_double).collect();
+    let present = values.iter().filter(|value| !value.is_nan()).count();
     let work: usize = match window {
-        AverageWindow::Points(n) => values.len().saturating_mul(n.min(values.len())),
+        AverageWindow::Points(n) => values.len().saturating_mul(n.min(present)),
         AverageWindow::Millis(millis) => points
             .times_ms
             .iter()
@@ -46,6 +47,8 @@ pub(super) fn moving_average(
         return Err(LimitError::MovingAverage.into());
     }
     let mut averages = PointColumns::default();
+    // Of a window of points. A fill policy may have put millions of NaN between two of them.
+    let mut seen_present = Vec::with_capacity(present);
     // Approximate additions per value; the first values need fewer.
     let per_value = work / values.len().max(1) + 1;
     let check_interval = (VALUES_PER_CHECK / per_value).max(1);
@@ -53,10 +56,13 @@ pub(super) fn moving_average(
         if i % check_interval == 0 {
             limits.check()?;
         }
-        let seen = values.get(..=i).unwrap_or_default();
         let average = match window {
-            AverageWindow::Points(n) => over_points(seen, n),
+            AverageWindow::Points(n) => {
+                seen_present.extend(values.get(i).filter(|value| !value.is_nan()));
+                over_points(&seen_present, n)
+            }
             AverageWindow::Millis(millis) => {
+                let seen = values.get(..=i).unwrap_or_default();
                 over_time(seen, points.times_ms.get(..=i).unwrap_or_default(), millis)
             }
         };
@@ -65,10 +71,10 @@ pub(super) fn moving_average(
     Ok(averages)
 }
 
-/// Average of the last `n` values; NaN values extend the window.
+/// Average of the last `n` values, none of which is NaN: NaN values extend the window.
 fn over_points(seen: &[f64], n: usize) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
-    for v in seen.iter().rev().filter(|v| !v.is_nan()).take(n) {
+    for v in seen.iter().rev().take(n) {
         sum += v;
         count += 1;
     }

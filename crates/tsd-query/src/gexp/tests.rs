@@ -56,6 +56,27 @@ fn functions_match_opentsdb() {
     check("alias(sum:a,x,y)", &[1.0, -2.0, 3.0]);
 }
 
+fn moving_average(values: &[f64], window: &str) -> Vec<u64> {
+    let mut points = PointColumns::default();
+    for (i, value) in values.iter().enumerate() {
+        points.push(i as i64 * 1000, Value::Float(*value));
+    }
+    let averages = super::moving_average::moving_average(&points, window, &mut Unlimited).unwrap();
+    assert_eq!(averages.times_ms, points.times_ms);
+    averages.bits
+}
+
+/// To walk over all missing values for each average would take 10^12 steps.
+#[test]
+fn missing_values_take_no_time_in_a_window_of_points() {
+    let mut values = vec![f64::NAN; 2_000_000];
+    values[0] = 2.0;
+    values[1_000_000] = 6.0;
+    let averages = moving_average(&values, "2");
+    assert!(averages[..1_000_000].iter().all(|bits| *bits == 0.0_f64.to_bits()));
+    assert!(averages[1_000_000..].iter().all(|bits| *bits == 4.0_f64.to_bits()));
+}
+
 #[test]
 fn shifted_points_outside_the_range_are_cut() {
     let result = Gexp::parse("timeShift(sum:a,'9s')").unwrap().evaluate((0, 10_000), &series);
@@ -97,6 +118,21 @@ fn invalid_expressions_are_rejected() {
 }
 
 proptest! {
+    #[test]
+    fn windows_of_points_have_the_last_values_that_are_present(
+        values in prop::collection::vec(prop::option::of(-1e6..1e6_f64), 0..40), n in 1_usize..6,
+    ) {
+        let values: Vec<f64> = values.into_iter().map(|v| v.unwrap_or(f64::NAN)).collect();
+        let expected: Vec<u64> = (0..values.len())
+            .map(|i| {
+                let last = values[..=i].iter().rev().filter(|v| !v.is_nan()).take(n);
+                let (count, sum) = last.fold((0, 0.0), |(count, sum), v| (count + 1, sum + v));
+                if count < n { 0.0_f64 } else { sum / count as f64 }.to_bits()
+            })
+            .collect();
+        prop_assert_eq!(moving_average(&values, &n.to_string()), expected);
+    }
+
     #[test]
     fn any_text_is_parsed_or_rejected(text in "\\PC*") {
         let _ = Gexp::parse(&text);

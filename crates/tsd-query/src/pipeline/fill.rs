@@ -49,13 +49,13 @@ impl FillGrid {
     }
 }
 
-/// Aligns points to the grid over `[scan_start_ms, scan_end_ms)` and fills the gaps. Fails above
-/// `max_points`.
+/// Aligns points to the grid of a scan and fills the gaps. Fails above `max_points`. The first time may be
+/// before the scan: it takes no part in the result, but a rate needs it.
 pub(super) fn fill(
     points: &PointColumns,
     grid: &FillGrid,
     policy: FillPolicy,
-    (scan_start_ms, scan_end_ms): (i64, i64),
+    scan: (i64, i64),
     max_points: usize,
 ) -> Result<PointColumns, QueryError> {
     let absent = match policy {
@@ -63,12 +63,15 @@ pub(super) fn fill(
         FillPolicy::Nan | FillPolicy::Null => Some(f64::NAN),
         FillPolicy::None | FillPolicy::Scalar => None,
     };
-    let (first, end) = grid.range((scan_start_ms, scan_end_ms));
-    let expected = grid.len((scan_start_ms, scan_end_ms));
+    let (first, end) = grid.range(scan);
+    let expected = grid.len(scan);
     if expected > max_points as u64 {
         return Err(LimitError::DataPoints { limit: max_points as u64 }.into());
     }
     let mut filled = PointColumns::default();
+    // Memory is reserved for so many points, and a vector that grows may take twice as much.
+    filled.times_ms.reserve_exact(expected as usize);
+    filled.bits.reserve_exact(expected as usize);
     let mut next_point = 0;
     let mut at = first;
     while at < end {
@@ -82,9 +85,7 @@ pub(super) fn fill(
                 None => return Err(DataError::NoFillValue.into()),
             },
         };
-        if at >= scan_start_ms
-            && let Some(value) = value
-        {
+        if let Some(value) = value {
             filled.push(at, value);
         }
         let following = match grid {

@@ -11,6 +11,8 @@ use crate::{number::as_double, request::RateOptions};
 /// Rates between successive points; the first is relative to the virtual point before the series.
 pub(super) fn rates(points: &PointColumns, options: &RateOptions) -> PointColumns {
     let mut rates = PointColumns::default();
+    rates.times_ms.reserve_exact(points.len());
+    rates.bits.reserve_exact(points.len());
     let mut before = (0_i64, Value::Integer(0));
     for (i, time) in points.times_ms.iter().enumerate() {
         let Some(value) = points.value(i) else { break };

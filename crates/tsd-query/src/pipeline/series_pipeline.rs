@@ -132,14 +132,22 @@ impl SeriesPipeline {
 
     /// Applies the operators after downsampling: fill and rate.
     pub(crate) fn complete(&self, mut points: PointColumns) -> Result<PointColumns, QueryError> {
-        if let Some(grid) = self.grid() {
-            let scan = (self.window.scan_start_ms(), self.window.scan_end_ms());
-            points = fill(&points, &grid, self.fill, scan, self.max_fill_points)?;
+        let grid = self.grid();
+        let scan = (self.window.scan_start_ms(), self.window.scan_end_ms());
+        if let Some(grid) = &grid {
+            points = fill(&points, grid, self.fill, scan, self.max_fill_points)?;
         }
-        Ok(match &self.rate {
-            Some(options) => rates(&points, options),
-            None => points,
-        })
+        if let Some(options) = &self.rate {
+            points = rates(&points, options);
+        }
+        if grid.is_some() {
+            // Series begin with the scan, but their rates have seen the time of the grid before it.
+            let from = points.times_ms.partition_point(|time| *time < scan.0);
+            if from > 0 {
+                points.keep(from, points.len());
+            }
+        }
+        Ok(points)
     }
 
     /// True if [`Self::complete`] may change points.

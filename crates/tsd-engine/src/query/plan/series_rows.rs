@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use tsd_model::{BaseTime, SeriesKey};
+use tsd_model::{BaseTime, DAY_SECS, SeriesKey};
 use tsd_query::KeyRange;
 use tsd_series_index::DayRows;
 
@@ -79,6 +79,14 @@ impl SeriesRows {
             }
         };
         starts.map(part).collect()
+    }
+
+    /// Numbers of the UTC days on which some of the series have rows, ascending.
+    pub(crate) fn days(&self) -> Vec<u32> {
+        let hours = self.all_hours.get(self.hours.clone()).unwrap_or_default();
+        let mut days: Vec<u32> = hours.iter().map(|(hour, _)| hour.as_secs() / DAY_SECS).collect();
+        days.dedup();
+        days
     }
 
     /// The keys of the series without base times, sorted.

@@ -5,11 +5,12 @@
 //! [`GET_COST_ROWS`] rows. Both numbers of rows come from the index, which knows the series of each day
 //! and the hours at which the metric has any. What the index selects may be more than what matches:
 //! rows that are read are checked as those of scans are. Where the store reads points by series, a listed
-//! series costs what it returns, and the list is used unless it has more than half of the rows.
+//! series costs what it returns, and the list is used unless it has more than half of the rows; also then if
+//! they are a few rows in years, since only their days are read.
 
 use std::sync::Arc;
 
-use tsd_model::{BaseTime, SeriesKey, Uid, UidKind};
+use tsd_model::{BaseTime, DAY_SECS, SeriesKey, Uid, UidKind};
 use tsd_query::{PostFilter, SeriesSelection, SubQueryPlan, TagFilter};
 use tsd_series_index::{MetricIndex, SeriesSet, TagCondition};
 use tsd_storage::Table;
@@ -36,6 +37,8 @@ const MAX_SUPPOSED_ROWS: u64 = 200_000;
 /// Rows of all series that are read in the time of one row of a listed series, by a store that reads points
 /// by series. A listed row takes up to half as long again, and those of other series are dropped early.
 const LISTED_COST_ROWS: u64 = 2;
+/// Days for each row from which on the rows are so few that those of all series are listed.
+const DAYS_PER_SPARSE_ROW: u64 = 8;
 /// Tag values whose names are looked up together.
 const NAMES_BATCH: usize = 8_192;
 /// Tag values that are looked up in the cache of a filter in one time slice.
@@ -105,7 +108,12 @@ impl QueryEngine {
         };
         let is_cheaper =
             counts.selected.saturating_mul(cost) <= counts.all && counts.selected <= most;
-        if is_cheaper || self.config.series_index == SeriesIndexUse::Always {
+        // A range of series is read on all days, a list only where it has rows.
+        let days = u64::from(to.as_secs() - from.as_secs()) / u64::from(DAY_SECS);
+        let is_sparse = by_series
+            && index.has_days()
+            && counts.selected.saturating_mul(DAYS_PER_SPARSE_ROW) <= days;
+        if is_cheaper || is_sparse || self.config.series_index == SeriesIndexUse::Always {
             read.by_key = list_rows(&metric, &set, plan, (from, to), context)?;
         }
         Ok(Some(read))

@@ -107,13 +107,13 @@ async fn parts_of(
     Ok(match access.rows {
         FoundRows::Series(rows, count) if access.by_series => {
             let keys = rows.series_keys(plan.schema.base_time_start());
-            (parts_of_keys(plan, keys, count, threads), true)
+            (parts_of_keys(plan, keys, (count, Some(&rows.days())), threads), true)
         }
         FoundRows::Series(rows, count) => (parts_by_series(rows, count, threads), true),
         FoundRows::Listed(keys) => {
             let hours = (plan.window.scan_end_secs - plan.window.scan_start_secs) / 3_600;
             let rows = keys.len() as u64 * hours.max(0).unsigned_abs();
-            (parts_of_keys(plan, keys, rows, threads), true)
+            (parts_of_keys(plan, keys, (rows, None), threads), true)
         }
         FoundRows::Keys(keys) => (parts_by_key(&keys, threads), true),
         // Each series is in one salt bucket; parts of a single bucket are split by time.

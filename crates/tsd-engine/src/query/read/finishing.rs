@@ -10,11 +10,19 @@ use super::{
 };
 use crate::query::{failure::QueryFailure, run::memory_budget::BYTES_PER_POINT};
 
+/// More than any memory has, and so little that sums of it do not overflow.
+const MAX_FILL_BYTES: u64 = 1 << 50;
+
+/// Bytes that the fill policy, if there is one, makes of so many series.
+pub(crate) fn fill_bytes(job: &ScanJob, series: usize) -> usize {
+    let points = job.pipeline.points_to_fill().unwrap_or(0);
+    let bytes = points.saturating_mul(BYTES_PER_POINT).saturating_mul(series as u64);
+    bytes.min(MAX_FILL_BYTES) as usize
+}
+
 /// Rejects fill policies that would add more points than memory allows, before any is added.
 pub(crate) fn check_fill(job: &ScanJob, series: usize) -> Result<(), QueryFailure> {
-    let Some(points) = job.pipeline.points_to_fill() else { return Ok(()) };
-    let bytes = points.saturating_mul(BYTES_PER_POINT).saturating_mul(series as u64);
-    job.budget.context().check_available(usize::try_from(bytes).unwrap_or(usize::MAX))
+    job.budget.context().check_available(fill_bytes(job, series))
 }
 
 /// Finishes series; they stay in their order.

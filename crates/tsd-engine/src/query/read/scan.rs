@@ -116,6 +116,7 @@ impl ScanJob {
                 }
                 _ => reader.admit_series(&batch).await?,
             }
+            reader.settle_memory()?;
             reader.add_batch(&mut batch).await?;
             reader.settle_memory()?;
             // A store whose futures are always ready would otherwise monopolize this thread.
@@ -232,12 +233,17 @@ impl PartReader<'_> {
     async fn add_batch(&mut self, batch: &mut Batch) -> Result<(), QueryFailure> {
         let mut next = 0;
         let mut failed = None;
+        let filled = self.job.pipeline.points_to_fill().filter(|_| self.whole.is_some());
+        let points_per_series = POINTS_PER_SERIES.saturating_add(filled.unwrap_or(0) as usize);
         while next < batch.len() && failed.is_none() {
-            let slice = self.job.budget.context().time_slice().await?;
-            let mut points = 0;
+            let context = self.job.budget.context();
+            context.check_time()?;
+            let slice = context.time_slice().await?;
+            let mut points = 0_usize;
             while next < batch.len() {
                 // The points of a block may be moved.
-                points += batch.points(next) + POINTS_PER_SERIES;
+                let of_block = batch.points(next).saturating_add(points_per_series);
+                points = points.saturating_add(of_block);
                 if let Err(failure) = self.add(batch, next) {
                     failed = Some(failure);
                     break;

@@ -2,9 +2,10 @@
 //!
 //! Rows of one series are read as merged columns, without a look-up or a decoder for each. So a list of
 //! series costs about what it returns, and is preferred to a range of all series wherever the series
-//! index selects less than half of the metric's rows.
+//! index selects less than half of the metric's rows. Long gaps without rows of the listed series, which the
+//! index knows, are left out: the store would look into the files of each day.
 
-use std::{iter, ops::RangeInclusive, sync::Arc};
+use std::{cmp::Reverse, iter, ops::RangeInclusive, sync::Arc};
 
 use bytes::Bytes;
 use tsd_model::DAY_SECS;
@@ -21,6 +22,12 @@ const MIN_PART_ROWS: u64 = 1_024;
 const PARTS_PER_THREAD: usize = 2;
 /// Ranges of series that it is divided into, for each thread.
 const RANGES_PER_THREAD: usize = 4;
+/// Days without rows at which a read of listed series is divided: a store passes the files of so many days in
+/// the time of one more part.
+const GAP_DAYS: u32 = 32;
+/// Most ranges of time that it is divided into at such gaps, and most keys of series in all of them.
+const MAX_RANGES: usize = 64;
+const MAX_RANGE_KEYS: usize = 1 << 16;
 /// A part that continues no other one, and that no other one continues.
 const WHOLE: (bool, bool) = (false, true);
 
@@ -53,6 +60,24 @@ fn divide_days(bases: &Bases, count: usize) -> Vec<Bases> {
         start..=end
     };
     (0..count).map(range).collect()
+}
+
+/// The part of a range of base times that has rows on these days, which ascend. Without the longest gaps
+/// between them: at most `count` ranges.
+fn without_gaps(bases: &Bases, days: &[u32], count: usize) -> Vec<Bases> {
+    let pairs = days.iter().zip(days.iter().skip(1));
+    let mut gaps: Vec<(u32, u32)> =
+        pairs.map(|(a, b)| (*a, *b)).filter(|(a, b)| b - a > GAP_DAYS).collect();
+    gaps.sort_by_key(|(a, b)| Reverse(b - a));
+    gaps.truncate(count.max(1) - 1);
+    gaps.sort_unstable();
+    let starts = days.first().copied().into_iter().chain(gaps.iter().map(|(_, b)| *b));
+    let ends = gaps.iter().map(|(a, _)| *a).chain(days.last().copied());
+    let range = |(first, last): (u32, u32)| {
+        let end = last.saturating_mul(DAY_SECS).saturating_add(DAY_SECS - 1);
+        (first.saturating_mul(DAY_SECS)).max(*bases.start())..=end.min(*bases.end())
+    };
+    starts.zip(ends).map(range).filter(|range| !range.is_empty()).collect()
 }
 
 /// The read of all series of the single range of an unsalted table, and into what to divide it; `None` if
@@ -127,34 +152,43 @@ fn series_of_range(
     })
 }
 
-/// Parts of listed series, sorted by key, that have about so many rows: divided by series, or by time
-/// if these are few.
+/// Parts of listed series, sorted by key, that have about so many rows, on these days if they are known:
+/// divided by series, or by time if these are few.
 pub(crate) fn parts_of_keys(
     plan: &SubQueryPlan,
     mut keys: Vec<Bytes>,
-    rows: u64,
+    (rows, days): (u64, Option<&[u32]>),
     threads: usize,
 ) -> Vec<ScanPart> {
     // All ranges have the same base times.
     let bases = plan.ranges.first().and_then(|range| bases_of(plan, range));
     let Some(bases) = bases.filter(|_| !keys.is_empty()) else { return Vec::new() };
     let count = threads.min((rows / MIN_PART_ROWS) as usize).max(1);
-    let part = |index: usize, keys: Vec<Bytes>, bases: &Bases, place| {
-        scan_part(plan, ReadSelection::Keys(keys), bases, place, format!("series {index}"))
+    let ranges = match days {
+        Some(days) => without_gaps(&bases, days, (MAX_RANGE_KEYS / keys.len()).min(MAX_RANGES)),
+        None => vec![bases],
     };
-    if keys.len() >= count * MIN_PART_SERIES {
-        let size = keys.len().div_ceil(count);
-        let mut parts = Vec::with_capacity(count);
-        while !keys.is_empty() {
-            let rest = keys.split_off(size.min(keys.len()));
-            parts.push(part(parts.len(), std::mem::replace(&mut keys, rest), &bases, WHOLE));
+    let (size, of_range) = if keys.len() >= count * MIN_PART_SERIES {
+        (keys.len().div_ceil(count), 1)
+    } else {
+        (keys.len(), count)
+    };
+    let times: Vec<Bases> = ranges.iter().flat_map(|range| divide_days(range, of_range)).collect();
+    let is_whole = times.len() == 1;
+    let mut parts = Vec::new();
+    while !keys.is_empty() {
+        let rest = keys.split_off(size.min(keys.len()));
+        let mut keys_of_part = std::mem::replace(&mut keys, rest);
+        for (index, bases) in times.iter().enumerate() {
+            let is_last = index + 1 == times.len();
+            let listed =
+                if is_last { std::mem::take(&mut keys_of_part) } else { keys_of_part.clone() };
+            let (selection, place) = (ReadSelection::Keys(listed), (index > 0, is_whole));
+            let id = format!("series {}", parts.len());
+            parts.push(scan_part(plan, selection, bases, place, id));
         }
-        return parts;
     }
-    let divided = divide_days(&bases, count);
-    let is_whole = divided.len() == 1;
-    let divided = divided.into_iter().enumerate();
-    divided.map(|(index, bases)| part(index, keys.clone(), &bases, (index > 0, is_whole))).collect()
+    parts
 }
 
 fn scan_part(
@@ -181,6 +215,8 @@ const fn read_of(plan: &SubQueryPlan, selection: ReadSelection, bases: &Bases) -
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::indexing_slicing, reason = "tests")]
+
     use proptest::prelude::*;
 
     use super::*;
@@ -205,6 +241,30 @@ mod tests {
                 prop_assert!(after.start().is_multiple_of(DAY_SECS));
             }
             prop_assert!(parts.iter().all(|part| part.start() <= part.end()));
+        }
+
+        #[test]
+        fn no_day_with_rows_is_in_a_gap(
+            mut days in prop::collection::btree_set(0_u32..49_710, 0..20),
+            near in 0_u32..49_710, count in 1_usize..8,
+        ) {
+            days.extend(near..(near + 3).min(49_710));
+            let days: Vec<u32> = days.into_iter().collect();
+            let (first, last) = (days[0] * DAY_SECS + 7, days[days.len() - 1] * DAY_SECS + 3_600);
+            let ranges = without_gaps(&(first..=last), &days, count);
+            prop_assert!(!ranges.is_empty() && ranges.len() <= count);
+            prop_assert_eq!((*ranges[0].start(), *ranges[ranges.len() - 1].end()), (first, last));
+            for day in &days {
+                let hours = (day * DAY_SECS).max(first)..=(day * DAY_SECS + 86_399).min(last);
+                let is_in = |range: &Bases| range.contains(hours.start()) && range.contains(hours.end());
+                prop_assert_eq!(ranges.iter().filter(|range| is_in(range)).count(), 1);
+            }
+            let gap_of = |pair: &[Bases]| pair[1].start() / DAY_SECS - pair[0].end() / DAY_SECS;
+            let gaps: Vec<u32> = ranges.windows(2).map(gap_of).collect();
+            prop_assert!(gaps.iter().all(|gap| *gap > GAP_DAYS));
+            let shortest = gaps.into_iter().min().unwrap_or(u32::MAX);
+            let longer = days.windows(2).filter(|days| days[1] - days[0] > shortest.max(GAP_DAYS));
+            prop_assert!(ranges.len() == count || longer.count() < count);
         }
     }
 }

@@ -8,7 +8,7 @@ use tsd_storage::SeriesBlock;
 
 use super::{
     block_rows::{BatchSize, FailedRow, add_pieces},
-    finishing::{FinishedList, check_fill},
+    finishing::{FinishedList, fill_bytes},
     merged_series::MergedSeries,
     name_filters::apply_name_filters,
     row_decoder::RowDecoder,
@@ -23,6 +23,10 @@ pub(crate) struct WholeSeriesReader {
     finished: FinishedList,
     /// For each block of a batch whether the filters accept its series.
     admitted: Vec<bool>,
+    /// What the fill policy will make of each series.
+    fill_bytes: usize,
+    /// The same for the series of the batch that are not finished.
+    unfilled_bytes: usize,
     reserved_bytes: usize,
 }
 
@@ -32,11 +36,14 @@ impl WholeSeriesReader {
             builder: job.pipeline.start(),
             finished: FinishedList::default(),
             admitted: Vec::new(),
+            fill_bytes: fill_bytes(job, 1),
+            unfilled_bytes: 0,
             reserved_bytes: 0,
         }
     }
 
-    /// Applies the filters to the series of a batch of this size.
+    /// Applies the filters to the series of a batch of this size. What the fill policy will make of them counts
+    /// from now on: many scans at once must not fill the memory that each of them found free.
     pub(crate) async fn admit(
         &mut self,
         job: &ScanJob,
@@ -44,7 +51,6 @@ impl WholeSeriesReader {
         size: BatchSize,
         stats: &mut ScannerStats,
     ) -> Result<(), QueryFailure> {
-        check_fill(job, blocks.len())?;
         let plan = &job.plan;
         let context = job.budget.context();
         let slice = context.time_slice().await?;
@@ -57,8 +63,9 @@ impl WholeSeriesReader {
         stats.compaction += slice.finish();
         let tags_of = |index: usize| blocks.get(index).and_then(|block| job.tags_of(block));
         apply_name_filters(job, stats, &mut self.admitted, tags_of).await?;
-        let accepts_all = self.admitted.iter().all(|admitted| *admitted);
-        let size = if accepts_all {
+        let admitted_count = self.admitted.iter().filter(|admitted| **admitted).count();
+        self.unfilled_bytes = fill_bytes(job, admitted_count);
+        let size = if admitted_count == blocks.len() {
             size
         } else {
             let admitted = blocks.iter().zip(&self.admitted).filter(|(_, admitted)| **admitted);
@@ -79,6 +86,7 @@ impl WholeSeriesReader {
         if !self.admitted.get(index).is_some_and(|admitted| *admitted) {
             return Ok(());
         }
+        self.unfilled_bytes = self.unfilled_bytes.saturating_sub(self.fill_bytes);
         let pipeline = &job.pipeline;
         let finished = if block.rows.is_empty() || !block.summaries.is_empty() {
             let points = summarized_points(&block.columns, &block.summaries);
@@ -98,9 +106,9 @@ impl WholeSeriesReader {
         finished.map_err(|error| (error.into(), None))
     }
 
-    /// Bytes that the finished series use more than at the last call.
+    /// Bytes that the finished series use, and those that will be filled, more than at the last call.
     pub(crate) const fn take_growth(&mut self) -> isize {
-        let bytes = self.finished.memory_bytes();
+        let bytes = self.finished.memory_bytes() + self.unfilled_bytes;
         let growth = bytes as isize - self.reserved_bytes as isize;
         self.reserved_bytes = bytes;
         growth

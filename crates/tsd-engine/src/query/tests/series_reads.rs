@@ -294,7 +294,7 @@ impl Daemon {
         }
     }
 
-    async fn compare(&self, request: &Query, what: &str) -> Vec<String> {
+    pub(super) async fn compare(&self, request: &Query, what: &str) -> Vec<String> {
         let expected = answer(&self.open.scanning, request.clone()).await;
         let found = answer(&self.open.by_series, request.clone()).await;
         if found.is_ok() && self.options.cache_bytes > 0 {

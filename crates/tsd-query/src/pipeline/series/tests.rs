@@ -203,6 +203,28 @@ fn fill_with_too_many_points_is_rejected() {
     assert_eq!(error, crate::error::LimitError::DataPoints { limit: 1_000 }.into());
 }
 
+/// An hour of Kabul begins in the middle of one of UTC, so the grid begins half an hour before the scan.
+#[test]
+fn rates_see_the_time_of_the_grid_before_the_scan() {
+    let rates = |m: &str, values: &[i64]| {
+        let pipeline = pipeline(m, "Asia/Kabul");
+        let times = [1_900, 5_500, 9_100, 12_700];
+        let values: Vec<Value> = values.iter().map(|value| Value::Integer(*value)).collect();
+        let mut builder = pipeline.start();
+        builder.push(&pipeline, &columns(times.iter().zip(&values)));
+        let points = builder.finish(&pipeline, Bytes::new()).unwrap().unwrap().points;
+        let rate = |i| f64::from_bits(points.bits[i]);
+        (0..4).map(|i| ((points.times_ms[i] - T_MS) / 1_000, rate(i))).collect::<Vec<_>>()
+    };
+    let of_zeros = rates("sum:1hc-avg-zero:rate{dropcounter}:m", &[7_200, 0, 3_600, 3_600]);
+    assert_eq!(of_zeros, [(1_800, 2.0), (9_000, 1.0), (12_600, 0.0), (19_800, 0.0)]);
+    let of_nan = rates("sum:1hc-avg-nan:rate{dropcounter}:m", &[-5, -3, -1, 4]);
+    assert!(of_nan[0].0 == 1_800 && of_nan[0].1.is_nan(), "{of_nan:?}");
+    assert_eq!(of_nan[1..3], [(5_400, 2.0 / 3_600.0), (9_000, 2.0 / 3_600.0)]);
+    let without_rates = rates("sum:1hc-avg-zero:m", &[1, 2, 3, 4]);
+    assert_eq!(without_rates, [(1_800, 1.0), (5_400, 2.0), (9_000, 3.0), (12_600, 4.0)]);
+}
+
 /// Extreme specifications that are accepted.
 const EXTREMES: &[&str] = &[
     "1ms-sum",
