@@ -27,7 +27,21 @@ fn nodes(hbase: &HBase) -> Vec<(Daemon, TempDir)> {
         let data = directory();
         (node(hbase, &format!("tsd{at}"), data.path()).start(), data)
     };
-    (0..3).map(start).collect()
+    let nodes: Vec<_> = (0..3).map(start).collect();
+    wait_until_serving(&nodes);
+    nodes
+}
+
+/// Waits until each node has seen that all of them serve.
+fn wait_until_serving(nodes: &[(Daemon, TempDir)]) {
+    for (daemon, _) in nodes {
+        let serving = || {
+            let states = states(&cluster_status(daemon));
+            let all = states.len() == nodes.len();
+            (all && states.iter().all(|(_, state)| state == "serving")).then_some(())
+        };
+        wait_for(serving).expect("all nodes serve");
+    }
 }
 
 fn cluster_status(daemon: &Daemon) -> Value {
@@ -70,7 +84,7 @@ fn what_one_node_acknowledges_is_read_on_all_until_and_after_its_flush() {
         let rows = |node: &Value| node["heldRows"].as_u64().expect("held rows");
         status["nodes"].as_array().expect("nodes").iter().map(rows).collect::<Vec<u64>>()
     };
-    assert!(held(&status).iter().all(|rows| *rows > 0), "{status}");
+    assert!(held(&status).iter().sum::<u64>() > 0, "{status}");
 
     let url = format!("http://{}", first.address());
     let tsdb = |words: &[&str]| {
@@ -297,6 +311,7 @@ fn queries_of_all_nodes_are_listed_and_cancelled_on_any() {
             (node.env("TSD_CLUSTER_SUSPECT_AFTER", "3600").start(), data)
         })
         .collect();
+    wait_until_serving(&nodes);
     let [first, second, third] = [0, 1, 2].map(|at| &nodes[at].0);
     for node in [first, second, third] {
         put(node.address(), "m", 0, 10);

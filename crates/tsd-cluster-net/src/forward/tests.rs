@@ -60,7 +60,7 @@ struct SharedRow {
     /// The answers to so many changes are lost.
     lost: AtomicUsize,
     /// Reads fail.
-    is_away: AtomicBool,
+    is_unreachable: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -72,9 +72,9 @@ struct FakeSlotTable {
 impl SlotTable for FakeSlotTable {
     fn assignment(&self) -> MembershipFuture<'_, Result<Option<Assignment>, ProofError>> {
         let found = self.row.assignment.lock().unwrap().clone();
-        let away = || ProofError::Unavailable("its region is away".to_owned());
-        let is_away = self.row.is_away.load(Ordering::Relaxed);
-        Box::pin(async move { if is_away { Err(away()) } else { Ok(found) } })
+        let unreachable = || ProofError::Unavailable("its region is gone".to_owned());
+        let is_unreachable = self.row.is_unreachable.load(Ordering::Relaxed);
+        Box::pin(async move { if is_unreachable { Err(unreachable()) } else { Ok(found) } })
     }
 
     fn swap_assignment<'a>(
@@ -305,7 +305,7 @@ async fn a_drained_node_flushes_and_forwards_everything() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_read_who_owns_the_slots_is_not_ready() {
     let shared = Arc::<SharedRow>::default();
-    shared.is_away.store(true, Ordering::Relaxed);
+    shared.is_unreachable.store(true, Ordering::Relaxed);
     let nodes = nodes(1, &shared, TIMEOUT).await;
     let ForwardNode { slots, writes, .. } = &nodes[0];
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -313,13 +313,13 @@ async fn a_node_that_cannot_read_who_owns_the_slots_is_not_ready() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let problem = writes.health().remove(0);
     assert_eq!(problem.impact, tsd_storage::HealthImpact::WritesRejected);
-    assert!(problem.reason.contains("its region is away"), "{problem:?}");
-    shared.is_away.store(false, Ordering::Relaxed);
+    assert!(problem.reason.contains("its region is gone"), "{problem:?}");
+    shared.is_unreachable.store(false, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(1)).await;
     settled(&nodes).await;
     assert!(slots.problem().is_none() && writes.health().is_empty());
     // Later it goes by the assignment that it knows.
-    shared.is_away.store(true, Ordering::Relaxed);
+    shared.is_unreachable.store(true, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(slots.problem().is_some() && writes.health().is_empty());
 }

@@ -291,7 +291,7 @@ async fn a_lost_day_fails_reads_though_memtables_have_rows_of_it() {
 
 /// What happens to the rows of the days.
 #[derive(Clone, Debug)]
-enum Step {
+enum DayStep {
     /// Dense hours of a series on a day, so that it may have summaries.
     Dense(u8, u32),
     Point(u8, u32, u32),
@@ -300,24 +300,24 @@ enum Step {
     Merge,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<DayStep>> {
     let (series, days, hours) = (0..4_u8, 0..12_u32, 0..8_u32);
     let step = prop_oneof![
-        6 => (series.clone(), days.clone()).prop_map(|(series, day)| Step::Dense(series, day)),
+        6 => (series.clone(), days.clone()).prop_map(|(series, day)| DayStep::Dense(series, day)),
         12 => (series.clone(), days.clone(), hours.clone())
-            .prop_map(|(series, day, hour)| Step::Point(series, day, hour)),
+            .prop_map(|(series, day, hour)| DayStep::Point(series, day, hour)),
         2 => (series, days, hours)
-            .prop_map(|(series, day, hour)| Step::Delete(series, day, hour)),
-        2 => Just(Step::Flush),
-        1 => Just(Step::Merge),
+            .prop_map(|(series, day, hour)| DayStep::Delete(series, day, hour)),
+        2 => Just(DayStep::Flush),
+        1 => Just(DayStep::Merge),
     ];
     prop::collection::vec(step, 1..60)
 }
 
 impl Logged {
-    async fn apply(&self, step: &Step) {
+    async fn apply(&self, step: &DayStep) {
         match step {
-            Step::Dense(series, number) => {
+            DayStep::Dense(series, number) => {
                 let mut batch = CellBatch::new();
                 for hour in 0..8 {
                     batch.begin_row(&key(*series, day(*number) + hour * 3_600)).unwrap();
@@ -334,14 +334,14 @@ impl Logged {
                 }
                 self.log.put(&self.table, batch).await.unwrap();
             }
-            Step::Point(series, number, hour) => {
+            DayStep::Point(series, number, hour) => {
                 self.put(&[*series], [day(*number) + hour * 3_600].into_iter()).await;
             }
-            Step::Delete(series, number, hour) => {
+            DayStep::Delete(series, number, hour) => {
                 self.delete(*series, day(*number) + hour * 3_600).await;
             }
-            Step::Flush => self.log.flush().await.unwrap(),
-            Step::Merge => {
+            DayStep::Flush => self.log.flush().await.unwrap(),
+            DayStep::Merge => {
                 self.store.inner().backend().parts(&self.table).unwrap().merge_all(0).unwrap();
             }
         }

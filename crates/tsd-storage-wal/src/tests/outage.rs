@@ -58,10 +58,12 @@ impl CommitLog for OutageLog {
         LogPosition { incarnation: 1, sequence: 1 }
     }
 
-    fn trim(&self, _: LogPosition, _: i64) {}
+    fn trim(&self, _: LogPosition, _: i64) -> Result<(), StorageError> {
+        Ok(())
+    }
 
-    fn finish_trim(&self, _: i64) -> bool {
-        true
+    fn finish_trim(&self, _: i64) -> Result<(), StorageError> {
+        Ok(())
     }
 
     fn closed_segments(&self) -> u64 {
