@@ -1,9 +1,9 @@
 //! The newest point of series (`/api/query/last`).
 //!
 //! The time of a series' newest point is not stored. With a back scan, rows are read from the
-//! current hour backwards until one has a point; far back, only those that the series index has. Without, the timestamp of the series' counter cell
-//! in the meta table gives the hour, since the counter is written with each point. That requires
-//! series tracking, as in OpenTSDB.
+//! current hour backwards until one has a point; far back, only those that the series index has. Without, the
+//! timestamp of the series' counter cell in the meta table gives the hour, since the counter is written with
+//! each point. That requires series tracking, as in OpenTSDB.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use tsd_model::{
     Uid, UidKind, Value, decode_row,
 };
 use tsd_query::{DataError, QueryError, SeriesError};
+use tsd_series_index::SeriesIndex;
 use tsd_storage::{Get, Scan};
 
 use crate::{
@@ -108,7 +109,8 @@ impl EngineHandle {
         control: QueryControl,
     ) -> Result<(Vec<LastPoint>, QueryGuard), QueryFailure> {
         let work = |shared: Arc<EngineShared>, context: Arc<QueryContext>| async move {
-            LastPointSearch { shared: &shared, context: &context }.points(query).await
+            let days = LastPointSearch::index_of_days(&shared, query.back_scan_hours).await;
+            LastPointSearch { shared: &shared, context: &context, days }.points(query).await
         };
         self.run_limited(control, work).await
     }
@@ -117,11 +119,27 @@ impl EngineHandle {
 struct LastPointSearch<'a> {
     shared: &'a EngineShared,
     context: &'a QueryContext,
+    /// A complete series index that knows the days of its series, for back scans that reach far.
+    days: Option<Arc<SeriesIndex>>,
 }
 
 impl LastPointSearch<'_> {
+    /// Looks for it once: that may ask the store for what is new.
+    async fn index_of_days(
+        shared: &EngineShared,
+        back_scan_hours: u32,
+    ) -> Option<Arc<SeriesIndex>> {
+        if back_scan_hours as usize <= MAX_ROWS_PER_READ {
+            return None;
+        }
+        let config = &shared.config;
+        let (schema, data) = (&config.schema, &config.tables.data);
+        let index = usable_index(&*shared.storage, data, schema, config.query.series_index).await?;
+        index.has_days().then_some(index)
+    }
+
     async fn points(&self, query: LastQuery) -> Result<Vec<LastPoint>, QueryFailure> {
-        let Self { shared, context } = self;
+        let Self { shared, context, .. } = self;
         context.reserve(query.series.iter().map(LastSeries::memory_bytes).sum())?;
         let mut candidates = Vec::new();
         for series in query.series {
@@ -254,22 +272,11 @@ impl LastPointSearch<'_> {
         Ok(row.and_then(|row| row.cells.first().map(|cell| hour_of(cell.timestamp_ms))))
     }
 
-    /// The hours of a range in which the series may have a row, ascending; `None` without a complete series index
-    /// that knows them.
-    async fn indexed_hours(
-        &self,
-        tsuid: &Tsuid,
-        from: BaseTime,
-        to: BaseTime,
-    ) -> Option<Vec<BaseTime>> {
-        let config = &self.shared.config;
-        let (schema, data) = (&config.schema, &config.tables.data);
-        let index =
-            usable_index(&*self.shared.storage, data, schema, config.query.series_index).await?;
-        let (metric, tags) = tsuid.as_bytes().split_at_checked(schema.metric_width())?;
-        if !index.has_days() {
-            return None;
-        }
+    /// The hours of a range in which the series may have a row, ascending; `None` without an index of days.
+    fn indexed_hours(&self, tsuid: &Tsuid, from: BaseTime, to: BaseTime) -> Option<Vec<BaseTime>> {
+        let index = self.days.as_ref()?;
+        let width = self.shared.config.schema.metric_width();
+        let (metric, tags) = tsuid.as_bytes().split_at_checked(width)?;
         let Some(metric) = index.metric(metric) else { return Some(Vec::new()) };
         let days = metric.rows(&metric.of_tags([tags]), from, to);
         Some(days.into_iter().flat_map(|day| day.hours).collect())
@@ -289,7 +296,7 @@ impl LastPointSearch<'_> {
             BaseTime::containing(first.saturating_sub(hours * BaseTime::SPAN_SECONDS))
         };
         let indexed = if earlier as usize > MAX_ROWS_PER_READ {
-            self.indexed_hours(&tsuid, back(earlier), back(0)).await
+            self.indexed_hours(&tsuid, back(earlier), back(0))
         } else {
             None
         };
