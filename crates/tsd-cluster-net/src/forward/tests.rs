@@ -225,6 +225,11 @@ fn owner(row: &SharedRow, series: u16) -> u64 {
     assignment.as_ref().unwrap().slot(slot).owner.unwrap()
 }
 
+/// A series that a node owns.
+fn series_of(shared: &SharedRow, node: u64) -> u16 {
+    (0..1_000).find(|series| owner(shared, *series) == node).unwrap()
+}
+
 #[tokio::test]
 async fn cells_are_written_by_the_owner_of_their_slot_only() {
     let shared = Arc::<SharedRow>::default();
@@ -369,7 +374,7 @@ async fn a_release_waits_for_the_writes_in_progress() {
     let shared = Arc::<SharedRow>::default();
     let nodes = nodes(2, &shared, TIMEOUT).await;
     settled(&nodes).await;
-    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    let series = series_of(&shared, 2);
     nodes[1].store.script(Operation::Put, [Fault::Delay(Duration::from_millis(700))]);
     let writes = Arc::clone(&nodes[1].writes);
     let write = tokio::spawn(async move { writes.put(&table(), batch([series], b"old")).await });
@@ -394,7 +399,7 @@ async fn a_write_without_an_owner_that_answers_fails_after_its_time() {
     let mut nodes = nodes(2, &shared, Duration::from_millis(300)).await;
     settled(&nodes).await;
     nodes[1].server = None;
-    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    let series = series_of(&shared, 2);
     let error = nodes[0].writes.put(&table(), batch([series], b"1")).await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("node2"), "{error}");
     assert!(nodes[0].membership.suspected.lock().unwrap().contains(&2));
@@ -408,7 +413,7 @@ async fn a_write_goes_on_with_the_next_owner_after_the_recovery() {
     settled(&nodes).await;
     nodes[1].server = None;
     nodes[1].slots.stop();
-    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    let series = series_of(&shared, 2);
     let first = Arc::clone(&nodes[0].writes);
     let write = tokio::spawn(async move { first.put(&table(), batch([series], b"1")).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -425,7 +430,7 @@ async fn a_write_that_was_not_sent_goes_on_with_the_next_owner_at_once() {
     let nodes = nodes(2, &shared, TIMEOUT).await;
     settled(&nodes).await;
     nodes[1].slots.stop();
-    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    let series = series_of(&shared, 2);
     // It takes connections, and says nothing. Nobody says either that the log of the second node is stored.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap().to_string();
@@ -444,7 +449,7 @@ async fn a_write_that_fits_into_no_frame_is_refused_and_leaves_the_others_alone(
     let shared = Arc::<SharedRow>::default();
     let nodes = nodes(2, &shared, TIMEOUT).await;
     settled(&nodes).await;
-    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    let series = series_of(&shared, 2);
     let column = Column { row: row(series).into(), family: Family::T, qualifier: "q1".into() };
     let table = table();
     let value = |byte, length| Bytes::from(vec![byte; length]);
@@ -466,7 +471,7 @@ async fn errors_of_the_owner_are_those_of_the_write() {
     let shared = Arc::<SharedRow>::default();
     let nodes = nodes(2, &shared, TIMEOUT).await;
     settled(&nodes).await;
-    let series = (0..1_000).find(|series| owner(&shared, *series) == 2).unwrap();
+    let series = series_of(&shared, 2);
     for (error, expected) in [
         (StorageError::Throttled("full"), "busy"),
         (StorageError::Unavailable("no HBase".into()), "node2: unavailable: no HBase"),

@@ -161,6 +161,24 @@ async fn scanned(store: &dyn Storage, wanted: impl Fn(&[u8]) -> bool) -> Content
     contents
 }
 
+/// Checks that a read of some series of the metric has found what a scan of their rows returns.
+async fn assert_scanned(
+    store: &dyn Storage,
+    found: &Contents,
+    read: &SeriesRead,
+    series: impl IntoIterator<Item = u32>,
+) {
+    let wanted: Vec<Vec<u8>> = series.into_iter().map(tags).collect();
+    let (first, last) = read.bases;
+    let expected = scanned(store, |key| {
+        key[..3] == METRIC
+            && (first..=last).contains(&base_of(key))
+            && wanted.iter().any(|tags| *tags == key[7..])
+    })
+    .await;
+    assert_equal(found, &expected, read);
+}
+
 /// What a read returns; `None` if the store does not answer reads of series.
 async fn read(store: &dyn Storage, read: &SeriesRead) -> Option<Contents> {
     let scanner = store.read_series(&data(), read)?;
@@ -280,14 +298,7 @@ pub(super) async fn reads_of_series_return_what_scans_return(store: Arc<dyn Stor
                     reads_past_losses: false,
                 };
                 let Some(found) = read(&*store, &request).await else { return };
-                let wanted: Vec<Vec<u8>> = wanted.into_iter().map(tags).collect();
-                let expected = scanned(&*store, |key| {
-                    key[..3] == METRIC
-                        && (bases.0..=bases.1).contains(&base_of(key))
-                        && wanted.iter().any(|tags| *tags == key[7..])
-                })
-                .await;
-                assert_equal(&found, &expected, &request);
+                assert_scanned(&*store, &found, &request, wanted).await;
             }
             let goal = SplitGoal { ranges: 1 + numbers.below(6) as usize, min_bytes: 1 };
             divided_reads_return_the_whole(&*store, bases, goal).await;
@@ -356,14 +367,7 @@ pub(super) async fn reads_of_many_days_return_what_scans_return(store: Arc<dyn S
                     store.flush().await.unwrap();
                 }
                 let found = drain(scanner, &request).await;
-                let wanted: Vec<Vec<u8>> = wanted.map(tags).collect();
-                let expected = scanned(&*store, |key| {
-                    key[..3] == METRIC
-                        && (bases.0..=bases.1).contains(&base_of(key))
-                        && wanted.iter().any(|tags| *tags == key[7..])
-                })
-                .await;
-                assert_equal(&found, &expected, &request);
+                assert_scanned(&*store, &found, &request, wanted).await;
             }
         }
     }
