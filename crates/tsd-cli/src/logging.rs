@@ -21,7 +21,7 @@ use self::recent_layer::RecentLayer;
 use crate::config::{LogFormat, LogSettings};
 
 /// Crates of this program that log. A logger is one of them, or a module of one.
-const LOGGERS: [&str; 11] = [
+const LOGGERS: [&str; 12] = [
     "hbase_rs",
     "tsd_cli",
     "tsd_cluster_log",
@@ -29,6 +29,7 @@ const LOGGERS: [&str; 11] = [
     "tsd_engine",
     "tsd_server",
     "tsd_storage",
+    "tsd_storage_embedded",
     "tsd_storage_hbase",
     "tsd_storage_lsm",
     "tsd_storage_parts",

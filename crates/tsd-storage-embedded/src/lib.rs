@@ -5,7 +5,8 @@
 //! ```text
 //! <dir>/POINTS     list of the tables of points
 //! <dir>/points/    data, rollup and pre-aggregate tables (`tsd-storage-parts`)
-//! <dir>/cells/     UID, meta and tree tables (`tsd-storage-lsm`), and the mark of the log
+//! <dir>/cells/     UID, meta and tree tables (`tsd-storage-lsm`), the mark of the log, and how far all tables were
+//!                  when it was recorded
 //! ```
 //!
 //! The mark of the log is one file of the trees. The log advances it when the rows of all tables are
@@ -17,6 +18,7 @@ mod points_list;
 mod quarantine;
 mod restored;
 mod storage;
+mod store_progress;
 mod unknown_version;
 mod verifier;
 
@@ -26,6 +28,7 @@ mod tests;
 pub use config::{EmbeddedConfig, EmbeddedTable, TableKind};
 pub use restored::verify_restored;
 pub use storage::{EmbeddedStorage, EmbeddedTables};
+pub use store_progress::accept_older_table;
 pub use unknown_version::unknown_version;
 pub use verifier::{
     forget_table, log_mark_file, rebuild_manifest, recorded_log_mark, verify_directory,

@@ -16,6 +16,7 @@ use crate::{
     directories::{CELLS, POINTS, STORE},
     points_list,
     quarantine::BothQuarantines,
+    store_progress::{self, StoreProgress},
     unknown_version::unknown_version,
     verifier::BothVerifiers,
 };
@@ -111,6 +112,7 @@ impl DirectBackend for EmbeddedTables {
             return Err(unknown.into());
         }
         points_list::check(&config.dir)?;
+        store_progress::check(&config.dir)?;
         let tables = Tables::new(config)?;
         let listed: Vec<Table> = tables.points.iter().map(|spec| spec.table.clone()).collect();
         let (read_threads, clock) = Self::options(config);
@@ -125,6 +127,7 @@ impl DirectBackend for EmbeddedTables {
             space: Arc::clone(&config.space),
             clock,
         })?;
+        store_progress::discard_older_indexes(&config.dir)?;
         let points = PartTables::open(&PartStorageConfig {
             dir: config.dir.join(POINTS),
             tables: tables.points,
@@ -136,6 +139,7 @@ impl DirectBackend for EmbeddedTables {
             retention: config.retention.clone(),
         })?;
         points_list::register(&config.dir, &listed)?;
+        StoreProgress::of(&points, &cells).renew(&config.dir);
         Ok(Self { dir: config.dir.clone(), points, cells })
     }
 
@@ -199,6 +203,7 @@ impl DirectBackend for EmbeddedTables {
     fn set_log_mark(&self, mark: Bytes) -> Result<(), StorageError> {
         // The log does not hold the flushed rows any more.
         self.points.request_merges();
+        StoreProgress::of(&self.points, &self.cells).record(&self.dir)?;
         self.cells.set_log_mark(mark)
     }
 

@@ -12,11 +12,12 @@ use tsd_storage::{
     Retention, RetentionRules, SnapshotList, SnapshotProgress, SnapshotRequest, SnapshotTarget,
     Storage, StorageError, Table, VerifyFinding, VerifyRun, conformance,
 };
+use tsd_storage_lsm::SealedLinesFile;
 use tsd_storage_wal::{WalConfig, WalStorage};
 
 use crate::{
-    EmbeddedConfig, EmbeddedStorage, EmbeddedTable, TableKind, forget_table, verify_directory,
-    verify_restored,
+    EmbeddedConfig, EmbeddedStorage, EmbeddedTable, TableKind, accept_older_table, forget_table,
+    verify_directory, verify_restored,
 };
 
 const DAY_MS: i64 = 86_400_000;
@@ -296,6 +297,153 @@ async fn a_table_of_points_of_which_nothing_is_left_refuses_the_start_until_the_
         remove(dir.path());
         assert_eq!(found_in(dir.path()).len(), 1);
     }
+}
+
+fn copy_all(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_all(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_older_copy_of_a_table_refuses_the_start_until_the_loss_is_accepted() {
+    let [data, uid] = conformance::tables();
+    for (table, path) in [(&data, "points/t.tsdb"), (&uid, "cells/t.tsdb-uid"), (&data, "points")] {
+        let dir = new_dir();
+        let (store_dir, older) = (dir.path().join("store"), dir.path().join("older"));
+        for number in [1, 2] {
+            let store = open(&store_dir, tables());
+            for table in &conformance::tables() {
+                put(&store, table, number).await;
+            }
+            store.set_log_mark(row(number)).await.unwrap();
+            // Newer than the mark: what a copy without it lacks is in the log.
+            put(&store, &data, 10 + number).await;
+            put(&store, &uid, 10 + number).await;
+            store.close().await.unwrap();
+            drop(store);
+            if number == 1 {
+                copy_all(&store_dir, &older);
+            }
+        }
+        assert_eq!(found_in(&store_dir), []);
+        std::fs::remove_dir_all(store_dir.join(path)).unwrap();
+        copy_all(&older.join(path), &store_dir.join(path));
+        let found = found_in(&store_dir);
+        let [VerifyFinding { file, what, action: Some(action), .. }] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert!(file.contains(path) && what.contains("an older copy"), "{file}: {what}");
+        assert_eq!(*action, RepairAction::AcceptOlderTable { table: table.clone() });
+        // Also if it is not configured: the log may have rows of it.
+        for specs in [tables(), Vec::new()] {
+            let config = EmbeddedConfig::new(&store_dir, TableSchema::opentsdb_default(), specs);
+            let error = EmbeddedStorage::open(&config).unwrap_err();
+            assert!(matches!(error, StorageError::Damaged(_)), "{error:?}");
+            assert!(error.to_string().contains(&format!("table {table} ")), "{error}");
+        }
+        accept_older_table(&store_dir, table).unwrap();
+        let store = open(&store_dir, tables());
+        assert!(store.get(table, Get::row(row(1))).await.unwrap().is_some());
+        assert!(store.get(table, Get::row(row(2))).await.unwrap().is_none());
+        // The UIDs of the lost names are to be searched.
+        assert_eq!(store.quarantine().unwrap().has_unchecked_loss(&uid), *table == uid);
+        store.set_log_mark(row(3)).await.unwrap();
+        store.close().await.unwrap();
+        drop(store);
+        assert_eq!(found_in(&store_dir), []);
+        open(&store_dir, tables()).close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_older_copy_of_the_series_index_is_built_again() {
+    let [data, _] = conformance::tables();
+    let dir = new_dir();
+    let (store_dir, older) = (dir.path().join("store"), dir.path().join("older"));
+    let index = store_dir.join("points/series");
+    for tagv in [1, 2] {
+        let store = open(&store_dir, tables());
+        let base = (90_u32 * 86_400).to_be_bytes();
+        let row = Bytes::from([&[0, 0, 1][..], &base, &[0, 0, 1, 0, 0, tagv]].concat());
+        let cell =
+            CellRef { family: Family::T, qualifier: &[0, 0], value: &[7], timestamp_ms: None };
+        store.put(&data, CellBatch::single(&row, cell).unwrap()).await.unwrap();
+        store.set_log_mark(row).await.unwrap();
+        store.close().await.unwrap();
+        drop(store);
+        if tagv == 1 {
+            copy_all(&index, &older);
+        }
+    }
+    let verify = || {
+        let run = VerifyRun::new(false);
+        let schema = TableSchema::opentsdb_default();
+        verify_directory(&store_dir, &data, schema, &run).unwrap();
+        run.findings()
+    };
+    assert_eq!(verify(), []);
+    std::fs::remove_dir_all(&index).unwrap();
+    copy_all(&older, &index);
+    assert_eq!(verify().len(), 1, "an index without the second series");
+    let store = open(&store_dir, tables());
+    while !store.series_index(&data).is_some_and(|index| index.is_complete()) {
+        tokio::task::yield_now().await;
+    }
+    store.close().await.unwrap();
+    drop(store);
+    assert_eq!(verify(), []);
+}
+
+#[tokio::test]
+async fn copies_from_after_the_mark_are_opened_and_damaged_progress_is_made_again() {
+    let [data, uid] = conformance::tables();
+    let dir = new_dir();
+    let (store_dir, copy) = (dir.path().join("store"), dir.path().join("copy"));
+    let progress = store_dir.join("cells/PROGRESS");
+    let store = open(&store_dir, tables());
+    put(&store, &data, 1).await;
+    put(&store, &uid, 1).await;
+    assert!(!progress.exists());
+    store.set_log_mark(row(1)).await.unwrap();
+    store.close().await.unwrap();
+    drop(store);
+    copy_all(&store_dir, &copy);
+    let store = open(&store_dir, tables());
+    put(&store, &data, 2).await;
+    put(&store, &uid, 2).await;
+    store.close().await.unwrap();
+    drop(store);
+    for path in ["points", "cells/t.tsdb-uid"] {
+        std::fs::remove_dir_all(store_dir.join(path)).unwrap();
+        copy_all(&copy.join(path), &store_dir.join(path));
+    }
+    assert_eq!(found_in(&store_dir), []);
+    open(&store_dir, tables()).close().await.unwrap();
+    let intact = std::fs::read_to_string(&progress).unwrap();
+    assert!(intact.starts_with("saltern progress 1\n"), "{intact}");
+    let mut flipped = intact.clone().into_bytes();
+    flipped[25] ^= 1;
+    std::fs::write(&progress, flipped).unwrap();
+    let found = found_in(&store_dir);
+    let [VerifyFinding { file, action: Some(RepairAction::Reopen), .. }] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert!(file.ends_with("cells/PROGRESS"), "{file}");
+    open(&store_dir, tables()).close().await.unwrap();
+    assert_eq!(found_in(&store_dir), []);
+    let other_release = SealedLinesFile::new(progress, "saltern progress 2");
+    other_release.write(["manifest 1 tsdb"]).unwrap();
+    let config = EmbeddedConfig::new(&store_dir, TableSchema::opentsdb_default(), tables());
+    let error = EmbeddedStorage::open(&config).unwrap_err();
+    assert!(matches!(error, StorageError::UnknownVersion(_)), "{error:?}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use tsd_storage::{StorageError, UnknownVersion};
 
 use crate::{
     directories::{CELLS, POINTS},
-    points_list,
+    points_list, store_progress,
 };
 
 /// The first file of another release in the directory of a store; `None` if there is none. Changes nothing.
@@ -15,10 +15,16 @@ use crate::{
 ///
 /// An error of the disk.
 pub fn unknown_version(dir: &Path) -> Result<Option<UnknownVersion>, StorageError> {
-    let list = points_list::list_file(dir);
-    let failed = |source| StorageError::io(format!("reading {}", list.path().display()), source);
-    if let Some(unknown) = list.unknown_version().map_err(failed)? {
-        return Ok(Some(unknown));
+    let (list, progress) = (points_list::list_file(dir), store_progress::progress_file(dir));
+    let failed =
+        |path: &Path, source| StorageError::io(format!("reading {}", path.display()), source);
+    let found = list.unknown_version().map_err(|source| failed(list.path(), source))?;
+    if found.is_some() {
+        return Ok(found);
+    }
+    let found = progress.unknown_version().map_err(|source| failed(progress.path(), source))?;
+    if found.is_some() {
+        return Ok(found);
     }
     match tsd_storage_lsm::unknown_version(&dir.join(CELLS))? {
         None => tsd_storage_parts::unknown_version(&dir.join(POINTS)),

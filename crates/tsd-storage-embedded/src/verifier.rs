@@ -10,7 +10,7 @@ use tsd_storage::{LogMark, RepairAction, StorageError, Table, Verifier, VerifyRu
 
 use crate::{
     directories::{CELLS, POINTS},
-    points_list,
+    points_list, store_progress,
 };
 
 /// That of the parts and that of the trees.
@@ -57,6 +57,7 @@ pub fn verify_directory(
     run: &VerifyRun,
 ) -> Result<(), StorageError> {
     points_list::verify(dir, run)?;
+    store_progress::verify(dir, run)?;
     tsd_storage_lsm::verify_directory(&dir.join(CELLS), run)?;
     tsd_storage_parts::verify_directory(&dir.join(POINTS), data, schema, run)
 }
@@ -68,7 +69,9 @@ pub fn verify_directory(
 ///
 /// [`StorageError::Damaged`] says why the files leave a doubt; nothing was changed then. An error of the disk.
 pub fn rebuild_manifest(dir: &Path, table: &Table) -> Result<(), StorageError> {
-    tsd_storage_parts::rebuild_manifest(&dir.join(POINTS), table)
+    tsd_storage_parts::rebuild_manifest(&dir.join(POINTS), table)?;
+    // It has begun again with the first number.
+    store_progress::forget(dir, table)
 }
 
 /// Accepts that a table of points is missing, in the directory of a store that no process has open: the next

@@ -12,7 +12,11 @@ use std::{
 
 use tsd_storage::{LogMark, StorageError, Table};
 
-use crate::{manifest::replace_file, table_list::TableListFile};
+use crate::{
+    manifest::{Manifest, ManifestError, replace_file},
+    quarantine::Quarantine,
+    table_list::TableListFile,
+};
 
 /// File that lists the tables.
 pub(crate) const TABLES_FILE: &str = "TABLES";
@@ -82,7 +86,7 @@ impl Directory {
 
     /// Path of the tree of a table.
     pub(crate) fn tree_path(&self, table: &Table) -> PathBuf {
-        self.path.join(tree_name(table))
+        table_path(&self.path, table)
     }
 
     /// What the log in front has recorded.
@@ -131,6 +135,41 @@ pub fn recorded_log_mark(path: &Path) -> Result<LogMark, StorageError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LogMark::Absent),
         Err(error) => Err(StorageError::io(format!("reading {}", path.display()), error)),
     }
+}
+
+/// The directory of the tree of a table of the store in a directory.
+#[must_use]
+pub fn table_path(path: &Path, table: &Table) -> PathBuf {
+    path.join(tree_name(table))
+}
+
+/// Number of the manifest of a table of the store in a directory. It grows with each change of the tree. `None` if
+/// there is no tree, or its manifest is damaged, which its start looks into.
+///
+/// # Errors
+///
+/// [`StorageError::UnknownVersion`] if another release wrote it, or an error of the disk.
+pub fn stored_manifest_number(path: &Path, table: &Table) -> Result<Option<u64>, StorageError> {
+    let tree = table_path(path, table);
+    match Manifest::read(&tree) {
+        Ok(manifest) => Ok(Some(manifest.version)),
+        Err(ManifestError::Missing | ManifestError::Damaged { .. }) => Ok(None),
+        Err(ManifestError::UnknownVersion(unknown)) => Err(unknown.into()),
+        Err(ManifestError::Io(source)) => {
+            Err(StorageError::io(format!("reading {}", tree.display()), source))
+        }
+    }
+}
+
+/// Notes that rows of a table were lost and the loss was accepted, in the directory of a store that no process
+/// has open: what depends on them is to be checked.
+///
+/// # Errors
+///
+/// An error of the disk.
+pub fn note_loss(path: &Path, table: &Table) -> Result<(), StorageError> {
+    let noted = Quarantine::open(path)?.note(&tree_name(table));
+    noted.map_err(|source| StorageError::io("noting an accepted loss", source))
 }
 
 /// Name of the directory of a table's tree.

@@ -34,6 +34,7 @@ mod reclaim;
 mod repair;
 mod salvage;
 mod scanner;
+mod sealed_lines;
 mod storage;
 mod table;
 mod table_list;
@@ -44,9 +45,13 @@ mod verifier;
 mod tests;
 
 pub use config::LsmConfig;
-pub use directory::{existing_tables, log_mark_file, recorded_log_mark};
+pub use directory::{
+    existing_tables, log_mark_file, note_loss, recorded_log_mark, stored_manifest_number,
+    table_path,
+};
 pub use manifest::file_checksum;
 pub use metrics::describe_metrics;
+pub use sealed_lines::SealedLinesFile;
 pub use storage::{LsmStorage, LsmTables};
 pub use table_list::TableListFile;
 pub use unknown_version::unknown_version;

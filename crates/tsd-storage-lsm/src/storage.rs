@@ -82,6 +82,13 @@ impl std::fmt::Debug for CacheHandle {
     }
 }
 
+impl LsmTables {
+    /// Numbers of the manifests of all tables, which are durable.
+    pub fn manifest_numbers(&self) -> impl Iterator<Item = (&Table, u64)> {
+        self.tables.iter().map(|(name, table)| (name, table.tree().current_version().id()))
+    }
+}
+
 #[cfg(test)]
 impl LsmTables {
     #[expect(clippy::indexing_slicing, reason = "tests")]

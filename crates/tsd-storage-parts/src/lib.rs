@@ -1,7 +1,6 @@
 //! Time-partitioned, series-major parts: the files of the embedded store's tables of points.
 //!
-//! The state of this crate: [`PartStorage`] is a backend of the write-ahead log, measured by a bench against
-//! the LSM tree (`docs/decisions/009`). The daemon does not use it yet.
+//! [`PartStorage`] is a backend of the write-ahead log; why it is not an LSM tree is in `docs/decisions/009`.
 //!
 //! A *part* is one immutable file, sorted by span, series and time. A *span* is a fixed number of
 //! seconds, and a row belongs to the span of its base time. The *section* of a span in a part has
@@ -74,10 +73,12 @@ pub use part::{Part, SectionInfo};
 pub use read::{RowsReader, SeriesPoints, SeriesReader, SeriesRows, SeriesSelection};
 pub use resources::PartResources;
 pub use salvage::SectionLoss;
+pub use series::SeriesIndexPosition;
 pub use snapshot::{LostSection, Snapshot, SnapshotSection};
 pub use storage::{
-    PartStorage, PartStorageConfig, PartTableSpec, PartTables, existing_tables, has_files,
-    table_path, verify_tables,
+    PartStorage, PartStorageConfig, PartTableSpec, PartTables, discard_series_index,
+    existing_tables, has_files, stored_manifest_number, stored_series_index, table_path,
+    verify_tables,
 };
 pub use store::{DroppedSpans, PartConfig, PartStore, QuarantinedPart, StoreStats};
 pub use unknown_version::unknown_version;

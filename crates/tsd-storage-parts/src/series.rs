@@ -75,6 +75,15 @@ struct FileState {
     first_bytes: u64,
 }
 
+/// How far the file of an index is. It grows with each write, unless the index is built again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SeriesIndexPosition {
+    /// Number of the file.
+    pub file: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
 /// An index with the path of its file; or that path, and what is wrong with the file.
 pub(crate) type ReadIndex = Result<(SeriesIndex, String), (String, String)>;
 
@@ -173,13 +182,31 @@ impl TableSeries {
         })
     }
 
+    /// How far its file is, durably; `None` if it is not written yet.
+    pub(crate) fn position(&self) -> Option<SeriesIndexPosition> {
+        self.file().state.position()
+    }
+
+    /// How far the file of a table that is not open is; `None` without one that can be read.
+    pub(crate) fn stored_position(
+        dir: &dyn StoreDir,
+        table: &Table,
+    ) -> io::Result<Option<SeriesIndexPosition>> {
+        let text = match dir.read(&file_name(table), 0, usize::MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => String::from_utf8(text?).ok(),
+        };
+        let state = text.as_deref().and_then(unseal).and_then(parse_state);
+        Ok(state.and_then(|(_, state)| state.position()))
+    }
+
     /// Path of its file.
     pub(crate) fn path(&self) -> String {
         self.file().path()
     }
 
-    /// Removes the files of a table that is opened without its index: they would lack what is
-    /// written now.
+    /// Removes the index of a table: it is older than the table, or the table is opened without it, so that
+    /// it would lack what is written now.
     pub(crate) fn discard(dir: &dyn StoreDir, table: &Table) -> Result<(), StorageError> {
         match dir.remove(&file_name(table)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -269,6 +296,13 @@ fn wrong_file(read: Result<(), Unusable>, table: &Table) -> Result<Option<String
         Err(Unusable::Io(source)) => {
             Err(StorageError::io(format!("reading the series index of {table}"), source))
         }
+    }
+}
+
+impl FileState {
+    fn position(self) -> Option<SeriesIndexPosition> {
+        let Self { number: file, bytes, .. } = self;
+        (file > 0).then_some(SeriesIndexPosition { file, bytes })
     }
 }
 

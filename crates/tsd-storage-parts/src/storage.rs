@@ -34,11 +34,11 @@ pub(crate) use self::table::PartTable;
 use crate::{
     error::PartError,
     layout::PartLayout,
-    manifest::{has_table, stored_layout},
+    manifest::{has_table, read_copies, stored_layout},
     merger::PartMerger,
     resources::PartResources,
     retention::{RetainedTable, RetentionKeeper, RetentionThread},
-    series::{TableSeries, build::Build},
+    series::{SeriesIndexPosition, TableSeries, build::Build},
     store::{PartConfig, PartStore},
     verify::PartVerifier,
 };
@@ -180,7 +180,65 @@ pub fn has_files(dir: &Path, table: &Table) -> Result<bool, StorageError> {
     Ok(has_table(&names))
 }
 
+/// Number of the manifest of a table of the store in a directory: it grows with each change of the table. `None` if
+/// there is no manifest, or none can be read, which its start names.
+///
+/// # Errors
+///
+/// [`StorageError::UnknownVersion`] if another release wrote it, or an error of the disk.
+pub fn stored_manifest_number(dir: &Path, table: &Table) -> Result<Option<u64>, StorageError> {
+    if !has_files(dir, table)? {
+        return Ok(None);
+    }
+    let path = table_path(dir, table);
+    let opened = DiskDir::unlocked(&path)
+        .map_err(|source| StorageError::io(format!("reading {}", path.display()), source))?;
+    let read = read_copies(&opened)?;
+    Ok(read.and_then(|read| read.copies.into_iter().filter_map(|(_, next)| next.ok()).max()))
+}
+
+/// How far the series index of a table of the store in a directory is; `None` without one that can be read.
+///
+/// # Errors
+///
+/// An error of the disk.
+pub fn stored_series_index(
+    dir: &Path,
+    table: &Table,
+) -> Result<Option<SeriesIndexPosition>, StorageError> {
+    let path = dir.join(SERIES_DIRECTORY);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let read = DiskDir::unlocked(&path).and_then(|dir| TableSeries::stored_position(&dir, table));
+    read.map_err(|source| StorageError::io(format!("reading {}", path.display()), source))
+}
+
+/// Removes the series index of a table of the store in a directory that no process has open: the next start builds
+/// it again.
+///
+/// # Errors
+///
+/// An error of the disk.
+pub fn discard_series_index(dir: &Path, table: &Table) -> Result<(), StorageError> {
+    let path = dir.join(SERIES_DIRECTORY);
+    let opened = DiskDir::unlocked(&path)
+        .map_err(|source| StorageError::io(format!("opening {}", path.display()), source))?;
+    TableSeries::discard(&opened, table)
+}
+
 impl PartTables {
+    /// How far the series indexes of all tables are, durably.
+    pub fn series_index_positions(&self) -> impl Iterator<Item = (&Table, SeriesIndexPosition)> {
+        let position = |table: &PartTable| table.series()?.position();
+        self.tables.iter().filter_map(move |(name, table)| Some((name, position(table)?)))
+    }
+
+    /// Numbers of the manifests of all tables, which are durable.
+    pub fn manifest_numbers(&self) -> impl Iterator<Item = (&Table, u64)> {
+        self.tables.iter().map(|(name, table)| (name, table.store().manifest_number()))
+    }
+
     /// The parts of a table; `None` if there is no such table.
     #[must_use]
     pub fn parts(&self, table: &Table) -> Option<&Arc<PartStore>> {

@@ -190,6 +190,11 @@ impl PartStore {
         lock(&self.state).parts.values().map(|part| part.file_bytes()).sum()
     }
 
+    /// Number of the next record of the manifest: all records before it are durable.
+    pub(crate) fn manifest_number(&self) -> u64 {
+        lock(&self.manifest).next_number()
+    }
+
     /// Bytes of the manifest that were written since the store was opened.
     #[must_use]
     pub fn manifest_bytes(&self) -> u64 {

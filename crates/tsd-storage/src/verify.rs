@@ -92,6 +92,11 @@ pub enum RepairAction {
         /// The table.
         table: Table,
     },
+    /// It is accepted that a table is an older copy, without the rows that it had later. The store must not be open.
+    AcceptOlderTable {
+        /// The table.
+        table: Table,
+    },
     /// The series index of a table is built again from its rows.
     RebuildIndex {
         /// The table.
@@ -125,6 +130,7 @@ impl fmt::Display for RepairAction {
             Self::RewriteManifest { .. } => f.write_str("write the manifest and its copy anew"),
             Self::RebuildManifest { .. } => f.write_str("make the manifest from the part files"),
             Self::ForgetTable { .. } => f.write_str("begin the table again, without points"),
+            Self::AcceptOlderTable { .. } => f.write_str("go on with the older table"),
             Self::RebuildIndex { .. } => f.write_str("build the series index again"),
             Self::RewriteRetention => f.write_str("write it anew"),
             Self::Reopen => f.write_str("open the store, which restores it"),

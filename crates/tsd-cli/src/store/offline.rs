@@ -8,8 +8,8 @@ use tsd_storage::{
     VerifyFinding, VerifyRun,
 };
 use tsd_storage_embedded::{
-    EmbeddedTables, forget_table, rebuild_manifest, recorded_log_mark, unknown_version,
-    verify_directory,
+    EmbeddedTables, accept_older_table, forget_table, rebuild_manifest, recorded_log_mark,
+    unknown_version, verify_directory,
 };
 use tsd_storage_wal::verify_log;
 
@@ -91,6 +91,7 @@ impl Verifier for DirectoryVerifier {
         match action {
             RepairAction::RebuildManifest { table } => rebuild_manifest(&self.store, table),
             RepairAction::ForgetTable { table } => forget_table(&self.store, table),
+            RepairAction::AcceptOlderTable { table } => accept_older_table(&self.store, table),
             _ => Ok(()),
         }
     }
