@@ -430,7 +430,7 @@ async fn copies_from_after_the_mark_are_opened_and_damaged_progress_is_made_agai
     let intact = std::fs::read_to_string(&progress).unwrap();
     assert!(intact.starts_with("saltern progress 1\n"), "{intact}");
     let mut flipped = intact.clone().into_bytes();
-    flipped[25] ^= 1;
+    *flipped.get_mut(25).unwrap() ^= 1;
     std::fs::write(&progress, flipped).unwrap();
     let found = found_in(&store_dir);
     let [VerifyFinding { file, action: Some(RepairAction::Reopen), .. }] = &found[..] else {
