@@ -13,7 +13,7 @@ mod world;
 
 use self::{
     events::SimulationRng,
-    world::{RunResult, SimulationConfig, World},
+    world::{RunResult, SimulationConfig, SimulationCost, World},
 };
 
 /// A safeguard that is taken out.
@@ -34,7 +34,14 @@ fn run(config: &SimulationConfig) -> RunResult {
 }
 
 fn small(seed: u64) -> SimulationConfig {
-    SimulationConfig { seed, nodes: 3 + (seed % 6) as usize, keys: 30, seconds: 60, fault: None }
+    SimulationConfig {
+        seed,
+        nodes: 3 + (seed % 6) as usize,
+        keys: 30,
+        seconds: 60,
+        is_calm: false,
+        fault: None,
+    }
 }
 
 #[test]
@@ -62,6 +69,34 @@ fn a_thousand_nodes_keep_what_must_hold() {
     let result = run(&config);
     assert_eq!(result.violation, None);
     assert!(result.acknowledged > 3_000, "{result:?}");
+}
+
+/// Prints what a node costs the table and the others, without faults and with as many clients for each node.
+#[test]
+fn the_table_is_asked_as_often_by_each_node_however_many_there_are() {
+    for nodes in [3, 6, 100, 1_000] {
+        let config =
+            SimulationConfig { nodes, keys: 3 * nodes, seconds: 20, is_calm: true, ..small(1) };
+        let result = run(&config);
+        assert_eq!(result.violation, None);
+        // Heartbeats go on after the last write.
+        let SimulationCost { heartbeats, manifests_read, swaps, commits, forwarded } = result.cost;
+        let ticks = heartbeats as f64;
+        println!(
+            "{nodes} nodes: {:.1} manifests read a look, {:.4} changes of the assignment a look, {:.2} of the writes forwarded",
+            manifests_read as f64 / ticks,
+            swaps as f64 / ticks,
+            forwarded as f64 / commits as f64
+        );
+        let looks_a_node = ticks / nodes as f64;
+        // Two a second for twenty seconds and the quiet time.
+        assert!(
+            (100.0..150.0).contains(&looks_a_node),
+            "{looks_a_node} looks of each of {nodes} nodes"
+        );
+        assert_eq!(manifests_read / heartbeats, nodes as u64, "of {nodes} nodes");
+        assert!(forwarded as f64 > 0.5 * commits as f64, "{forwarded} of {commits}");
+    }
 }
 
 fn is_found(fault: PlantedFault) {

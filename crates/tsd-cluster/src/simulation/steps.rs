@@ -128,6 +128,8 @@ impl World {
         if let Some(manifest) = self.manifests.get_mut(&run) {
             manifest.heartbeat = self.now;
         }
+        self.cost.heartbeats += 1;
+        self.cost.manifests_read += self.manifests.len() as u64;
         let last_commit = self.manifests.values().map(|of| of.last_commit).max().unwrap_or(0);
         self.raise_floor(node, last_commit);
         self.adopt(node);
@@ -253,6 +255,7 @@ impl World {
 
     /// Sends a change of the assignment to the table. Its answer may be lost, and it may be executed late.
     fn send_swap(&mut self, node: usize, new: Assignment) {
+        self.cost.swaps += 1;
         let answered = !self.rng.percent(5);
         let delay = if answered { self.rng.range(1, 20) } else { self.rng.range(1, 4_000) };
         let (expected, by) = (new.generation - 1, (node, self.nodes[node].run));
@@ -375,6 +378,7 @@ impl World {
                 {
                     let event = Event::Forward { write, node, run: to, generation };
                     self.queue.push(self.now + delay, event);
+                    self.cost.forwarded += 1;
                 }
             }
             SlotRoute::Peer(_) | SlotRoute::Unsettled => {
@@ -432,8 +436,8 @@ impl World {
         if self.is_fenced(run) && !self.has(PlantedFault::NoFenceCheck) {
             return;
         }
-        self.commits += 1;
-        let commits = self.commits;
+        self.cost.commits += 1;
+        let commits = self.cost.commits;
         let now = self.now as i64;
         let of = self.node(node);
         of.last_commit = (now + of.clock_skew).max(of.last_commit).max(of.floor);

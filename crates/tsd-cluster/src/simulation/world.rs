@@ -29,9 +29,24 @@ pub(super) struct SimulationConfig {
     pub(super) seed: u64,
     pub(super) nodes: usize,
     pub(super) keys: usize,
-    /// Time with faults.
+    /// Time with writes, and with faults.
     pub(super) seconds: u64,
+    /// No node is killed, paused or drained.
+    pub(super) is_calm: bool,
     pub(super) fault: Option<PlantedFault>,
+}
+
+/// What the cluster has asked of the table, and sent between nodes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SimulationCost {
+    pub(super) heartbeats: u64,
+    /// Manifests that nodes have read to see the others.
+    pub(super) manifests_read: u64,
+    /// Changes of the assignment that were tried.
+    pub(super) swaps: u64,
+    pub(super) commits: u64,
+    /// Writes that were sent to another node.
+    pub(super) forwarded: u64,
 }
 
 #[derive(Debug)]
@@ -41,6 +56,7 @@ pub(super) struct RunResult {
     pub(super) generation: u64,
     /// Hash of all events.
     pub(super) trace: u64,
+    pub(super) cost: SimulationCost,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +128,7 @@ pub(super) struct World {
     pub(super) logs: BTreeMap<u64, Vec<HeldPoint>>,
     pub(super) stored: BTreeMap<usize, HeldPoint>,
     pub(super) keys: Vec<SimKey>,
-    pub(super) commits: u64,
+    pub(super) cost: SimulationCost,
     last_of_slot: Vec<Option<(i64, u64)>>,
     taken_at: Vec<SimTime>,
     result: RunResult,
@@ -125,7 +141,8 @@ pub(super) fn slot_of(key: usize) -> Slot {
 
 impl World {
     pub(super) fn new(config: SimulationConfig, rng: SimulationRng) -> Self {
-        let result = RunResult { violation: None, acknowledged: 0, generation: 0, trace: 0 };
+        let cost = SimulationCost::default();
+        let result = RunResult { violation: None, acknowledged: 0, generation: 0, trace: 0, cost };
         let mut world = Self {
             rng,
             queue: EventQueue::default(),
@@ -137,7 +154,7 @@ impl World {
             logs: BTreeMap::new(),
             stored: BTreeMap::new(),
             keys: (0..config.keys).map(|_| SimKey::default()).collect(),
-            commits: 0,
+            cost,
             last_of_slot: vec![None; SLOTS],
             taken_at: vec![0; SLOTS],
             result,
@@ -152,7 +169,9 @@ impl World {
             let at = world.rng.range(1_000, 3_000);
             world.queue.push(at, Event::Client { key });
         }
-        world.queue.push(3_000, Event::Chaos);
+        if !world.config.is_calm {
+            world.queue.push(3_000, Event::Chaos);
+        }
         world.queue.push(2_000, Event::Check);
         world
     }
@@ -172,6 +191,7 @@ impl World {
             self.check_end();
         }
         self.result.generation = self.assignment.generation;
+        self.result.cost = self.cost;
         self.result
     }
 
