@@ -3,10 +3,11 @@
 //!
 //! ```text
 //! cargo bench --bench hbase -- [--parts write,scan,get,put,store,small,log,log-table,cluster,
-//!                                      opentsdb,compact] [--rounds N]
+//!                                      opentsdb,compact,query] [--rounds N]
 //!                              [--series N] [--steps N] [--quick] [--attach DIRECTORY]
 //!                              [--request-points N,…] [--clients N,…]
 //!                              [--nodes N,…] [--cluster-series N] [--offered N]
+//!                              [--query-series N] [--query-rounds N]
 //! ```
 //!
 //! HBase (two region servers, a master, ZooKeeper) runs as processes of its own, with the full JIT
@@ -27,6 +28,7 @@ mod log_table;
 mod opentsdb;
 mod point_load;
 mod put_client;
+mod queries;
 mod report;
 mod row_compaction;
 mod scans;
@@ -47,7 +49,7 @@ use writes::Baseline;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// All parts.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "write",
     "scan",
     "get",
@@ -59,6 +61,7 @@ const PARTS: [&str; 11] = [
     "cluster",
     "opentsdb",
     "compact",
+    "query",
 ];
 
 /// Options of the command line.
@@ -69,6 +72,8 @@ struct Options {
     steps: u32,
     scan_series: u32,
     compact_series: u32,
+    query_series: usize,
+    query_rounds: usize,
     gets: u32,
     held_rounds: usize,
     /// Sizes of small requests, and numbers of clients that send them.
@@ -90,7 +95,7 @@ fn main() {
         return;
     }
     let start = Instant::now();
-    let opentsdb = options.has("opentsdb") || options.has("compact");
+    let opentsdb = ["opentsdb", "compact", "query"].iter().any(|part| options.has(part));
     let mut cluster = BenchCluster::open(options.attach.as_ref(), opentsdb);
     let directory = tempfile::tempdir().expect("temporary directory");
     let programs = JavaPrograms::compile(&cluster, directory.path());
@@ -133,6 +138,9 @@ fn main() {
     if options.has("compact") {
         row_compaction::run(&mut cluster, directory.path(), &options);
     }
+    if options.has("query") {
+        queries::run(&mut cluster, directory.path(), &options);
+    }
     println!("\n{:.0} s in all", start.elapsed().as_secs_f64());
     cluster.close();
 }
@@ -160,6 +168,8 @@ impl Options {
             steps: 42,
             scan_series: 100_000,
             compact_series: 3_000,
+            query_series: 1_000,
+            query_rounds: 5,
             gets: 5_000,
             held_rounds: 1,
             request_points: vec![1, 10, 50, 500],
@@ -189,6 +199,8 @@ impl Options {
                 "--held-rounds" => options.held_rounds = arguments.number(),
                 "--request-points" => options.request_points = numbers(&arguments.text()),
                 "--nodes" => options.nodes = numbers(&arguments.text()),
+                "--query-series" => options.query_series = arguments.number(),
+                "--query-rounds" => options.query_rounds = arguments.number(),
                 "--cluster-series" => options.cluster_series = arguments.number(),
                 "--clients" => options.clients = numbers(&arguments.text()),
                 "--attach" => options.attach = Some(arguments.text().into()),
@@ -199,6 +211,7 @@ impl Options {
                     options.scan_series = 2_000;
                     options.compact_series = 300;
                     options.cluster_series = 2_000;
+                    options.query_series = 20;
                     options.gets = 500;
                 }
                 _ => arguments.unknown(),
