@@ -1,4 +1,5 @@
-//! The members of the cluster as this node sees them, and the proofs that it is one.
+//! The members of the cluster as this node asks for them, and the proofs that it is one. What it knows is kept in
+//! `members.rs`.
 
 use tokio::time::Instant;
 use tsd_cluster::{ClusterId, Member, Membership, MembershipFuture, ProofError, Settlement};

@@ -1,6 +1,7 @@
-//! Which series a read wants.
+//! Which series a read wants. How they are found is in `cursor.rs` and `listed.rs`.
 
-/// Which series are read. Series are row keys without the base time, see [`PartLayout::split_key`](crate::PartLayout::split_key).
+/// Which series are read. Series are row keys without the base time, see
+/// [`PartLayout::split_key`](crate::PartLayout::split_key).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeriesSelection {
     /// All series.

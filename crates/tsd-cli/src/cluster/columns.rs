@@ -1,4 +1,4 @@
-//! Values of a node's JSON as texts, and texts in columns.
+//! Values of a node's JSON as texts, and texts in columns. Which columns there are is each command's matter.
 
 use std::fmt::Write as _;
 

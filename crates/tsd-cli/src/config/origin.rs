@@ -1,4 +1,4 @@
-//! Where a value comes from.
+//! Where a value comes from. Which of several sources counts is decided in `config.rs`.
 
 use std::{fmt, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! A series of a query's result, as it is printed or drawn.
+//! A series of a query's result, as it is printed or drawn, whether a daemon or this process has executed the query.
 
 use tsd_model::Value;
 

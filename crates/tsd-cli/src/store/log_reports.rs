@@ -1,4 +1,5 @@
-//! What an operator is told of a log that was opened, or could not be.
+//! What an operator is told of a log that was opened, or could not be. What it means for the store is
+//! decided where that is opened.
 
 use tracing::{error, info};
 use tsd_storage_wal::{OpenError, ReplayReport};

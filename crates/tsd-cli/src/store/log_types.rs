@@ -1,4 +1,4 @@
-//! The stores behind their logs, as types.
+//! The stores behind their logs, as types. They are opened in `store.rs` and `hbase.rs`.
 
 use tsd_storage::MeteredStorage;
 use tsd_storage_embedded::EmbeddedStorage;

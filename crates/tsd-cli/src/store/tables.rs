@@ -1,4 +1,4 @@
-//! The tables of the store by its settings.
+//! The tables of the store by its settings. It creates none.
 
 use tsd_engine::Rollups;
 use tsd_storage::Table;

@@ -1,4 +1,5 @@
-//! Exit statuses of `tsdb uid`, which are OpenTSDB's, and what is printed with them.
+//! Exit statuses of `tsdb uid`, which are OpenTSDB's, and what is printed with them. Results are printed in
+//! `output.rs`.
 
 use tsd_engine::{UidError, UidKind};
 

@@ -1,4 +1,4 @@
-//! Why a meta object was not read or written.
+//! Why a meta object was not read or written. Statuses and texts for clients are not the engine's.
 
 use tsd_model::{JsonError, UidKind};
 use tsd_storage::StorageError;

@@ -1,4 +1,4 @@
-//! A look-up with UIDs instead of names, and which of the series found it lists.
+//! A look-up with UIDs instead of names, and which of the series found it lists. It finds none.
 
 use std::collections::BTreeSet;
 

@@ -24,9 +24,7 @@ use crate::{
 
 /// Point tags that identify the command in failures.
 const PUT: u32 = 0;
-
 pub(super) const ROLLUP: u32 = 1;
-
 pub(super) const HISTOGRAM: u32 = 2;
 
 /// What processes the lines of a connection.

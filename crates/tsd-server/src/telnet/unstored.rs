@@ -1,4 +1,5 @@
-//! Counts the points of a connection that were not stored because the store failed.
+//! Counts the points of a connection that were not stored because the store failed. What follows from that
+//! is in `storage_errors.rs`.
 
 use tsd_engine::{PointFailure, PutError};
 

@@ -1,4 +1,4 @@
-//! The points of stored columns.
+//! The points of stored columns. When they were written, their columns do not tell.
 
 use tsd_model::{Cell, ColumnKind, Family, Qualifier, read_column};
 

@@ -1,4 +1,4 @@
-//! One table: gets, and the lock of single writes.
+//! One table as the trait of direct tables: gets, and the lock of single writes. Scans and reads of series are jobs.
 
 use std::{
     cmp,

@@ -1,4 +1,4 @@
-//! What retention has dropped.
+//! What retention has dropped; it drops in `retention.rs`.
 
 use std::sync::atomic::AtomicU64;
 

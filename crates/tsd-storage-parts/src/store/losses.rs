@@ -1,4 +1,4 @@
-//! What is known of damaged parts in quarantine.
+//! What is known of damaged parts in quarantine. How they come and go is in `quarantine.rs`.
 
 use std::collections::BTreeMap;
 

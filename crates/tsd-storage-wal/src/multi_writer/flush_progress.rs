@@ -1,4 +1,5 @@
-//! What the flusher publishes to admission and gauges, and what stuck tables hold and may hold.
+//! What the flusher publishes to admission and gauges, and what stuck tables hold and may hold. It flushes
+//! nothing.
 
 use std::{
     collections::BTreeSet,

@@ -1,4 +1,4 @@
-//! Errors as texts for reports.
+//! Errors as texts for reports; none is sorted or handled.
 
 use std::error::Error;
 

@@ -1,4 +1,5 @@
-//! What the tasks of a workload share: the rows, the counters and the problems found.
+//! What the tasks of a workload share: the rows, the counters and the problems found. The tasks are in
+//! `readers.rs` and `writers.rs`.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! What a graph is drawn with, beside its series.
+//! What a graph is drawn with, beside its series and its target.
 
 use jiff::tz::TimeZone;
 

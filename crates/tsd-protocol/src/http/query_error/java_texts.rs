@@ -1,4 +1,4 @@
-//! Messages of Java that OpenTSDB passes on.
+//! Messages of Java that OpenTSDB passes on; its own are where their errors are.
 
 /// OpenTSDB's text where it uses something absent.
 pub(super) const NULL_POINTER: &str = "An internal null pointer exception was thrown";

@@ -1,4 +1,5 @@
 //! What the engine knows of the client of a query: how it is cancelled, and how the query list shows its client.
+//! The query itself is not looked at.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Sub queries as a response repeats them, with the UIDs of the tag keys that they filter.
+//! Sub queries as a response repeats them, with the UIDs of the tag keys that they filter. Their JSON is the
+//! protocol's.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
 //! Parameters of the URI that also apply to queries in a body, and to those with functions over series.
+//! The query of a URI is parsed by the protocol.
 
 use hyper::Method;
 use tsd_engine::{Query, RawQuery};

@@ -1,4 +1,4 @@
-//! The tree that a request names, and the errors of requests for trees.
+//! The tree that a request names, and the errors of requests for trees. What is done with it is the routes' matter.
 
 use tsd_engine::{Tree, TreeError, TreeId};
 use tsd_protocol::ApiError;

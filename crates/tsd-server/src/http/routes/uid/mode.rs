@@ -1,4 +1,5 @@
-//! Refuses what the mode of the daemon (`tsd.mode`) does not allow.
+//! Refuses what the mode of the daemon (`tsd.mode`) does not allow. What a user may do is checked
+//! elsewhere.
 
 use tsd_protocol::ApiError;
 

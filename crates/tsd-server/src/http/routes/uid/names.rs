@@ -1,4 +1,5 @@
-//! The kinds of UIDs by their names in this API, and errors about a name.
+//! The kinds of UIDs by their names in this API, and errors about a name; those of the whole request are
+//! API errors.
 
 use tsd_engine::{UidError, UidKind};
 use tsd_protocol::ApiError;
