@@ -23,7 +23,7 @@ use crate::{
         meta::{MetaRow, RegionTarget},
     },
     request::{condition::Condition, get::Get, mutation::Mutation, scan::Scan},
-    row::{Row, RowResult},
+    row::Row,
     scanner::Scanner,
     table_name::TableName,
 };
@@ -126,12 +126,6 @@ impl Table {
         condition: Option<&Condition>,
     ) -> Result<bool, OperationError> {
         self.change_atomically(mutations, condition).await
-    }
-
-    /// Executes many actions with few calls. Results are in the order of the actions; the order of
-    /// execution is undefined.
-    pub async fn batch(&self, actions: Vec<Action>) -> Vec<Result<RowResult, OperationError>> {
-        batch::run(self, actions).await
     }
 
     /// Reads many rows.

@@ -1,16 +1,19 @@
 //! `tsdb cluster`: the nodes of a cluster, and the flush of all of them, through any of its daemons.
 
+mod columns;
 mod queries;
 
 use std::fmt::Write as _;
 
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
+use tokio::runtime::Runtime;
 
+use self::columns::{table, text};
 use crate::{
     args::{ClusterArgs, ClusterCommand, ClusterPlace},
     daemon_client::DaemonClient,
-    print_lines, runtime,
+    print_lines,
 };
 
 /// Titles of the columns of `tsdb cluster status`.
@@ -30,7 +33,7 @@ const TITLES: [&str; 11] = [
 
 /// Runs the command.
 pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
-    runtime()?.block_on(async {
+    Runtime::new()?.block_on(async {
         match &args.command {
             ClusterCommand::Status(place) => status(place).await,
             ClusterCommand::Flush(place) => flush(place).await,
@@ -43,9 +46,7 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
 async fn status(place: &ClusterPlace) -> anyhow::Result<()> {
     let mut daemon = DaemonClient::new(&place.url)?;
     let response = daemon.get("/api/cluster").await?;
-    ensure!(response.status == 200, "{}: {}", daemon.authority(), response.error_text());
-    let status: Value =
-        serde_json::from_slice(&response.body).context("the response is no JSON")?;
+    let status = daemon.json_of(&response)?;
     let text = if place.json { format!("{status:#}\n") } else { describe(&status)? };
     print_lines(&text)?;
     Ok(())
@@ -87,10 +88,6 @@ async fn flush(place: &ClusterPlace) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn text<'v>(node: &'v Value, field: &str) -> &'v str {
-    node.get(field).and_then(Value::as_str).unwrap_or_default()
-}
-
 /// The nodes for people: a table, their slots, then their problems and why a node is silent.
 fn describe(status: &Value) -> anyhow::Result<String> {
     let nodes = status.get("nodes").and_then(Value::as_array);
@@ -110,23 +107,6 @@ fn describe(status: &Value) -> anyhow::Result<String> {
         for reason in reasons {
             writeln!(out, "{}: {reason}", text(node, "name"))?;
         }
-    }
-    Ok(out)
-}
-
-/// Rows with their cells below each other.
-fn table<const N: usize>(rows: &[[String; N]]) -> Result<String, std::fmt::Error> {
-    let width = |at: usize| {
-        rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max()
-    };
-    let widths: Vec<usize> = (0..N).map(|at| width(at).unwrap_or(0)).collect();
-    let mut out = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            write!(line, "{cell:<width$}  ")?;
-        }
-        writeln!(out, "{}", line.trim_end())?;
     }
     Ok(out)
 }

@@ -8,13 +8,14 @@ mod error;
 mod file_check;
 pub mod keys;
 mod meanings;
+mod origin;
 mod plugins;
 mod properties;
 mod settings;
 
 use std::{
     collections::BTreeMap,
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -23,6 +24,7 @@ pub use error::ConfigError;
 pub(crate) use file_check::{CheckedEntry, FileCheck, KeyVerdict, check_file};
 pub use keys::{Key, KeyEffect, ValueKind};
 pub(crate) use meanings::{meaning as key_meaning, why_without_effect};
+pub use origin::Origin;
 pub use properties::{PropertiesError, Property, parse as parse_properties};
 pub use settings::{
     Ack, AuthenticationMethod, AuthenticationSettings, ClusterNetSettings, EngineKind,
@@ -38,35 +40,6 @@ pub const SEARCH_PATH: [&str; 4] = [
     "/etc/opentsdb/opentsdb.conf",
     "/opt/opentsdb/opentsdb.conf",
 ];
-
-/// Source of a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The table of defaults.
-    Default,
-    /// A file.
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-    },
-    /// An environment variable of that name.
-    Environment(String),
-    /// A flag of the command line.
-    Flag(&'static str),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::File { path, line } => write!(f, "{} line {line}", path.display()),
-            Self::Environment(name) => write!(f, "environment variable {name}"),
-            Self::Flag(flag) => f.write_str(flag),
-        }
-    }
-}
 
 /// A value and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,7 +203,7 @@ impl Config {
         self.effective().into_keys().map(source).collect()
     }
 
-    /// Checks every value. Plug-ins that are configured must be built in.
+    /// Checks every value by its kind.
     pub fn check(&self) -> Result<(), ConfigError> {
         for (name, given) in &self.values {
             if let Some(key) = keys::find(name) {
@@ -242,7 +215,7 @@ impl Config {
                 })?;
             }
         }
-        plugins::check(self)
+        Ok(())
     }
 
     /// True if a key has the exact text at which OpenTSDB compares it.
@@ -256,6 +229,11 @@ impl Config {
             Some(given) => Some(given.value.trim()),
             None => self.default_by_engine(name).or(keys::find(name)?.default),
         }
+    }
+
+    /// The value of a key as a text of its own, which is empty without one.
+    fn string(&self, name: &str) -> String {
+        self.text(name).unwrap_or_default().to_owned()
     }
 
     /// True if HBase is the store: it is the configured engine, or its quorum is set.

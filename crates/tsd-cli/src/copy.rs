@@ -23,13 +23,13 @@ use serde_json::{Value, json};
 use tsd_engine::{CopyEnds, CopyRun, CopySelection, TableComparison};
 
 use crate::{
-    NotClosed,
     args::CopyArgs,
     config::Settings,
     import::{Stop, StopSignal},
     logging,
     node::OpenEngine,
     print_lines, query, tell,
+    tool::NotClosed,
 };
 use console::Console;
 use place::{CopyPlace, OpenFor};

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use bytes::Bytes;
@@ -175,6 +175,12 @@ impl DaemonClient {
     /// Host and port.
     pub(crate) fn authority(&self) -> &str {
         &self.authority
+    }
+
+    /// The JSON of a response; fails with its message unless its status is 200.
+    pub(crate) fn json_of(&self, response: &DaemonResponse) -> anyhow::Result<Value> {
+        ensure!(response.status == 200, "{}: {}", self.authority, response.error_text());
+        serde_json::from_slice(&response.body).context("the response is no JSON")
     }
 
     /// Sends a JSON body and reads the whole response.

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use bytes::Bytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
@@ -27,9 +27,10 @@ use crate::{
     error_text::error_text,
     import::{Stop, StopSignal},
     output::write_error,
-    prepare, print_lines, query,
+    print_lines, query,
     store::Purpose,
-    tell, with_engine,
+    tell,
+    tool::{prepare, with_engine},
 };
 use checkpoint::{Checked, Checkpoint};
 
@@ -105,14 +106,11 @@ fn run(args: &FsckArgs) -> anyhow::Result<Ended> {
         max_rows_per_sec: args.rate,
         checked: checked.rows.clone(),
     };
-    let mut ended = None;
     with_engine(&config, &settings, Purpose::Import { create: false }, async |open| {
         // Newest wins by default in our tables, and by this setting in OpenTSDB's.
         run.options.last_write_wins |= open.engine.config().rows.fix_duplicates;
-        ended = Some(check(&open.engine, run, args, checkpoint, checked).await?);
-        Ok(())
-    })?;
-    ended.context("the check did not end")
+        check(&open.engine, run, args, checkpoint, checked).await
+    })
 }
 
 /// What a checkpoint is for. Another selection, table or store has other parts, and rows that were checked without a

@@ -39,6 +39,7 @@ mod search;
 mod snapshot;
 mod store;
 mod table;
+mod tool;
 mod transfer_bar;
 mod uid;
 mod user;
@@ -48,19 +49,15 @@ mod version;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
-use tracing::warn;
-use tsd_engine::MetaTracking;
+use tokio::runtime::Runtime;
 
 use crate::{
     args::{Cli, Command, ImportArgs, QueryArgs, TableArgs, TableCommand, TsdArgs},
-    config::{Config, Settings},
     daemon_client::DaemonClient,
-    data_directory::DataDirectoryError,
-    error_text::error_text,
-    node::OpenEngine,
     output::{print_lines, tell},
     query::{GraphTarget, QueryOutput},
     store::Purpose,
+    tool::{by_daemon_or_store, failed, prepare, with_engine},
 };
 
 pub use import::{ImportError, ImportOptions, Imported, StopSignal, import};
@@ -79,8 +76,7 @@ pub fn main() -> ExitCode {
         }
     };
     if let Err(error) = daemon_client::set_user(cli.user.as_deref()) {
-        tell!("tsdb: {}", error_text(&error));
-        return ExitCode::from(1);
+        return failed(&error);
     }
     let result = match cli.command {
         Command::Tsd(args) => tsd(&args),
@@ -104,10 +100,7 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tell!("tsdb: {}", error_text(&error));
-            ExitCode::from(exit_status(&error))
-        }
+        Err(error) => failed(&error),
     }
 }
 
@@ -173,22 +166,6 @@ fn is_command(word: &str) -> bool {
         || command.get_subcommands().any(|command| command.get_name() == word)
 }
 
-/// The store failed when a tool had done its work.
-#[derive(Debug, thiserror::Error)]
-#[error("the store failed at the end; what the log holds is replayed when it is opened again")]
-struct NotClosed;
-
-/// 2 if the store failed during an import or the query is invalid, as in OpenTSDB; 128 and the number
-/// of the signal that stopped an import, as a shell has it; else 1.
-fn exit_status(error: &anyhow::Error) -> u8 {
-    match error.downcast_ref::<ImportError>() {
-        Some(ImportError::Store { .. }) => 2,
-        Some(ImportError::Stopped { signal, .. }) => signal.exit_status(),
-        _ if error.is::<query::QueryArgsError>() || error.is::<NotClosed>() => 2,
-        _ => 1,
-    }
-}
-
 fn tsd(args: &TsdArgs) -> anyhow::Result<()> {
     let (config, settings) = prepare(args.config()?)?;
     daemon::run(&config, &settings, || args.config())
@@ -210,22 +187,18 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
             !args.auto_metric,
             "--auto-metric has no effect on a running daemon, whose configuration decides"
         );
-        runtime()?.block_on(async {
+        Runtime::new()?.block_on(async {
             import::import_to_daemon(client, &args.paths, options).await?;
             Ok(())
         })
     };
-    if let Some(url) = &args.url {
-        return by_daemon(DaemonClient::new(url)?);
-    }
-    let tool = async |open: &OpenEngine| {
-        import::import_until_signal(&open.engine, &args.paths, options).await?;
-        Ok(())
-    };
-    match with_engine(&config, &settings, Purpose::Import { create: args.create }, tool) {
-        Err(error) => by_daemon(daemon_in_the_way(error, "importing")?),
-        done => done,
-    }
+    by_daemon_or_store(args.url.as_deref(), "importing", by_daemon, || {
+        let purpose = Purpose::Import { create: args.create };
+        with_engine(&config, &settings, purpose, async |open| {
+            import::import_until_signal(&open.engine, &args.paths, options).await?;
+            Ok(())
+        })
+    })
 }
 
 fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
@@ -239,69 +212,23 @@ fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
     let (config, settings) = prepare(args.config()?)?;
     let clock = query::clock(&settings.zone_name);
     let by_daemon = |mut client: DaemonClient| {
-        runtime()?.block_on(query::print_from_daemon(&mut client, &parsed, &clock, output))
+        Runtime::new()?.block_on(query::print_from_daemon(&mut client, &parsed, &clock, output))
     };
-    if let Some(url) = &args.url {
-        return by_daemon(DaemonClient::new(url)?);
-    }
-    let tool = async |open: &OpenEngine| query::print(&open.engine, &parsed, &clock, output).await;
-    match with_engine(&config, &settings, Purpose::Query, tool) {
-        Err(error) => by_daemon(daemon_in_the_way(error, "querying")?),
-        done => done,
-    }
-}
-
-/// The daemon that has the data directory open, if that is why a tool could not open it; else the
-/// error.
-fn daemon_in_the_way(error: anyhow::Error, what: &str) -> anyhow::Result<DaemonClient> {
-    let Some(DataDirectoryError::InUse { path, owner, url: Some(url) }) = error.downcast_ref()
-    else {
-        return Err(error);
-    };
-    tell!("tsdb: {} is in use by {owner}: {what} through {url}", path.display());
-    Ok(DaemonClient::new(url)?)
-}
-
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Runtime::new()?)
+    by_daemon_or_store(args.url.as_deref(), "querying", by_daemon, || {
+        with_engine(&config, &settings, Purpose::Query, async |open| {
+            query::print(&open.engine, &parsed, &clock, output).await
+        })
+    })
 }
 
 fn tables(args: &TableArgs) -> anyhow::Result<()> {
     let (config, settings) = prepare(args.config()?)?;
     let mut out = std::io::stdout();
-    tokio::runtime::Runtime::new()?.block_on(async {
+    Runtime::new()?.block_on(async {
         match &args.command {
             TableCommand::Create(args) => table::create(&config, &settings, args, &mut out).await,
             TableCommand::Status(_) => table::status(&config, &settings, &mut out).await,
         }
-    })
-}
-
-/// Validates the configuration, starts logging, and logs the warnings.
-fn prepare(config: Config) -> anyhow::Result<(Config, Settings)> {
-    let settings = Settings::from_config(&config)?;
-    logging::start(&settings.log);
-    for warning in config.warnings() {
-        warn!("{warning}");
-    }
-    Ok((config, settings))
-}
-
-/// Runs a tool on the store, without a server.
-fn with_engine(
-    config: &Config,
-    settings: &Settings,
-    purpose: Purpose,
-    tool: impl AsyncFnOnce(&OpenEngine) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    tokio::runtime::Runtime::new()?.block_on(async {
-        let mut settings = settings.clone();
-        // Tools do not write meta data, as in OpenTSDB.
-        settings.engine.meta_tracking = MetaTracking::Off;
-        let open = OpenEngine::open(config, &settings, purpose).await?;
-        let result = tool(&open).await;
-        let closed = open.close(settings.shutdown_timeout).await;
-        result.and(closed.map_err(|error| error.context(NotClosed)))
     })
 }
 

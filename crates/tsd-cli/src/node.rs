@@ -113,32 +113,7 @@ impl Node {
             }
             AbortOnDropHandle::new(tokio::spawn(publish_metrics(hbase.client.clone())))
         });
-        followers.extend(settings.limits_file.map(|file| {
-            let limits = open.engine.config().query.overrides.clone();
-            file.follow(parse_limits, move |rules| {
-                if let Ok(rules) = rules {
-                    limits.replace(rules);
-                }
-            })
-        }));
-        let retention = settings.retention.file.zip(open.store.retention.clone());
-        followers.extend(retention.map(|(file, retention)| {
-            file.follow(parse_rules, move |rules| match rules {
-                Ok(rules) => {
-                    retention.set_rules(rules);
-                    retention.set_rules_problem(None);
-                }
-                Err(problem) => retention.set_rules_problem(Some(problem.to_owned())),
-            })
-        }));
-        followers.extend(open.filter_rules.take().map(|file| {
-            let engine = open.engine.clone();
-            file.follow(FilterRules::parse, move |rules| {
-                if let Ok(rules) = rules {
-                    engine.set_write_filter(Some(Arc::new(rules)));
-                }
-            })
-        }));
+        followers.extend(follow_files(&mut open, settings.limits_file, settings.retention.file));
         Ok(Self {
             server,
             open,
@@ -316,6 +291,41 @@ async fn start_plugins(
         engine.plugins.exception_handler = Some(queue);
     }
     Ok(tasks)
+}
+
+/// Follows the files of query limits, of retention, and of the time series filter.
+fn follow_files(
+    open: &mut OpenEngine,
+    limits_file: Option<FollowedFile>,
+    retention_file: Option<FollowedFile>,
+) -> impl Iterator<Item = FileFollower> {
+    let limits = limits_file.map(|file| {
+        let limits = open.engine.config().query.overrides.clone();
+        file.follow(parse_limits, move |rules| {
+            if let Ok(rules) = rules {
+                limits.replace(rules);
+            }
+        })
+    });
+    let retention = retention_file.zip(open.store.retention.clone());
+    let retention = retention.map(|(file, retention)| {
+        file.follow(parse_rules, move |rules| match rules {
+            Ok(rules) => {
+                retention.set_rules(rules);
+                retention.set_rules_problem(None);
+            }
+            Err(problem) => retention.set_rules_problem(Some(problem.to_owned())),
+        })
+    });
+    let filter = open.filter_rules.take().map(|file| {
+        let engine = open.engine.clone();
+        file.follow(FilterRules::parse, move |rules| {
+            if let Ok(rules) = rules {
+                engine.set_write_filter(Some(Arc::new(rules)));
+            }
+        })
+    });
+    [limits, retention, filter].into_iter().flatten()
 }
 
 /// True if static files can be served from a path. If not, that is no error: a configuration of OpenTSDB

@@ -8,17 +8,17 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 use tsd_engine::EngineHandle;
 use tsd_server::quarantine_json;
 
 use crate::{
     args::{QuarantineAcceptArgs, QuarantineArgs, QuarantineCommand, QuarantinePlace},
     daemon_client::DaemonClient,
-    daemon_in_the_way,
     output::write_error,
-    prepare, print_lines, runtime,
+    print_lines,
     store::Purpose,
-    with_engine,
+    tool::{by_daemon_or_store, prepare, with_engine},
 };
 
 /// Whose quarantine it is.
@@ -33,19 +33,15 @@ pub(crate) fn run(args: &QuarantineArgs) -> anyhow::Result<()> {
         QuarantineCommand::List(args) => &args.place,
         QuarantineCommand::Accept(args) => &args.place,
     };
-    let by_daemon =
-        |client| runtime()?.block_on(execute(&mut Store::Daemon(client), &args.command, place));
-    if let Some(url) = &place.url {
-        return by_daemon(DaemonClient::new(url)?);
-    }
-    let (config, settings) = prepare(place.config()?)?;
-    let opened = with_engine(&config, &settings, Purpose::Query, async |open| {
-        execute(&mut Store::Opened(&open.engine), &args.command, place).await
-    });
-    match opened {
-        Err(error) => by_daemon(daemon_in_the_way(error, "asking")?),
-        done => done,
-    }
+    let by_daemon = |client| {
+        Runtime::new()?.block_on(execute(&mut Store::Daemon(client), &args.command, place))
+    };
+    by_daemon_or_store(place.url.as_deref(), "asking", by_daemon, || {
+        let (config, settings) = prepare(place.config()?)?;
+        with_engine(&config, &settings, Purpose::Query, async |open| {
+            execute(&mut Store::Opened(&open.engine), &args.command, place).await
+        })
+    })
 }
 
 async fn execute(
@@ -82,9 +78,7 @@ impl Store<'_> {
             Self::Opened(engine) => Ok(quarantine_json(&engine.quarantine().await)),
             Self::Daemon(daemon) => {
                 let response = daemon.get("/api/quarantine").await?;
-                let authority = daemon.authority();
-                ensure!(response.status == 200, "{authority}: {}", response.error_text());
-                serde_json::from_slice(&response.body).context("the response is no JSON")
+                daemon.json_of(&response)
             }
         }
     }

@@ -4,6 +4,7 @@ mod args;
 mod from_daemon;
 mod graph;
 mod json;
+mod series;
 
 use std::{
     io::{self, BufWriter, Write},
@@ -17,19 +18,9 @@ use tsd_query::Clock;
 pub(crate) use args::{ParsedArgs, QueryArgsError, parse};
 use graph::GraphFrame;
 pub(crate) use graph::GraphTarget;
+use series::Series;
 
 use crate::daemon_client::DaemonClient;
-
-/// A series of a result.
-#[derive(Debug, PartialEq)]
-struct Series {
-    metric: String,
-    tags: Vec<(String, String)>,
-    /// Keys of the tags that differ between the series that were aggregated.
-    aggregate_tags: Vec<String>,
-    /// Milliseconds and value.
-    points: Vec<(i64, Value)>,
-}
 
 /// How a result is printed.
 #[derive(Clone, Copy, Debug)]

@@ -23,9 +23,10 @@ use tsd_storage_embedded::verify_restored;
 use crate::{
     args::RestoreArgs,
     data_directory::{self, LOCK_FILE, PARTS, RESTORING},
-    prepare, print_lines,
+    print_lines,
     snapshot::require_embedded,
     tell,
+    tool::prepare,
     transfer_bar::TransferBar,
 };
 

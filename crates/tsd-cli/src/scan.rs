@@ -21,11 +21,10 @@ use tsd_model::Timestamp;
 use crate::{
     args::ScanArgs,
     data_directory::DataDirectoryError,
-    error_text::error_text,
-    exit_status, prepare,
     query::{self, ParsedArgs},
     store::Purpose,
-    tell, with_engine,
+    tell,
+    tool::{failed, prepare, with_engine},
 };
 
 /// Runs the command. The exit status is 1 if something of the rows could not be printed.
@@ -41,10 +40,7 @@ pub(crate) fn main(args: &ScanArgs) -> ExitCode {
             }
             ExitCode::from(u8::from(report.unreadable > 0))
         }
-        Err(error) => {
-            tell!("tsdb: {}", error_text(&error));
-            ExitCode::from(exit_status(&error))
-        }
+        Err(error) => failed(&error),
     }
 }
 
@@ -62,23 +58,21 @@ fn run(args: &ScanArgs) -> anyhow::Result<DumpReport> {
              > /dev/null deletes without them"
         );
     }
-    let mut report = DumpReport::default();
     let scanned = with_engine(&config, &settings, Purpose::Query, async |open| {
         let mut lines = Lines { out: BufWriter::new(out) };
         match open.engine.dump_rows(&query, options, &mut lines).await {
-            Ok(dumped) => report = dumped,
+            Ok(report) => Ok(report),
             // The reader of the pipe, such as `head`, has enough.
             Err(DumpError::Write(error))
                 if error.kind() == io::ErrorKind::BrokenPipe && !options.delete =>
             {
                 let _ = lines.out.into_parts();
+                Ok(DumpReport::default())
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => Err(error.into()),
         }
-        Ok(())
     });
-    scanned.map_err(|error| explain_daemon(error, args.delete))?;
-    Ok(report)
+    scanned.map_err(|error| explain_daemon(error, args.delete))
 }
 
 /// The query whose rows are scanned. Without an end it is that of the table, not the present.

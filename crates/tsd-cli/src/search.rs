@@ -4,15 +4,21 @@
 
 use std::{fmt::Write as _, process::ExitCode};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use serde_json::{Map, Value, json};
+use tokio::runtime::Runtime;
 use tsd_engine::{EngineHandle, Lookup, LookupSeries, QueryControl, UnnamedSeries};
 use tsd_model::{from_hex, sort_as_sized_hash_map, to_hex};
 use tsd_protocol::unnamed_series_text;
 
 use crate::{
-    args::SearchArgs, daemon_client::DaemonClient, daemon_in_the_way, error_text::error_text,
-    exit_status, prepare, print_lines, runtime, store::Purpose, tell, with_engine,
+    args::SearchArgs,
+    daemon_client::DaemonClient,
+    node::OpenEngine,
+    print_lines,
+    store::Purpose,
+    tell,
+    tool::{by_daemon_or_store, failed, prepare, with_engine},
 };
 
 /// Exit status of an invalid command line.
@@ -40,10 +46,7 @@ pub(crate) fn main(args: &SearchArgs) -> ExitCode {
     };
     match run(args, &lookup).and_then(|found| print(args, &lookup, &found)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tell!("tsdb: {}", error_text(&error));
-            ExitCode::from(exit_status(&error))
-        }
+        Err(error) => failed(&error),
     }
 }
 
@@ -94,24 +97,18 @@ struct FoundSeries {
 fn run(args: &SearchArgs, lookup: &Lookup) -> anyhow::Result<FoundSeries> {
     let (config, settings) = prepare(args.config()?)?;
     let by_daemon = |mut client: DaemonClient| {
-        runtime()?.block_on(from_daemon(&mut client, lookup, args.use_data_table))
+        Runtime::new()?.block_on(from_daemon(&mut client, lookup, args.use_data_table))
     };
-    if let Some(url) = &args.url {
-        return by_daemon(DaemonClient::new(url)?);
-    }
-    let mut listed = FoundSeries::default();
-    let found = with_engine(&config, &settings, Purpose::Query, async |open| {
+    let on_store = async |open: &OpenEngine| {
         // As a daemon decides: a meta table in which no series are recorded has none. The engine of a tool
         // records none itself.
         let is_tracked = open.engine.config().tracks_series() || settings.engine.tracks_series();
         let use_meta = if args.use_data_table { Some(false) } else { is_tracked.then_some(true) };
-        listed = from_engine(&open.engine, Lookup { use_meta, ..lookup.clone() }).await?;
-        Ok(())
-    });
-    match found {
-        Ok(()) => Ok(listed),
-        Err(error) => by_daemon(daemon_in_the_way(error, "searching")?),
-    }
+        from_engine(&open.engine, Lookup { use_meta, ..lookup.clone() }).await
+    };
+    by_daemon_or_store(args.url.as_deref(), "searching", by_daemon, || {
+        with_engine(&config, &settings, Purpose::Query, on_store)
+    })
 }
 
 async fn from_engine(engine: &EngineHandle, lookup: Lookup) -> anyhow::Result<FoundSeries> {
@@ -129,8 +126,7 @@ async fn from_daemon(
 ) -> anyhow::Result<FoundSeries> {
     let body = body(lookup, use_data_table).to_string();
     let response = daemon.post("/api/search/lookup", body).await?;
-    ensure!(response.status == 200, "{}: {}", daemon.authority(), response.error_text());
-    let body: Value = serde_json::from_slice(&response.body).context("the response is no JSON")?;
+    let body = daemon.json_of(&response)?;
     let results = body.get("results").and_then(Value::as_array);
     let series = results
         .and_then(|results| results.iter().map(series).collect())

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::{runtime::Runtime, time::sleep};
 use tsd_engine::{EngineHandle, SnapshotRequest};
 use tsd_server::snapshot_json;
 
@@ -18,11 +18,11 @@ use crate::{
     args::SnapshotArgs,
     config::{EngineKind, Settings},
     daemon_client::DaemonClient,
-    daemon_in_the_way, prepare, print_lines, runtime,
+    print_lines,
     store::Purpose,
     tell,
+    tool::{by_daemon_or_store, prepare, with_engine},
     transfer_bar::TransferBar,
-    with_engine,
 };
 
 /// Interval of the reports of progress.
@@ -38,23 +38,18 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<()> {
         allow_damage: args.allow_damage,
     };
     let by_daemon = |client: DaemonClient| {
-        let report = runtime()?.block_on(take_from_daemon(client, &request))?;
+        let report = Runtime::new()?.block_on(take_from_daemon(client, &request))?;
         print(args, &report)
     };
-    if let Some(url) = &args.url {
-        return by_daemon(DaemonClient::new(url)?);
-    }
-    let (config, settings) = prepare(args.config()?)?;
-    require_embedded(&settings, "snapshot")?;
-    require_outside(&request.target, &settings.storage.data_directory)?;
-    let opened = with_engine(&config, &settings, Purpose::Query, async |open| {
-        let report = take(&open.engine, request.clone()).await?;
-        print(args, &report)
-    });
-    match opened {
-        Err(error) => by_daemon(daemon_in_the_way(error, "taking the snapshot")?),
-        done => done,
-    }
+    by_daemon_or_store(args.url.as_deref(), "taking the snapshot", by_daemon, || {
+        let (config, settings) = prepare(args.config()?)?;
+        require_embedded(&settings, "snapshot")?;
+        require_outside(&request.target, &settings.storage.data_directory)?;
+        with_engine(&config, &settings, Purpose::Query, async |open| {
+            let report = take(&open.engine, request.clone()).await?;
+            print(args, &report)
+        })
+    })
 }
 
 /// Fails with what to do instead if the points are not in the embedded store.
@@ -137,9 +132,7 @@ async fn take_from_daemon(
             () = shown => bail!("no progress"),
         }
     };
-    let authority = client.authority();
-    ensure!(response.status == 200, "{authority}: {}", response.error_text());
-    serde_json::from_slice(&response.body).context("the response is no JSON")
+    client.json_of(&response)
 }
 
 fn print(args: &SnapshotArgs, report: &Value) -> anyhow::Result<()> {

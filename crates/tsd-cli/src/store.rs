@@ -2,95 +2,38 @@
 
 mod cluster;
 mod hbase;
+mod joining;
 mod log_mark;
 mod log_owner;
+mod log_reports;
+mod log_types;
 pub(crate) mod offline;
+mod on_hbase;
+mod open_store;
+mod tables;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use anyhow::Context;
-use tracing::{error, info, warn};
-use tsd_engine::Rollups;
-use tsd_model::TableSchema;
 use tsd_storage::{
-    DiskSpace, MemoryStorage, MeteredStorage, RetainedStorage, Retention, Storage, StorageError,
-    Table, UnknownVersion,
+    DiskSpace, MemoryStorage, MeteredStorage, RetainedStorage, Retention, StorageError,
+    UnknownVersion,
 };
-use tsd_storage_embedded::{
-    EmbeddedConfig, EmbeddedStorage, EmbeddedTable, TableKind, log_mark_file, recorded_log_mark,
-};
-use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage, unknown_mark_version};
+use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, log_mark_file, recorded_log_mark};
+use tsd_storage_wal::{WalConfig, WalStorage, unknown_mark_version};
 
-pub(crate) use self::hbase::{OnHBase, find_cluster, prefetch, table_names};
+pub(crate) use self::{
+    hbase::{find_cluster, prefetch, table_names},
+    open_store::{OpenStore, Purpose, Replayed},
+    tables::all_tables,
+};
+use self::{
+    log_reports::{explain_damage, warn_of},
+    tables::tables,
+};
 use crate::{
     config::{Config, EngineKind, Settings},
     data_directory::DataDirectory,
 };
-
-/// An open store and its properties.
-#[derive(Debug)]
-pub(crate) struct OpenStore {
-    /// The store.
-    pub(crate) storage: Arc<dyn Storage>,
-    /// UID widths and salting of its keys.
-    pub(crate) schema: TableSchema,
-    /// Its directory, if on disk; locked until dropped.
-    pub(crate) directory: Option<DataDirectory>,
-    /// What was replayed from its log.
-    pub(crate) replayed: Replayed,
-    /// The log of the embedded store.
-    pub(crate) log: Option<Arc<EmbeddedLog>>,
-    /// Properties of a store on HBase.
-    pub(crate) hbase: Option<OnHBase>,
-    /// How long its points are kept, if it has a retention.
-    pub(crate) retention: Option<Arc<Retention>>,
-}
-
-impl OpenStore {
-    /// Closes the store. Rows that cannot be flushed stay in its log, if it has one; on HBase they stay
-    /// there if the flush takes longer than `limit`.
-    pub(crate) async fn close(&self, limit: Duration) -> anyhow::Result<()> {
-        if let Some(hbase) = &self.hbase {
-            return hbase.close(&*self.storage, limit).await;
-        }
-        let Some(log) = &self.log else {
-            return self.storage.close().await.context("cannot close the store");
-        };
-        if let Some((rows, error)) = log.close_with_log().await.context("cannot close the store")? {
-            warn!(rows, %error, "rows stay in the log; they are replayed at the next start");
-        }
-        Ok(())
-    }
-}
-
-/// The embedded store behind its log.
-pub(crate) type EmbeddedLog = WalStorage<MeteredStorage<EmbeddedStorage>>;
-
-/// Why a store is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// A daemon.
-    Daemon,
-    /// A tool that reads.
-    Query,
-    /// A tool that writes; with `create` into a directory that need not exist.
-    Import {
-        /// Create the data directory.
-        create: bool,
-    },
-    /// A copy, which puts cells as they are; with `create` into a directory that need not exist.
-    Copy {
-        /// Create the data directory.
-        create: bool,
-    },
-}
-
-/// What was replayed from the log.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Replayed {
-    pub(crate) cells: u64,
-    pub(crate) bytes: u64,
-}
 
 /// Opens the store.
 pub(crate) async fn open(
@@ -193,69 +136,10 @@ fn embedded_config(
     }
 }
 
-/// Names of all configured tables.
-pub(crate) fn all_tables(settings: &Settings) -> Vec<Table> {
-    tables(settings).into_iter().map(|spec| spec.table).collect()
-}
-
-/// All configured tables, each once.
-fn tables(settings: &Settings) -> Vec<EmbeddedTable> {
-    let tables = &settings.engine.tables;
-    let mut specs = vec![
-        EmbeddedTable::data(tables.data.clone()),
-        EmbeddedTable::cells(tables.uid.clone()),
-        EmbeddedTable::cells(tables.meta.clone()),
-        EmbeddedTable::cells(tables.tree.clone()),
-    ];
-    for table in settings.engine.rollups.iter().flat_map(Rollups::tables) {
-        if !specs.iter().any(|spec| spec.table == table) {
-            let row_secs = row_secs(settings, &table);
-            specs.push(EmbeddedTable { table, kind: TableKind::Rollups { row_secs } });
-        }
-    }
-    specs
-}
-
-/// Seconds of the longest row of a table of rollups or pre-aggregates.
-fn row_secs(settings: &Settings, table: &Table) -> u64 {
-    let intervals = settings.engine.rollups.iter().flat_map(|rollups| rollups.config.intervals());
-    let of_table = intervals.filter(|interval| {
-        [&interval.table, &interval.pre_aggregation_table]
-            .iter()
-            .any(|name| *name == table.as_str())
-    });
-    of_table.map(|interval| interval.row_span.seconds()).max().unwrap_or_default()
-}
-
 /// True if the store compacts rows as the row compactor of the engine would.
 fn compacts_rows(settings: &Settings) -> bool {
     let engine = &settings.engine;
     engine.compaction.enabled && !engine.rows.use_otsdb_timestamp
-}
-
-/// Adds what the operator can do about a damaged log.
-fn explain_damage(error: OpenError) -> anyhow::Error {
-    let is_damage = matches!(error, OpenError::Damaged { .. });
-    let error = anyhow::Error::new(error);
-    if is_damage {
-        error.context("start with --accept-damage to go on without what is lost")
-    } else {
-        error
-    }
-}
-
-fn warn_of(report: &ReplayReport) {
-    if let Some(tail) = &report.torn_tail {
-        info!(
-            file = %tail.file.display(),
-            offset = tail.offset,
-            bytes = tail.bytes,
-            "cut off a write that was never finished"
-        );
-    }
-    for lost in &report.lost {
-        error!("lost, as accepted: {lost}");
-    }
 }
 
 #[cfg(test)]
@@ -264,7 +148,7 @@ mod tests {
 
     use bytes::Bytes;
     use tsd_model::Family;
-    use tsd_storage::{CellBatch, CellRef, Get};
+    use tsd_storage::{CellBatch, CellRef, Get, Table};
 
     use super::*;
 

@@ -7,43 +7,26 @@ mod from_daemon;
 mod fsck;
 mod meta;
 mod output;
+mod status;
 mod tree;
 
 use std::{io::Write, process::ExitCode};
 
-use tsd_engine::{EngineHandle, UidError, UidKind};
+use tokio::runtime::Runtime;
+use tsd_engine::{EngineHandle, UidKind};
 
-use self::{command::UidCommand, output::UidOutput};
+use self::{
+    command::{UidCommand, UidFlags},
+    output::UidOutput,
+    status::{FAILED, NOT_CLOSED, NOT_DELETED, NOT_FOUND, USAGE, fail, not_found},
+};
 use crate::{
-    NotClosed,
     args::{MkmetricArgs, UidArgs, UidPlace},
     daemon_client::DaemonClient,
-    daemon_in_the_way, prepare, runtime,
     store::Purpose,
-    tell, with_engine,
+    tell,
+    tool::{NotClosed, daemon_in_the_way, prepare, with_engine},
 };
-
-/// Nothing was found, or the name is unknown.
-const NOT_FOUND: u8 = 1;
-/// The command line is invalid.
-const USAGE: u8 = 2;
-/// The store, or the daemon, failed.
-const FAILED: u8 = 3;
-/// A name was not deleted, though the store works.
-const NOT_DELETED: u8 = 4;
-/// The store failed when the work was done, or a repair is not possible.
-const NOT_CLOSED: u8 = 42;
-
-/// Flags that change what a sub-command does.
-#[derive(Clone, Copy, Debug, Default)]
-struct UidFlags {
-    /// Bytes of a UID that is given as a number; `None` for those of the store.
-    id_width: Option<usize>,
-    ignore_case: bool,
-    json: bool,
-    /// Tells also what is no error.
-    verbose: bool,
-}
 
 /// Runs `tsdb uid`.
 pub(crate) fn main(args: &UidArgs) -> ExitCode {
@@ -83,26 +66,24 @@ fn run_on_store(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> anyh
     let by_daemon = |mut client: DaemonClient| {
         let mut out = std::io::stdout();
         let mut out = UidOutput::new(&mut out, flags.json);
-        let done = runtime()?.block_on(from_daemon::execute(&mut client, command, flags, &mut out));
+        let done =
+            Runtime::new()?.block_on(from_daemon::execute(&mut client, command, flags, &mut out));
         Ok(out.status(done?))
     };
     if let Some(url) = &place.url {
         return by_daemon(DaemonClient::new(url)?);
     }
-    let mut status = 0;
     let done = with_engine(&config, &settings, Purpose::Query, async |open| {
         let mut out = std::io::stdout();
         let mut out = UidOutput::new(&mut out, flags.json);
-        status = execute(&open.engine, command, flags, &mut out).await;
-        status = out.status(status);
-        Ok(())
+        let status = execute(&open.engine, command, flags, &mut out).await;
+        Ok(out.status(status))
     });
     match done {
-        Ok(()) => Ok(status),
         Err(error) if from_daemon::is_possible(command) => {
             by_daemon(daemon_in_the_way(error, "reading and assigning names")?)
         }
-        Err(error) => Err(error),
+        done => done,
     }
 }
 
@@ -165,24 +146,6 @@ fn check_width(engine: &EngineHandle, command: &UidCommand, flags: UidFlags) -> 
         return Ok(());
     }
     Err(format!("--idwidth {given} contradicts the store, whose UIDs of {kind} have {width} bytes"))
-}
-
-/// Prints why a name was not changed; returns the exit status.
-fn fail(error: &UidError, other: u8) -> u8 {
-    match error {
-        UidError::NoSuchName { kind, name } => {
-            tell!("tsdb: No such name for '{kind}': '{name}'");
-            NOT_FOUND
-        }
-        UidError::Storage(_) => {
-            tell!("tsdb: the store failed: {error:#}");
-            FAILED
-        }
-        error => {
-            tell!("tsdb: {error:#}");
-            other
-        }
-    }
 }
 
 async fn grep(
@@ -278,13 +241,6 @@ async fn look_up(
         return NOT_FOUND;
     }
     0
-}
-
-/// Says that a name or a UID is not known.
-fn not_found(kind: Option<UidKind>, word: &str) {
-    let of_kind = kind.map(|kind| format!(" for '{kind}'")).unwrap_or_default();
-    let what = if word.parse::<i64>().is_ok() { "unique ID" } else { "name" };
-    tell!("tsdb: No such {what}{of_kind}: '{word}'");
 }
 
 /// Mappings from a UID that is given as a number, on the width of each kind. The outer error says that it fits

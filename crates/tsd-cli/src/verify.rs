@@ -8,16 +8,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 use tsd_engine::{RepairOutcome, Verification, VerificationFinding, VerificationStatus};
 use tsd_server::verification_json;
 use tsd_storage::Verifier;
 
 use crate::{
-    args::VerifyArgs, daemon_client::DaemonClient, daemon_in_the_way, prepare, print_lines,
-    runtime, store::offline::DirectoryVerifier, tell,
+    args::VerifyArgs,
+    daemon_client::DaemonClient,
+    print_lines,
+    store::offline::DirectoryVerifier,
+    tell,
+    tool::{daemon_in_the_way, prepare},
 };
 
 /// How often the progress is read.
@@ -43,7 +48,7 @@ pub(crate) fn main(args: &VerifyArgs) -> ExitCode {
 
 fn run(args: &VerifyArgs) -> anyhow::Result<Value> {
     let repairs = args.repair && args.yes;
-    let by_daemon = |client| runtime()?.block_on(verify_by_daemon(client, repairs));
+    let by_daemon = |client| Runtime::new()?.block_on(verify_by_daemon(client, repairs));
     if let Some(url) = &args.url {
         return by_daemon(DaemonClient::new(url)?);
     }
@@ -57,14 +62,11 @@ fn run(args: &VerifyArgs) -> anyhow::Result<Value> {
 async fn verify_by_daemon(mut daemon: DaemonClient, repairs: bool) -> anyhow::Result<Value> {
     let body = json!({ "repair": repairs }).to_string();
     let started = daemon.post("/api/verify", body).await?;
-    let authority = daemon.authority().to_owned();
-    ensure!(started.status == 200, "{authority}: {}", started.error_text());
+    ensure!(started.status == 200, "{}: {}", daemon.authority(), started.error_text());
     let mut progress = Progress::new();
     loop {
         let response = daemon.get("/api/verify").await?;
-        ensure!(response.status == 200, "{authority}: {}", response.error_text());
-        let status = serde_json::from_slice(&response.body).context("the response is no JSON")?;
-        if let Some(result) = progress.ended(status)? {
+        if let Some(result) = progress.ended(daemon.json_of(&response)?)? {
             return Ok(result);
         }
         tokio::time::sleep(POLL_INTERVAL).await;

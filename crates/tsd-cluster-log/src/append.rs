@@ -13,10 +13,11 @@ use std::{sync::atomic::Ordering, time::Duration};
 use bytes::Bytes;
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, sleep_until};
-use tsd_cluster::{LogRecord, OpenSegment, SegmentToken, TableReply, TableRequest};
+use tsd_cluster::{OpenSegment, SegmentToken, TableReply, TableRequest};
 use tsd_storage::StorageError;
 
 use crate::{
+    appender::{APPENDS_A_HEDGE, Appender, MAX_SAVED_HEDGES, PendingRecord},
     calls::CallFailure,
     log::{LogInner, STREAM},
 };
@@ -25,34 +26,6 @@ use crate::{
 const FAILING_TIMEOUT: Duration = Duration::from_millis(500);
 /// Pause before an attempt is repeated.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// One append in so many may be hedged.
-const APPENDS_A_HEDGE: u32 = 20;
-/// Bound of the hedges that were saved up.
-const MAX_SAVED_HEDGES: u32 = 10;
-
-/// What the committer thread has in flight.
-#[derive(Debug)]
-pub(crate) struct Appender {
-    /// A record that no segment is known to have stored.
-    pending: Option<PendingRecord>,
-    /// Appends since the last hedge, up to a bound.
-    saved_appends: u32,
-}
-
-impl Default for Appender {
-    /// As after many appends: the first ones are hedged too.
-    fn default() -> Self {
-        Self { pending: None, saved_appends: MAX_SAVED_HEDGES * APPENDS_A_HEDGE }
-    }
-}
-
-#[derive(Clone, Debug)]
-struct PendingRecord {
-    record: LogRecord,
-    cell: Bytes,
-    /// True if its group has failed.
-    has_failed: bool,
-}
 
 /// One attempt to store a record.
 type Attempt<'a> = BoxFuture<'a, (OpenSegment, Result<TableReply, CallFailure>)>;
@@ -235,12 +208,5 @@ impl LogInner {
             TableReply::Token(SegmentToken::Fence(by)) => Err(self.fenced(Some(by))),
             _ => Err(self.fenced(None)),
         }
-    }
-}
-
-impl PendingRecord {
-    fn new(record: LogRecord) -> Self {
-        let cell = record.encode();
-        Self { record, cell, has_failed: false }
     }
 }

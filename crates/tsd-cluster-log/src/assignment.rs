@@ -7,13 +7,13 @@ use tsd_cluster::{Assignment, MembershipFuture, ProofError, SlotTable, TableRepl
 use tsd_storage::StorageError;
 
 use crate::{
-    calls::CallFailure,
+    calls::{ASSIGNMENT, CallFailure},
     log::{ClusterLog, LogInner},
 };
 
 impl LogInner {
     async fn read_assignment(&self) -> Result<Option<Assignment>, CallFailure> {
-        let Some(cell) = self.table.assignment().await? else { return Ok(None) };
+        let Some(cell) = self.table.state_cell(ASSIGNMENT).await? else { return Ok(None) };
         let what = "the assignment of slots is of another version";
         let damaged = || CallFailure::Fail(StorageError::Damaged(what.into()));
         Assignment::decode(&cell).ok_or_else(damaged).map(Some)
@@ -25,7 +25,8 @@ impl LogInner {
         new: &Assignment,
     ) -> Result<bool, CallFailure> {
         let expected = expected.map(Assignment::encode);
-        let reply = self.table.swap_assignment(expected, new.generation, &new.encode()).await?;
+        let new = (new.generation, &*new.encode());
+        let reply = self.table.swap_state_cell(ASSIGNMENT, expected, new).await?;
         Ok(reply == TableReply::Applied(true))
     }
 

@@ -32,14 +32,21 @@ pub(crate) const STATE: &[u8] = b"s";
 const TOKEN: &[u8] = b"t";
 const REVISION: &[u8] = b"r";
 const MANIFEST: &[u8] = b"m";
-const INCARNATION: &[u8] = b"n";
-const SETTINGS: &[u8] = b"v";
-const ASSIGNMENT: &[u8] = b"a";
 const OWNER: u8 = b'O';
 const FENCE: u8 = b'F';
 const TOKEN_TIME: u64 = 1;
 /// Later than the token.
 const FENCE_TIME: u64 = 2;
+
+/// A cell of the state that is replaced as a whole.
+pub(crate) type StateCell = (StateRow, &'static [u8]);
+
+/// The last incarnation.
+pub(crate) const INCARNATION: StateCell = (StateRow::Incarnations, b"n");
+/// The settings of the cluster.
+pub(crate) const SETTINGS: StateCell = (StateRow::Settings, b"v");
+/// The assignment of slots.
+pub(crate) const ASSIGNMENT: StateCell = (StateRow::Assignment, b"a");
 
 /// Pause before a request is repeated.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -268,66 +275,20 @@ impl LogTable {
         Ok(records)
     }
 
-    /// The last incarnation, as it is stored.
-    pub(crate) async fn last_incarnation(&self) -> Result<Option<Bytes>, CallFailure> {
-        self.state_cell(StateRow::Incarnations, INCARNATION).await
-    }
-
-    /// Replaces the last incarnation.
-    pub(crate) async fn swap_incarnation(
+    /// A cell of the state, as it is stored.
+    pub(crate) async fn state_cell(
         &self,
-        expected: Option<Bytes>,
-        number: u64,
-        new: &[u8],
-    ) -> Result<TableReply, CallFailure> {
-        self.swap_state_cell(StateRow::Incarnations, INCARNATION, expected, (number, new)).await
-    }
-
-    /// The settings of the cluster, as they are stored.
-    pub(crate) async fn settings(&self) -> Result<Option<Bytes>, CallFailure> {
-        self.state_cell(StateRow::Settings, SETTINGS).await
-    }
-
-    /// Replaces the settings of the cluster. `time` grows with each change.
-    pub(crate) async fn swap_settings(
-        &self,
-        expected: Option<Bytes>,
-        time: u64,
-        new: &[u8],
-    ) -> Result<TableReply, CallFailure> {
-        self.swap_state_cell(StateRow::Settings, SETTINGS, expected, (time, new)).await
-    }
-
-    /// The assignment of slots, as it is stored.
-    pub(crate) async fn assignment(&self) -> Result<Option<Bytes>, CallFailure> {
-        self.state_cell(StateRow::Assignment, ASSIGNMENT).await
-    }
-
-    /// Replaces the assignment of slots. `generation` grows with each change.
-    pub(crate) async fn swap_assignment(
-        &self,
-        expected: Option<Bytes>,
-        generation: u64,
-        new: &[u8],
-    ) -> Result<TableReply, CallFailure> {
-        self.swap_state_cell(StateRow::Assignment, ASSIGNMENT, expected, (generation, new)).await
-    }
-
-    async fn state_cell(
-        &self,
-        row: StateRow,
-        qualifier: &'static [u8],
+        (row, qualifier): StateCell,
     ) -> Result<Option<Bytes>, CallFailure> {
         let get = Get::try_new(self.keys.state(row)).map_err(invalid)?;
         let row = self.table.get(&get.select(state())).await.map_err(failure)?;
         Ok(row.value(STATE, qualifier).map(Bytes::copy_from_slice))
     }
 
-    /// Replaces a cell that has the expected value; `new` with its timestamp.
-    async fn swap_state_cell(
+    /// Replaces a cell that has the expected value; `new` with its timestamp, which grows with each change.
+    pub(crate) async fn swap_state_cell(
         &self,
-        row: StateRow,
-        qualifier: &'static [u8],
+        (row, qualifier): StateCell,
         expected: Option<Bytes>,
         (time, new): (u64, &[u8]),
     ) -> Result<TableReply, CallFailure> {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tsd_cluster::TableReply;
 use tsd_storage::StorageError;
 
-use crate::calls::{CallFailure, LogTable};
+use crate::calls::{CallFailure, INCARNATION, LogTable};
 
 /// The next incarnation.
 pub(crate) async fn take(table: &LogTable, deadline: Instant) -> Result<u64, StorageError> {
@@ -29,7 +29,7 @@ pub(crate) async fn take(table: &LogTable, deadline: Instant) -> Result<u64, Sto
 }
 
 async fn attempt(table: &LogTable, nonce: &[u8]) -> Result<Option<u64>, CallFailure> {
-    let last = table.last_incarnation().await?;
+    let last = table.state_cell(INCARNATION).await?;
     let (number, of) = match last.as_deref().map(<[u8]>::split_first_chunk::<8>) {
         None => (0, &[][..]),
         Some(Some((number, of))) => (u64::from_be_bytes(*number), of),
@@ -43,7 +43,7 @@ async fn attempt(table: &LogTable, nonce: &[u8]) -> Result<Option<u64>, CallFail
         return Ok(Some(number));
     }
     let new = [&(number + 1).to_be_bytes()[..], nonce].concat();
-    let reply = table.swap_incarnation(last, number + 1, &new).await?;
+    let reply = table.swap_state_cell(INCARNATION, last, (number + 1, &new)).await?;
     Ok((reply == TableReply::Applied(true)).then_some(number + 1))
 }
 

@@ -10,6 +10,7 @@
 //! series kept to its stream; the format has them.
 
 mod append;
+mod appender;
 mod assignment;
 mod calls;
 mod config;
@@ -21,7 +22,9 @@ mod listed_nodes;
 mod log;
 mod log_table;
 mod maintenance;
+mod manifest_work;
 mod members;
+mod membership;
 mod metrics;
 mod open;
 mod orphans;

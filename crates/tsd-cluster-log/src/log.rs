@@ -15,10 +15,10 @@ use tsd_storage::{StorageError, system_clock_ms};
 use tsd_storage_wal::{CommitLog, LogPosition, LogRecoverer, RecordGroup, SectionSize};
 
 use crate::{
-    append::Appender,
+    appender::Appender,
     calls::LogTable,
     config::ClusterLogConfig,
-    maintenance::{Maintenance, TrimGoal},
+    manifest_work::{Maintenance, TrimGoal},
     members::{MemberCounts, Members},
     metrics::Metrics,
 };

@@ -11,11 +11,11 @@ use tsd_cluster::{
     SegmentOpening, TableRequest,
 };
 use tsd_storage::{StorageError, system_clock_ms};
-use tsd_storage_wal::LogPosition;
 
 use crate::{
     calls::LogTable,
     log::{LogInner, STREAM, SharedRecovery},
+    manifest_work::{BegunWork, Maintenance},
 };
 
 /// Bound of the lookup of a region, to choose a stripe.
@@ -25,47 +25,6 @@ const LOCATE_TIMEOUT: Duration = Duration::from_millis(200);
 const MAX_OPEN_SEGMENTS: usize = 6;
 /// Pause before a standby segment that could not be opened is tried again.
 const OPEN_PAUSE: Duration = Duration::from_secs(1);
-
-/// Work on the manifest.
-#[derive(Debug, Default)]
-pub(crate) struct Maintenance {
-    /// What was begun. Its changes may be made already, so it is finished before anything else.
-    begun: Option<BegunWork>,
-    next_stripe: u8,
-}
-
-#[derive(Debug)]
-enum BegunWork {
-    Open(SegmentOpening),
-    Change(ManifestChange),
-}
-
-/// Up to where the log is to be trimmed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct TrimGoal {
-    /// Position in the log of this owner.
-    watermark: u64,
-    /// The last of the earlier owners whose rows are stored.
-    former: u64,
-    last_commit_ms: i64,
-    is_open: bool,
-}
-
-impl TrimGoal {
-    pub(crate) fn raise(&mut self, to: LogPosition, last_commit_ms: i64) {
-        if to.sequence == u64::MAX {
-            self.former = self.former.max(to.incarnation);
-        } else {
-            self.watermark = self.watermark.max(to.sequence);
-        }
-        self.last_commit_ms = last_commit_ms;
-        self.is_open = true;
-    }
-
-    pub(crate) const fn is_open(&self) -> bool {
-        self.is_open
-    }
-}
 
 impl LogInner {
     /// Number of standby segments that are kept open.

@@ -1,4 +1,4 @@
-//! The members of the cluster as this node sees them, and the proofs that it is one.
+//! What this node knows of the others of its cluster. It asks for it in `membership.rs`.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -6,13 +6,7 @@ use std::{
 };
 
 use tokio::{sync::Notify, time::Instant};
-use tsd_cluster::{
-    ClusterId, Manifest, Member, MemberState, MemberWatch, Membership, MembershipFuture,
-    ProofError, Settlement,
-};
-use tsd_storage::StorageError;
-
-use crate::log::{ClusterLog, LogInner};
+use tsd_cluster::{Manifest, MemberState, MemberWatch};
 
 /// What a node knows of the others.
 #[derive(Debug)]
@@ -20,11 +14,11 @@ pub(crate) struct Members {
     watch: Mutex<MemberWatch>,
     born: Instant,
     /// Begin of the last look that succeeded. Owned by who looks.
-    looked: tokio::sync::Mutex<Option<Instant>>,
+    pub(crate) looked: tokio::sync::Mutex<Option<Instant>>,
     /// Owned by who proves that this node is a member.
-    proving: tokio::sync::Mutex<()>,
+    pub(crate) proving: tokio::sync::Mutex<()>,
     /// Notified after each look.
-    changed: Notify,
+    pub(crate) changed: Notify,
 }
 
 /// Numbers of members.
@@ -70,101 +64,9 @@ impl Members {
         counts
     }
 
-    fn looked(&self, begun: Instant, found: Vec<(u64, Manifest)>) {
+    pub(crate) fn looked(&self, begun: Instant, found: Vec<(u64, Manifest)>) {
         self.watch().looked(begun.saturating_duration_since(self.born), found);
         self.changed.notify_waiters();
-    }
-}
-
-impl LogInner {
-    /// Looks at all manifests. A look of somebody else that began after the call will do.
-    pub(crate) async fn look(&self) -> Result<(), StorageError> {
-        let asked = Instant::now();
-        let mut looked = self.members.looked.lock().await;
-        if looked.is_some_and(|looked| looked >= asked) {
-            return Ok(());
-        }
-        let begun = Instant::now();
-        let found = self.table.manifests(self.work_deadline()).await?;
-        self.members.looked(begun, found);
-        *looked = Some(begun);
-        Ok(())
-    }
-
-    fn members(&self) -> Vec<Member> {
-        let mut members = self.members.watch().members();
-        let former = self.former();
-        // Their rows are in the memtables of this node.
-        members.retain(|member| !former.contains_key(&member.incarnation));
-        members
-    }
-
-    async fn prove_now(&self) -> Result<(), StorageError> {
-        self.check_fence()?;
-        let asked = Instant::now();
-        let _proving = self.members.proving.lock().await;
-        if self.is_proven_since(asked) {
-            return self.check_fence();
-        }
-        self.confirm().await
-    }
-
-    fn proof_error(&self, error: &StorageError) -> ProofError {
-        match self.check_fence() {
-            Err(fenced) => ProofError::Fenced(fenced.to_string()),
-            Ok(()) => ProofError::Unavailable(error.to_string()),
-        }
-    }
-
-    /// Waits until a member is settled.
-    async fn settled(&self, incarnation: u64) -> Settlement {
-        let revision = self.members.watch().revision(incarnation);
-        loop {
-            let changed = self.members.changed.notified();
-            let found = self.members.watch().settlement(incarnation, revision);
-            match found {
-                Some(settlement) => return settlement,
-                None => changed.await,
-            }
-        }
-    }
-}
-
-impl Membership for ClusterLog {
-    fn cluster(&self) -> ClusterId {
-        self.inner.table.keys.cluster()
-    }
-
-    fn this(&self) -> u64 {
-        self.inner.owner().incarnation()
-    }
-
-    fn members(&self) -> Vec<Member> {
-        self.inner.members()
-    }
-
-    fn current(&self) -> MembershipFuture<'_, Result<Vec<Member>, ProofError>> {
-        Box::pin(async move {
-            let looked = self.inner.check_fence();
-            let looked = if looked.is_ok() { self.inner.look().await } else { looked };
-            looked.map_err(|error| self.inner.proof_error(&error))?;
-            Ok(self.inner.members())
-        })
-    }
-
-    fn prove(&self) -> MembershipFuture<'_, Result<(), ProofError>> {
-        Box::pin(async move {
-            let proven = self.inner.prove_now().await;
-            proven.map_err(|error| self.inner.proof_error(&error))
-        })
-    }
-
-    fn suspect(&self, incarnation: u64) {
-        self.inner.members.watch().suspect(incarnation);
-    }
-
-    fn settled(&self, incarnation: u64) -> MembershipFuture<'_, Settlement> {
-        Box::pin(self.inner.settled(incarnation))
     }
 }
 

@@ -5,7 +5,7 @@ use tsd_cluster::{SharedSettings, TableReply};
 use tsd_storage::StorageError;
 
 use crate::{
-    calls::{CallFailure, LogTable},
+    calls::{CallFailure, LogTable, SETTINGS},
     error::OpenLogError,
 };
 
@@ -34,7 +34,7 @@ async fn attempt(
     table: &LogTable,
     own: &SharedSettings,
 ) -> Result<Result<bool, OpenLogError>, CallFailure> {
-    let stored = table.settings().await?;
+    let stored = table.state_cell(SETTINGS).await?;
     let of_cluster = match stored.as_deref().map(SharedSettings::decode) {
         None => SharedSettings::default(),
         Some(Some(found)) => found,
@@ -51,6 +51,7 @@ async fn attempt(
     if all == of_cluster {
         return Ok(Ok(true));
     }
-    let reply = table.swap_settings(stored, all.count() as u64, &all.encode()).await?;
+    let new = (all.count() as u64, &*all.encode());
+    let reply = table.swap_state_cell(SETTINGS, stored, new).await?;
     Ok(Ok(reply == TableReply::Applied(true)))
 }

@@ -6,22 +6,25 @@
 //!
 //! Lists of objects are in `meta_search`.
 
+mod error;
 mod stored;
 
 use std::fmt;
 
 use bytes::Bytes;
 use tsd_model::{
-    Family, JsonError, NamedUidMeta, Row, SeriesMeta, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER,
-    TableSchema, TsMeta, TsMetaEdit, Tsuid, Uid, UidKind, UidMetaEdit, encode_counter,
+    Family, NamedUidMeta, Row, SeriesMeta, TS_COUNTER_QUALIFIER, TS_META_QUALIFIER, TableSchema,
+    TsMeta, TsMetaEdit, Tsuid, Uid, UidKind, UidMetaEdit, encode_counter,
 };
 use tsd_storage::{Column, Delete, Get, Storage, StorageError, Table};
 
+pub use error::MetaError;
 pub(crate) use stored::{
-    StoredSeriesMeta, cell_of, named_uid_meta, uid_meta_column, uid_meta_get, uids_of_series,
+    SeriesNames, StoredSeriesMeta, cell_of, named_uid_meta, uid_meta_column, uid_meta_get,
+    uids_of_series,
 };
 
-use crate::uid::{UidAdmin, UidError};
+use crate::uid::UidAdmin;
 
 /// Attempts of an edit before it fails with a conflict.
 const MAX_ATTEMPTS: usize = 16;
@@ -34,51 +37,6 @@ pub enum MetaEditOutcome<T> {
     /// The edit sets no field, so nothing was written.
     Unchanged,
 }
-
-/// Why a meta object was not read or written.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MetaError {
-    /// A UID of another width than those of its kind.
-    #[error("a UID of {found} bytes for '{kind}', whose UIDs have {expected}")]
-    WrongWidth {
-        /// Kind of the UID.
-        kind: UidKind,
-        /// Bytes given.
-        found: usize,
-        /// Bytes expected.
-        expected: usize,
-    },
-    /// The UID has no name.
-    #[error("no such unique ID for '{kind}': {uid:?}")]
-    NoSuchUid {
-        /// Kind of the UID.
-        kind: UidKind,
-        /// Its bytes.
-        uid: Vec<u8>,
-    },
-    /// The series has no stored object.
-    #[error("the series has no stored TSMeta")]
-    NotStored,
-    /// Every attempt conflicted with another writer.
-    #[error("conflicting edits of the meta object")]
-    Contended,
-    /// The cell is no valid object.
-    #[error("a stored meta object is invalid")]
-    Unreadable(#[from] JsonError),
-    /// A task of the work panicked.
-    #[error("the work failed: {0}")]
-    Panicked(String),
-    /// A name was not resolved.
-    #[error(transparent)]
-    Uid(#[from] UidError),
-    /// The storage failed.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-}
-
-/// The UIDMeta of the metric of a series, and those of its tags: key, value, key, value.
-pub(crate) type SeriesNames = (NamedUidMeta, Vec<NamedUidMeta>);
 
 /// The meta objects of a storage. Cheap to clone.
 #[derive(Clone)]

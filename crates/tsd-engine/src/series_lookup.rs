@@ -6,6 +6,7 @@
 //! once per hour, this module once.
 
 mod indexed;
+mod resolved;
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -21,17 +22,16 @@ use tsd_model::{BaseTime, Family, RowKey, SaltBucket, Tsuid, Uid, UidKind};
 use tsd_query::{LimitError, LookupStep, MissingName, QueryError, SeriesError};
 use tsd_storage::{Scan, Table};
 
+use self::resolved::{LookupPage, ResolvedLookup, SERIES_BYTES};
 use crate::{
     EngineHandle,
     engine_shared::EngineShared,
     query::{QueryContext, QueryControl, QueryFailure, QueryGuard, RunningStage},
     series_names::reserved_names,
-    series_scan::{TagUids, prefix_end, prefix_range, tags_filter},
+    series_scan::{prefix_end, prefix_range, tags_filter},
     uid::UidError,
 };
 
-/// Memory of a series beside its TSUID and the texts of its names.
-const SERIES_BYTES: usize = 256;
 /// Memory of a tag of the request beside its texts: as sent and resolved.
 const REQUEST_TAG_BYTES: usize = 192;
 /// Most rows per scan batch of a limited look-up.
@@ -103,24 +103,6 @@ impl Default for Lookup {
             skips_unnamed: false,
         }
     }
-}
-
-/// A look-up with UIDs instead of names.
-#[derive(Default)]
-struct ResolvedLookup {
-    metric: Option<Uid>,
-    tags: TagUids,
-    /// Values of any key; empty matches all.
-    tagvs: BTreeSet<Uid>,
-}
-
-/// Which of the series found are listed.
-#[derive(Clone, Copy)]
-struct LookupPage {
-    /// Number of series that are left out first.
-    start: usize,
-    /// Most series; 0: no limit.
-    limit: usize,
 }
 
 /// Scans for series.
@@ -204,16 +186,6 @@ async fn find(
     }
     let start = page.start.min(tsuids.len());
     named_series(shared, context, tsuids.split_off(start), lookup.skips_unnamed).await
-}
-
-impl LookupPage {
-    /// Number of series up to the end of the page; 0: all.
-    const fn last(self) -> usize {
-        match self.limit {
-            0 => 0,
-            limit => self.start.saturating_add(limit),
-        }
-    }
 }
 
 /// Finds the names of series.

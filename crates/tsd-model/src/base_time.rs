@@ -3,8 +3,6 @@
 //! The row key has the hour, and each qualifier only the offset inside it, so a row key with an
 //! unaligned time is never found again. This type makes such keys impossible.
 
-use crate::timestamp::Timestamp;
-
 /// Start of the hour that one row covers, epoch seconds; four bytes in the row key.
 ///
 /// A multiple of [`Self::SPAN_SECONDS`] for every time before the year 2106. Later times, which
@@ -22,12 +20,11 @@ impl BaseTime {
         Self(epoch_secs - epoch_secs % Self::SPAN_SECONDS)
     }
 
-    /// Base time of the row that holds a point of that timestamp.
-    #[must_use]
+    /// Base time of the row of a time that is so many seconds after its hour. Only its low 32 bits count, before or
+    /// after the subtraction.
     #[inline]
-    pub const fn of(timestamp: Timestamp) -> Self {
-        // Only the low 32 bits are kept, before or after the subtraction.
-        Self((timestamp.as_secs() as u32).wrapping_sub(timestamp.offset_secs()))
+    pub(crate) const fn before(low_secs: u32, offset_secs: u32) -> Self {
+        Self(low_secs.wrapping_sub(offset_secs))
     }
 
     /// Base time as a stored row key has it; other writers may have stored unaligned ones.
@@ -72,6 +69,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::timestamp::Timestamp;
 
     #[track_caller]
     fn check(epoch_secs: u32, expected: u32) {
@@ -88,7 +86,7 @@ mod tests {
 
     #[test]
     fn times_beyond_2106_keep_their_low_bits() {
-        let base = |n| Timestamp::try_new(n).map(|t| BaseTime::of(t).0);
+        let base = |n| Timestamp::try_new(n).map(|t| t.base_time().0);
         assert_eq!(base(9_999_999_999_999), Ok(1_410_062_608));
         assert_eq!(base(((1 << 32) + 100) * 1_000), Ok(4_294_965_600));
     }

@@ -62,7 +62,7 @@ impl Timestamp {
     #[must_use]
     #[inline]
     pub const fn base_time(self) -> BaseTime {
-        BaseTime::of(self)
+        BaseTime::before(self.as_secs() as u32, self.offset_secs())
     }
 
     /// Whole seconds since the start of the hour, below 3600.

@@ -7,6 +7,8 @@ mod encode_response;
 mod encoding;
 mod error;
 mod parsed_body;
+mod request;
+mod request_path;
 mod response;
 mod route;
 mod routes;

@@ -8,6 +8,7 @@
 mod file_publisher;
 mod http_publisher;
 mod json_lines;
+mod sink;
 mod spool;
 mod tcp_publisher;
 
@@ -23,7 +24,10 @@ use tracing::{error, info, warn};
 use tsd_engine::{LogLimit, PluginBatch, PluginItems, Rollups};
 
 use self::{
-    file_publisher::FilePublisher, http_publisher::HttpPublisher, spool::Spool,
+    file_publisher::FilePublisher,
+    http_publisher::HttpPublisher,
+    sink::{Sink, SinkError, blocking},
+    spool::Spool,
     tcp_publisher::TcpPublisher,
 };
 pub use self::{
@@ -36,8 +40,6 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Pause after the first failure; doubled with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How long a receiver may take to accept a connection, a batch, or to answer.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two calls of an idle sink.
 const IDLE: Duration = Duration::from_secs(10);
 /// Minimum interval between two messages about failures.
@@ -67,42 +69,6 @@ pub struct PluginTask {
     plugin: &'static str,
     stopping: CancellationToken,
     task: JoinHandle<()>,
-}
-
-/// Takes batches of points somewhere.
-trait Sink: Send + 'static {
-    /// Delivers a batch, all of it or nothing. Returns the number of its points that have no form there.
-    fn deliver(
-        &mut self,
-        batch: &PluginBatch,
-    ) -> impl Future<Output = Result<u64, SinkError>> + Send;
-
-    /// Called when nothing came for a while.
-    fn idle(&mut self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
-    }
-
-    /// Called when the plug-in stops.
-    fn close(&mut self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
-    }
-}
-
-/// Why a batch was not delivered.
-#[derive(Debug, thiserror::Error)]
-enum SinkError {
-    /// It may be delivered later.
-    #[error("{0}")]
-    Retry(String),
-    /// It is refused as it is.
-    #[error("{0}")]
-    Refused(String),
-}
-
-impl From<io::Error> for SinkError {
-    fn from(error: io::Error) -> Self {
-        Self::Retry(error.to_string())
-    }
 }
 
 /// Starts the real-time publisher.
@@ -220,11 +186,4 @@ async fn deliver(sink: &mut impl Sink, batch: PluginBatch, items: &PluginItems, 
             "a plug-in works again"
         );
     }
-}
-
-/// Does file work beside the threads of the sockets.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }

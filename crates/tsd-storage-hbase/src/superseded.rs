@@ -15,13 +15,18 @@
 //! between. [`Evidence::written_ms`] tells the time of the write.
 
 mod row_history;
+mod stored_points;
 
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use tsd_model::{Cell, ColumnKind, Family, Qualifier, read_column};
+use tsd_model::{Cell, ColumnKind, Family, Qualifier};
 
-pub(crate) use self::row_history::{PointBytes, RowHistory, compaction_mark_ms};
+use self::stored_points::points_of;
+pub(crate) use self::{
+    row_history::{ColumnOrigin, PointBytes, RowHistory, compaction_mark_ms},
+    stored_points::point_qualifier,
+};
 
 /// A point that was written to a row, and has to be read unless a later write replaced it. It holds its
 /// bytes: every point of a past hour becomes one.
@@ -116,18 +121,6 @@ pub(crate) struct Evidence<'a> {
     pub(crate) history: &'a RowHistory,
 }
 
-/// Who has put a column of several points.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ColumnOrigin {
-    /// A flush: its points are writes.
-    Write,
-    /// A compaction: its points are older than its time.
-    Compaction,
-    /// A compaction of OpenTSDB that has not deleted its sources yet, or a flush of values that the row
-    /// had before. Delete markers tell them apart as soon as every compaction is over.
-    Unsettled,
-}
-
 /// What is to be done so that points are read.
 #[derive(Debug, Default)]
 pub(crate) struct Restoration {
@@ -175,10 +168,7 @@ pub(crate) fn cells_to_restore(
     evidence: &Evidence<'_>,
 ) -> Restoration {
     let history = evidence.history;
-    let (read, had) = (by_instant(cells), by_instant(&evidence.history.writes));
-    let written_ms = |read: &ReadPoint<'_>| {
-        if read.is_single { (evidence.written_ms)(read.cell) } else { read.cell.timestamp_ms }
-    };
+    let (read, had) = (by_instant(cells), by_instant(&history.writes));
     let mut restoration = Restoration::default();
     for (index, point) in points.iter().enumerate() {
         let Some(qualifier) = Qualifier::decode(point.qualifier()) else { continue };
@@ -192,8 +182,7 @@ pub(crate) fn cells_to_restore(
             restoration.points.push(RestoredPoint { point: index, cell, written_ms, basis });
         };
         let visible_ms = visible.map_or(i64::MIN, |visible| visible.cell.timestamp_ms);
-        let flags = qualifier.flags().bits();
-        let is_same = is_read(candidates, flags, point.value());
+        let is_same = is_read(candidates, qualifier.flags().bits(), point.value());
         if point.column_ms < point.written_ms
             && visible_ms <= point.written_ms
             && !(is_same && (visible_ms == point.column_ms || visible_ms >= point.written_ms))
@@ -206,19 +195,10 @@ pub(crate) fn cells_to_restore(
         if history.deleted_rows.iter().any(|until| *until >= point.written_ms) {
             continue;
         }
-        // The last write of the instant.
         let earlier = had.get(&offset_ms).map_or(&[][..], Vec::as_slice);
-        // The time of a flushed column is not later than those of its points.
-        let is_write = |c: &&ReadPoint<'_>| {
-            c.is_single || (evidence.origin)(c.cell, c.bytes()) == ColumnOrigin::Write
-        };
-        let later = candidates.iter().chain(earlier);
-        let later = later.filter(|c| written_ms(c) > point.written_ms).filter(is_write);
-        let wanted = later.max_by_key(|later| written_ms(later));
-        let (wanted, value, wanted_ms) = match wanted {
-            Some(later) => (later.qualifier, later.value, written_ms(later)),
-            None => (qualifier, point.value(), point.written_ms),
-        };
+        let later = evidence.last_write_after(point.written_ms, candidates.iter().chain(earlier));
+        let (wanted, value, wanted_ms) =
+            later.unwrap_or((qualifier, point.value(), point.written_ms));
         let flags = wanted.flags().bits();
         if is_read(candidates, flags, value) {
             continue;
@@ -227,34 +207,64 @@ pub(crate) fn cells_to_restore(
         let is_visible = |c: &&ReadPoint<'_>| Some(c.rank()) == visible.as_ref().map(|v| v.rank());
         let mut greatest = candidates.iter().filter(is_visible);
         let visible = greatest.find(|c| !c.is_same_value(flags, value));
-        let is_older = match visible {
-            None => history.is_lost(offset_ms, wanted_ms),
-            // Of single points with one timestamp readers decide by value or type: another timestamp
-            // would not be theirs.
-            Some(visible) if visible.is_single => {
-                let was_put_again = written_ms(visible) < visible.cell.timestamp_ms;
-                let is_older = written_ms(visible) < wanted_ms;
-                is_older && (was_put_again || history.is_hidden(wanted.as_bytes(), wanted_ms))
+        match evidence.origin_of_visible(visible, wanted, wanted_ms) {
+            ColumnOrigin::Write => {}
+            ColumnOrigin::Unsettled => restoration.is_unsettled = true,
+            ColumnOrigin::Compaction => {
+                let marker_ms = history.newest_marker_ms(wanted.as_bytes()).unwrap_or(i64::MIN);
+                let at = visible_ms.max(wanted_ms).max(marker_ms).saturating_add(1);
+                let newest = || cells.iter().max_by_key(|cell| cell.timestamp_ms);
+                let basis = visible.map(|visible| visible.cell).or_else(newest);
+                let basis = basis.map_or(Basis::EmptyRow, |cell| Basis::Cell(cell.clone()));
+                restore(wanted.as_bytes(), value, at, wanted_ms, basis);
             }
-            Some(visible) => match (evidence.origin)(visible.cell, visible.bytes()) {
-                ColumnOrigin::Write => false,
-                ColumnOrigin::Compaction => true,
-                ColumnOrigin::Unsettled => {
-                    restoration.is_unsettled = true;
-                    false
-                }
-            },
-        };
-        if is_older {
-            let marker_ms = history.newest_marker_ms(wanted.as_bytes()).unwrap_or(i64::MIN);
-            let at = visible_ms.max(wanted_ms).max(marker_ms).saturating_add(1);
-            let newest = || cells.iter().max_by_key(|cell| cell.timestamp_ms);
-            let basis = visible.map(|visible| visible.cell).or_else(newest);
-            let basis = basis.map_or(Basis::EmptyRow, |cell| Basis::Cell(cell.clone()));
-            restore(wanted.as_bytes(), value, at, wanted_ms, basis);
         }
     }
     restoration
+}
+
+impl Evidence<'_> {
+    /// Time of the write of a point that was read.
+    fn time_of(&self, read: &ReadPoint<'_>) -> i64 {
+        if read.is_single { (self.written_ms)(read.cell) } else { read.cell.timestamp_ms }
+    }
+
+    /// The last write of an instant after a time, with its value and its time; `None` if there is none.
+    fn last_write_after<'p, 'c: 'p>(
+        &self,
+        time_ms: i64,
+        points: impl Iterator<Item = &'p ReadPoint<'c>>,
+    ) -> Option<(Qualifier, &'c [u8], i64)> {
+        // The time of a flushed column is not later than those of its points.
+        let is_write = |c: &&ReadPoint<'_>| {
+            c.is_single || (self.origin)(c.cell, c.bytes()) == ColumnOrigin::Write
+        };
+        let later = points.filter(|c| self.time_of(c) > time_ms).filter(is_write);
+        let last = later.max_by_key(|later| self.time_of(later))?;
+        Some((last.qualifier, last.value, self.time_of(last)))
+    }
+
+    /// Who has put what is read instead of a wanted value; one that is not older than it counts as a write.
+    fn origin_of_visible(
+        &self,
+        visible: Option<&ReadPoint<'_>>,
+        wanted: Qualifier,
+        wanted_ms: i64,
+    ) -> ColumnOrigin {
+        let is_older = match visible {
+            None => self.history.is_lost(wanted.offset_ms(), wanted_ms),
+            // Of single points with one timestamp readers decide by value or type: another timestamp
+            // would not be theirs.
+            Some(visible) if visible.is_single => {
+                let visible_ms = self.time_of(visible);
+                let was_put_again = visible_ms < visible.cell.timestamp_ms;
+                let is_hidden = || self.history.is_hidden(wanted.as_bytes(), wanted_ms);
+                visible_ms < wanted_ms && (was_put_again || is_hidden())
+            }
+            Some(visible) => return (self.origin)(visible.cell, visible.bytes()),
+        };
+        if is_older { ColumnOrigin::Compaction } else { ColumnOrigin::Write }
+    }
 }
 
 /// True if the value is read, of the points of an instant. Of columns with one timestamp either may be
@@ -276,25 +286,6 @@ fn by_instant(cells: &[Cell]) -> HashMap<u32, Vec<ReadPoint<'_>>> {
         }
     }
     instants
-}
-
-/// True if a column has points.
-fn is_of_points(qualifier: &[u8]) -> bool {
-    matches!(ColumnKind::of(qualifier), ColumnKind::Point | ColumnKind::Compacted)
-}
-
-/// True if a column has points, one of them at such an offset in the hour.
-fn has_instant(qualifier: &[u8], is_instant: impl Fn(u32) -> bool) -> bool {
-    let mut rest = qualifier;
-    while is_of_points(qualifier)
-        && let Some((first, others)) = Qualifier::split_first(rest)
-    {
-        if is_instant(first.offset_ms()) {
-            return true;
-        }
-        rest = others;
-    }
-    false
 }
 
 /// True if a point of a row may be superseded or hidden by something else than a later write: the history
@@ -343,27 +334,6 @@ pub(crate) fn written_points(cell: &Cell) -> impl Iterator<Item = WrittenPoint> 
     let at = cell.timestamp_ms;
     points_of(cell)
         .filter_map(move |(q, value)| WrittenPoint::new(Family::T, q.as_bytes(), value, at, at))
-}
-
-/// The points of a stored cell. Those before a damaged one are returned as well; reads of the row
-/// report the damage.
-fn points_of(cell: &Cell) -> impl Iterator<Item = (Qualifier, &[u8])> {
-    let kind = ColumnKind::of(&cell.qualifier);
-    let mut points = Vec::new();
-    if cell.family == Family::T && matches!(kind, ColumnKind::Point | ColumnKind::Compacted) {
-        let _ = read_column(&cell.qualifier, &cell.value, &mut points);
-    }
-    points.into_iter().map(|point| (point.qualifier, point.value))
-}
-
-/// The qualifier of a cell that is one valid point.
-pub(crate) fn point_qualifier(family: Family, qualifier: &[u8], value: &[u8]) -> Option<Qualifier> {
-    if family != Family::T || ColumnKind::of(qualifier) != ColumnKind::Point {
-        return None;
-    }
-    let qualifier = Qualifier::decode(qualifier)?;
-    let flags = qualifier.flags();
-    (flags.is_valid() && flags.value_len() == value.len()).then_some(qualifier)
 }
 
 #[cfg(test)]

@@ -30,6 +30,16 @@ pub(crate) enum ChunkKind {
     Summaries = 3,
 }
 
+/// An encoded chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct EncodedChunk {
+    pub(crate) kind: ChunkKind,
+    pub(crate) first_base: u32,
+    pub(crate) last_base: u32,
+    pub(crate) points: u64,
+    pub(crate) payload: Bytes,
+}
+
 impl ChunkKind {
     pub(crate) const fn from_stored(byte: u8) -> Option<Self> {
         match byte {

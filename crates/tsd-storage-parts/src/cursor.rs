@@ -9,9 +9,9 @@ use crate::{
     layout::PartLayout,
     listed::{ListedSeries, gallop},
     part::{BlockUse, Part},
-    read::SeriesSelection,
     section::{DataBlockRef, SectionHead},
     series_block::SeriesWalk,
+    series_selection::SeriesSelection,
     snapshot::Snapshot,
 };
 

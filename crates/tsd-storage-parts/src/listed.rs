@@ -9,9 +9,9 @@ use std::sync::Arc;
 use crate::{
     error::PartError,
     part::{BlockUse, Part},
-    read::SeriesSelection,
     section::SectionHead,
     series_block::SeriesWalk,
+    series_selection::SeriesSelection,
 };
 
 /// The series of a sorted list that a section has, in order.

@@ -6,17 +6,17 @@ use tsd_model::{BaseTime, PackedChunk, RunShape};
 use tsd_storage::StoreDir;
 
 use crate::{
-    chunk::{ChunkKind, ChunkView},
+    chunk::{ChunkKind, ChunkView, EncodedChunk},
     cursor::SectionCursor,
     error::{MISPLACED, Malformed, PartError},
     layout::PartLayout,
-    merger::MergeCheckpoint,
+    merge_signal::MergeCheckpoint,
     part::{BlockUse, Part},
-    read::SeriesSelection,
     resolve::{ResolvedRow, Resolver},
     series_encoder::{CHUNK_POINTS, SeriesEncoder},
+    series_selection::SeriesSelection,
     store::ExpiredSeries,
-    writer::{EncodedChunk, PartWriter, point_count},
+    writer::{PartWriter, point_count},
 };
 
 /// What a merge may leave out or change.

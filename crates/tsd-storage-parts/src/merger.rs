@@ -5,21 +5,20 @@
 //! has too many sections: a slow disk slows down the log rather than reads.
 
 use std::{
-    collections::BTreeMap,
     io,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use tsd_storage::{HealthImpact, HealthProblem, StorePart, Table, error_chain, spawn_critical};
 
-use crate::{error::PartError, store::PartStore};
+use crate::{
+    error::PartError,
+    merge_signal::{MergeFailure, MergeSignal},
+    store::PartStore,
+};
 
-/// Sections of one span at which flushes stall.
-const STALL_SECTIONS: usize = 64;
-/// Longest stall; then the flush fails.
-const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after the first failed merge of a store; doubled by each further one.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Longest pause, except for lack of disk space, which ends at any time.
@@ -30,33 +29,6 @@ const WORK_SLICE: Duration = Duration::from_millis(5);
 const IDLE_PAUSE: Duration = Duration::from_mins(10);
 /// Series between two looks at the clock.
 const CLOCK_SERIES: u32 = 16;
-
-/// Called by a merge between two series; an error ends it.
-pub(crate) type MergeCheckpoint<'a> = &'a mut dyn FnMut() -> Result<(), PartError>;
-
-/// Synchronizes flushes with the thread.
-#[derive(Debug, Default)]
-pub(crate) struct MergeSignal {
-    state: Mutex<SignalState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct SignalState {
-    requested: bool,
-    stopped: bool,
-    /// Flushes that wait.
-    stalled: usize,
-    /// Tables whose last merge failed.
-    failures: BTreeMap<Table, MergeFailure>,
-}
-
-#[derive(Clone, Debug)]
-struct MergeFailure {
-    error: PartError,
-    pause: Duration,
-    retry_at: Instant,
-}
 
 /// Owner of the thread; dropping it stops the thread, in the middle of a merge.
 #[derive(Debug)]
@@ -106,91 +78,6 @@ impl Drop for PartMerger {
     }
 }
 
-impl MergeSignal {
-    // No code panics while it owns the lock.
-    fn lock(&self) -> MutexGuard<'_, SignalState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'a>(
-        &self,
-        state: MutexGuard<'a, SignalState>,
-        pause: Duration,
-    ) -> MutexGuard<'a, SignalState> {
-        self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    /// Requests merges after a flush.
-    pub(crate) fn request(&self) {
-        self.lock().requested = true;
-        self.changed.notify_all();
-    }
-
-    /// Stalls a flush while a span of the store has too many sections.
-    pub(crate) fn stall(&self, store: &PartStore) -> Result<(), PartError> {
-        if store.max_sections() < STALL_SECTIONS {
-            return Ok(());
-        }
-        store.metrics().stalls.increment(1);
-        let deadline = Instant::now() + STALL_TIMEOUT;
-        let mut state = self.lock();
-        state.requested = true;
-        state.stalled += 1;
-        self.changed.notify_all();
-        let result = loop {
-            // Without the thread nothing is to wait for.
-            if state.stopped || store.max_sections() < STALL_SECTIONS {
-                break Ok(());
-            }
-            if let Some(failure) = state.failures.get(store.table()) {
-                break Err(failure.error.clone());
-            }
-            let remaining = deadline.saturating_duration_since(Instant::now());
-            if remaining.is_zero() {
-                break Err(PartError::Behind);
-            }
-            state = self.wait(state, remaining);
-        };
-        state.stalled -= 1;
-        result
-    }
-
-    /// False while the store pauses after a failure.
-    fn is_due(&self, store: &PartStore) -> bool {
-        let state = self.lock();
-        !state.stopped
-            && state.failures.get(store.table()).is_none_or(|f| f.retry_at <= Instant::now())
-    }
-
-    /// Ends a merge when the thread is to stop; pauses it while reads are in progress.
-    fn checkpoint(&self, store: &PartStore, worked: Duration) -> Result<(), PartError> {
-        let state = self.lock();
-        if state.stopped {
-            return Err(PartError::Stopped);
-        }
-        let pause = pause_after(worked, store.resources().readers(), state.stalled);
-        if !pause.is_zero() {
-            store.metrics().merge_pause_seconds.record(pause);
-            let deadline = Instant::now() + pause;
-            let mut state = state;
-            while !state.stopped && state.stalled == 0 {
-                let remaining = deadline.saturating_duration_since(Instant::now());
-                if remaining.is_zero() {
-                    break;
-                }
-                state = self.wait(state, remaining);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// How long a merge pauses after some work: with reads in progress it has a quarter of a core, and none
-/// of the pauses while a flush waits for it.
-fn pause_after(worked: Duration, readers: usize, stalled: usize) -> Duration {
-    if readers == 0 || stalled > 0 { Duration::ZERO } else { worked * 3 }
-}
-
 fn run(stores: &[Arc<PartStore>], signal: &MergeSignal) {
     loop {
         let idle_since = Instant::now();
@@ -213,7 +100,7 @@ fn run(stores: &[Arc<PartStore>], signal: &MergeSignal) {
         state.requested = false;
         drop(state);
         for store in stores {
-            while signal.is_due(store) && step(store, signal) {}
+            while signal.is_due(store.table()) && step(store, signal) {}
         }
     }
 }
@@ -231,7 +118,7 @@ fn step(store: &PartStore, signal: &MergeSignal) -> bool {
         }
         let worked = slice.elapsed();
         if worked >= WORK_SLICE {
-            signal.checkpoint(store, worked)?;
+            signal.checkpoint(store.resources().readers(), store.metrics(), worked)?;
             slice = Instant::now();
         }
         Ok(())
@@ -264,17 +151,4 @@ fn step(store: &PartStore, signal: &MergeSignal) -> bool {
     drop(state);
     signal.changed.notify_all();
     more
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn merges_yield_to_reads_but_not_while_a_flush_waits() {
-        let worked = Duration::from_millis(5);
-        assert_eq!(pause_after(worked, 0, 0), Duration::ZERO);
-        assert_eq!(pause_after(worked, 1, 0), Duration::from_millis(15));
-        assert_eq!(pause_after(worked, 4, 1), Duration::ZERO);
-    }
 }

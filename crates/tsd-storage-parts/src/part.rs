@@ -15,12 +15,12 @@ use tsd_storage::{StoreDir, StoreFileReader, UnknownVersion};
 use crate::{
     block::DataBlock,
     error::{Malformed, PartError},
+    file_names::{aside_name, part_name},
     layout::PartLayout,
     manifest::FileRecord,
     resources::PartResources,
     section::{BlockRef, DataBlockRef, SectionHead},
     series_block::SeriesBlock,
-    store::{aside_name, part_name},
     wire::Cursor,
     writer::{END_MAGIC, MAGIC, SectionRef, TAIL, VERSION, VERSION_SUMMARIES},
 };

@@ -15,22 +15,10 @@ use crate::{
     layout::PartLayout,
     part::{BlockUse, Part},
     resolve::Resolver,
+    series_selection::SeriesSelection,
     snapshot::Snapshot,
     summary_read::{ChosenSummaries, choose},
 };
-
-/// Which series are read. Series are row keys without the base time, see [`PartLayout::split_key`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SeriesSelection {
-    /// All series.
-    All,
-    /// Those that begin with these bytes: salt and metric.
-    Prefix(Vec<u8>),
-    /// Those from the first bytes on, and before the second ones.
-    Range(Vec<u8>, Option<Vec<u8>>),
-    /// These, sorted and without repetition.
-    Some(Vec<Vec<u8>>),
-}
 
 /// The points of a series in a span, and what else its rows have.
 #[derive(Debug, Default)]

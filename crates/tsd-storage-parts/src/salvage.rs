@@ -10,13 +10,13 @@ use bytes::Bytes;
 
 use crate::{
     block::DataBlock,
-    chunk::{ChunkKind, ChunkView},
+    chunk::{ChunkKind, ChunkView, EncodedChunk},
     error::PartError,
-    merger::MergeCheckpoint,
+    merge_signal::MergeCheckpoint,
     part::{BlockUse, Part},
     section::SectionHead,
     series_block::SeriesWalk,
-    writer::{EncodedChunk, PartWriter, point_count},
+    writer::{PartWriter, point_count},
 };
 
 /// How much of a section is lost.

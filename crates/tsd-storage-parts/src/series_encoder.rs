@@ -7,10 +7,7 @@
 use bytes::Bytes;
 use tsd_model::{Cell, ChunkEncoder, ChunkPoint, Family, PackedChunk, RunShape};
 
-use crate::{
-    chunk::{ChunkKind, Tombstone, put_cell, put_tombstone},
-    writer::EncodedChunk,
-};
+use crate::chunk::{ChunkKind, EncodedChunk, Tombstone, put_cell, put_tombstone};
 
 /// Points after which a chunk ends with its row.
 pub(crate) const CHUNK_POINTS: usize = 4_096;

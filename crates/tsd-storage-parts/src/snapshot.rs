@@ -6,11 +6,11 @@ use tsd_storage::Table;
 
 use crate::{
     error::PartError,
+    file_names::{loss_name, shown_name},
     layout::PartLayout,
     manifest::ManifestState,
     part::Part,
     resources::PartResources,
-    store::{loss_name, shown_name},
 };
 
 /// A section of a part in a snapshot.

@@ -3,6 +3,7 @@
 //! Rows are read in order of their keys, which parts do not have: a scan costs a merge. The write-ahead log
 //! flushes rows; every other write is a small part of its own, for tools and tests.
 
+mod direct_table;
 mod pin;
 mod quarantine;
 mod row_scan;

@@ -4,20 +4,25 @@
 //! inputs are removed. What is not in the manifest was never there.
 
 mod compaction_limit;
+mod dropped;
 mod expired_series;
 mod flush_output;
 mod late_spans;
+mod lock;
+mod losses;
+mod merge_input;
 mod merging;
 mod pin;
 mod quarantine;
 mod recovery;
 mod retention;
+mod table_retention;
 mod verified;
 
 use std::{
     borrow::Borrow,
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
     time::Instant,
 };
 
@@ -26,24 +31,24 @@ use tsd_storage::{
     ClockMs, FlushRows, HealthImpact, HealthProblem, HeldRows, StoreDir, StorePart, Table,
 };
 
-pub(crate) use self::expired_series::ExpiredSeries;
 pub(crate) use self::pin::verify_directory;
 #[cfg(test)]
 pub(crate) use self::quarantine::DamagedFile;
-pub use self::quarantine::QuarantinedPart;
 pub(crate) use self::quarantine::{assess_sections, find_damaged};
-pub use self::retention::DroppedSpans;
+pub(crate) use self::table_retention::ExpiredSeries;
 use self::{
-    compaction_limit::CompactionLimit, expired_series::TableRetention, flush_output::PartOutput,
-    late_spans::LateSpans, merging::MeasuredMerges, quarantine::KnownLosses,
-    retention::DroppedTotals,
+    compaction_limit::CompactionLimit, dropped::DroppedTotals, flush_output::PartOutput,
+    late_spans::LateSpans, lock::lock, losses::KnownLosses, merge_input::MeasuredMerges,
+    table_retention::TableRetention,
 };
+pub use self::{dropped::DroppedSpans, losses::QuarantinedPart};
 use crate::{
     error::PartError,
+    file_names::part_name,
     flush_writer::write_rows,
     layout::PartLayout,
     manifest::{ManifestEdit, ManifestFile, ManifestState, SectionRecord},
-    merger::MergeSignal,
+    merge_signal::MergeSignal,
     metrics::PartMetrics,
     part::Part,
     resources::PartResources,
@@ -120,49 +125,6 @@ struct StoreState {
     /// Files of failed edits, which the manifest may list until its next edit.
     in_doubt: Vec<u64>,
     stats: StoreStats,
-}
-
-const SUFFIX: &str = ".part";
-const ASIDE_SUFFIX: &str = ".part.damaged";
-
-/// Name of a part file.
-pub(crate) fn part_name(number: u64) -> String {
-    format!("{number:010}{SUFFIX}")
-}
-
-/// Name of a damaged part file in quarantine.
-pub(crate) fn aside_name(number: u64) -> String {
-    format!("{number:010}{ASIDE_SUFFIX}")
-}
-
-/// Path of a part file for operators, below the store's directory.
-pub(crate) fn shown_name(table: &Table, number: u64) -> String {
-    format!("t.{table}/{}", part_name(number))
-}
-
-/// Name by which the loss of a part is accepted.
-pub(crate) fn loss_name(table: &Table, number: u64) -> String {
-    format!("t.{table}-{number}")
-}
-
-/// Number of a part file; `None` for other names.
-pub(crate) fn part_number(name: &str) -> Option<u64> {
-    number_of(name, SUFFIX)
-}
-
-/// True for the name of a file in quarantine.
-pub(crate) fn is_quarantine_name(name: &str) -> bool {
-    number_of(name, ASIDE_SUFFIX).is_some()
-}
-
-fn number_of(name: &str, suffix: &str) -> Option<u64> {
-    let digits = name.strip_suffix(suffix)?;
-    let are_digits = digits.len() >= 10 && digits.bytes().all(|b| b.is_ascii_digit());
-    if are_digits { digits.parse().ok() } else { None }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PartStore {
@@ -335,12 +297,21 @@ impl PartStore {
         prepare: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         if let Some(signal) = self.signal.get() {
-            signal.stall(self)?;
+            signal.stall(&self.table, &self.metrics, || self.max_sections())?;
         }
         let _flushing = lock(&self.flushing);
         let sequence = lock(&self.manifest).state().next_sequence;
         let number = self.take_number();
-        let mut output = PartOutput::new(self, (number, sequence), rows.frees_space());
+        let mut output = PartOutput {
+            dir: &*self.dir,
+            layout: self.layout,
+            resources: &self.resources,
+            number,
+            sequence,
+            frees_space: rows.frees_space(),
+            covered: 0,
+            permit: None,
+        };
         let written = write_rows(self.layout, rows, &mut output).inspect_err(|error| {
             // The thread may find something to free that it did not look for before.
             if matches!(error, PartError::DiskFull) {

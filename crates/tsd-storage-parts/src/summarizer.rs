@@ -6,7 +6,7 @@
 
 use tsd_model::{BaseTime, PackedChunk, PointColumns, SummaryEncoder};
 
-use crate::{chunk::ChunkKind, writer::EncodedChunk};
+use crate::chunk::{ChunkKind, EncodedChunk};
 
 /// Points an hour below which a series has no summaries: its points cost little. One of a point a minute has
 /// summaries even if a quarter is missing.

@@ -22,13 +22,14 @@ use crate::{
     chunk::ChunkKind,
     cursor::SectionCursor,
     error::PartError,
+    file_names::{aside_name, loss_name, part_name},
     layout::PartLayout,
     manifest::{FileRecord, ManifestCopies, ManifestState, QuarantineRecord, SectionRecord},
     part::{BlockUse, Part},
-    read::SeriesSelection,
     resources::PartResources,
     salvage::SectionLoss,
-    store::{PartStore, aside_name, assess_sections, find_damaged, loss_name, part_name},
+    series_selection::SeriesSelection,
+    store::{PartStore, assess_sections, find_damaged},
 };
 
 /// Keys that are compared with the series index together.

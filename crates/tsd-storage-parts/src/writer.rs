@@ -9,7 +9,7 @@ use tsd_storage::{StoreDir, StoreFile};
 
 use crate::{
     block::BlockBuilder,
-    chunk::ChunkKind,
+    chunk::{ChunkKind, EncodedChunk},
     error::PartError,
     layout::PartLayout,
     section::{BlockRef, DataBlockRef, SectionHead, SeriesBlockRef},
@@ -42,16 +42,6 @@ pub(crate) struct SectionRef {
     /// Bytes of all blocks of the section.
     pub(crate) bytes: u64,
     pub(crate) head: BlockRef,
-}
-
-/// An encoded chunk.
-#[derive(Clone, Debug)]
-pub(crate) struct EncodedChunk {
-    pub(crate) kind: ChunkKind,
-    pub(crate) first_base: u32,
-    pub(crate) last_base: u32,
-    pub(crate) points: u64,
-    pub(crate) payload: Bytes,
 }
 
 /// A part that is being written. Dropped without [`Self::finish`] it leaves a partial file, which no

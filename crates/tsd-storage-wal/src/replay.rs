@@ -53,17 +53,22 @@ pub(crate) struct ReplayedLog {
     pub(crate) report: ReplayReport,
 }
 
-/// Replays the log. The memtables of `state` are not changed.
-///
-/// The whole log is verified before any record is used.
-pub(crate) fn replay<B: FlushTarget>(
+/// A log that was verified and may be replayed.
+struct CheckedLog {
+    log: VerifiedLog,
+    survivors: Survivors,
+    /// Earlier records are in the backend.
+    replay_from: u64,
+}
+
+/// Verifies the whole log, before any record of it is used, and makes durable what is found.
+fn checked_log<B: FlushTarget>(
     state: &WalState,
     files: &LocalFiles,
     backend: &B,
     executor: &Executor,
-    policy: &SharingPolicy,
-) -> Result<ReplayedLog, OpenError> {
-    let started = Instant::now();
+    now_ms: i64,
+) -> Result<CheckedLog, OpenError> {
     let dir = &*files.dir;
     let io_error = |source| OpenError::Io { directory: dir.path().to_path_buf(), source };
     let mark = executor.wait(backend.log_mark()).map_err(OpenError::Backend)?;
@@ -75,7 +80,6 @@ pub(crate) fn replay<B: FlushTarget>(
     let mut log = verify(dir).map_err(io_error)?;
     let (state_file, found) = StateFile::load(&files.dir).map_err(io_error)?;
     let survivors = Survivors::find(dir, found).map_err(io_error)?;
-    let now_ms = (state.config.clock)();
     let mut checked = check(dir, &mut log, found, &mark, random_id, now_ms);
     log.lost.extend(survivors.lost(dir));
     checked.state.survivors = survivors.range();
@@ -98,12 +102,29 @@ pub(crate) fn replay<B: FlushTarget>(
     survivors.clean_up(dir).map_err(io_error)?;
     let set_mark = |mark| executor.wait(backend.set_log_mark(mark));
     files.tie.open(state_file, &checked, set_mark).map_err(OpenError::Backend)?;
+    Ok(CheckedLog { log, survivors, replay_from: checked.replay_from })
+}
 
+/// Replays the log. The memtables of `state` are not changed.
+pub(crate) fn replay<B: FlushTarget>(
+    state: &WalState,
+    files: &LocalFiles,
+    backend: &B,
+    executor: &Executor,
+    policy: &SharingPolicy,
+) -> Result<ReplayedLog, OpenError> {
+    let started = Instant::now();
+    let dir = &*files.dir;
+    let now_ms = (state.config.clock)();
+    let CheckedLog { log, survivors, replay_from } =
+        checked_log(state, files, backend, executor, now_ms)?;
     let target = ReplayTarget::new(state, backend, executor);
-    let mut replay = Replay::new(target, policy, checked.replay_from);
+    let mut replay = Replay::new(target, policy, replay_from);
     let survivor = replay.survivors(dir, &survivors)?;
     for segment in &log.segments {
-        let bytes = dir.read(&segment_name(segment.number), 0, segment.len).map_err(io_error)?;
+        let bytes = dir.read(&segment_name(segment.number), 0, segment.len);
+        let bytes = bytes
+            .map_err(|source| OpenError::Io { directory: dir.path().to_path_buf(), source })?;
         replay.segment(&bytes, segment.number)?;
         replay.report.segments += 1;
         replay.report.bytes += bytes.len() as u64;

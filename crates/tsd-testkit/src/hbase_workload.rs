@@ -5,13 +5,14 @@
 //! and conditional puts beside them must take effect exactly once.
 
 mod ack_tracker;
+mod error_chain;
 mod readers;
 mod scan_check;
+mod state;
 mod stats;
 mod writers;
 
 use std::{
-    error::Error,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -27,24 +28,21 @@ use tokio::{
 
 pub use self::{
     ack_tracker::AckTracker,
+    error_chain::error_chain,
     stats::{WorkloadCounts, WorkloadStats},
 };
 use self::{
     ack_tracker::{FAMILY, SPLITS},
     readers::{ScanOptions, get_repeatedly, scan_repeatedly, scan_table},
-    scan_check::ScanReport,
+    state::{ROW_WRITERS, WorkloadState},
     writers::{
         AtomicUpdate, check_updates, touch_all_regions, update_repeatedly, write_batches,
         write_rows,
     },
 };
 
-/// Writers of rows: two of batches, one of single rows. Writers of atomic updates follow them.
-const ROW_WRITERS: usize = 3;
 /// Longest wait for a read: several operations, each with a timeout of its own.
 const TIMEOUT: Duration = Duration::from_mins(4);
-/// Problems that are kept.
-const MAX_PROBLEMS: usize = 100;
 
 /// A running workload.
 #[derive(Debug)]
@@ -52,49 +50,6 @@ pub struct TableWorkload {
     state: Arc<WorkloadState>,
     table: Table,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-}
-
-/// State shared by the tasks of a workload.
-#[derive(Debug)]
-struct WorkloadState {
-    rows: AckTracker,
-    updates: AckTracker,
-    stats: WorkloadStats,
-    stopped: AtomicBool,
-    /// Pause between the writes of one writer.
-    pause: Duration,
-    /// The first problems found.
-    problems: Mutex<Vec<String>>,
-}
-
-impl WorkloadState {
-    fn is_stopped(&self) -> bool {
-        self.stopped.load(SeqCst)
-    }
-
-    fn report(&self, problem: String) {
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-        if problems.len() < MAX_PROBLEMS {
-            problems.push(problem);
-        }
-    }
-
-    fn record_failed_write(&self, operation: &str, error: &OperationError) {
-        self.stats.record_failed_write();
-        self.report(format!("{operation}: {}", error_chain(error)));
-    }
-
-    fn record_failed_read(&self, operation: &str, error: &OperationError) {
-        self.stats.record_failed_read();
-        self.report(format!("{operation}: {}", error_chain(error)));
-    }
-
-    fn record_scan(&self, report: &ScanReport) {
-        self.stats.record_read(report.is_correct());
-        if !report.is_correct() {
-            self.report(format!("scan: {report:?}"));
-        }
-    }
 }
 
 impl TableWorkload {
@@ -227,16 +182,4 @@ impl TableWorkload {
         }
         Ok(wrong)
     }
-}
-
-/// An error followed by its sources, separated by `: `.
-#[must_use]
-pub fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text = format!("{text}: {source}");
-        next = source.source();
-    }
-    text
 }

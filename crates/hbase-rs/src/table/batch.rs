@@ -39,30 +39,30 @@ struct Batch<'a> {
     limits: CallLimits,
 }
 
-/// Executes a batch. Results are in the order of the actions.
-pub(super) async fn run(
-    table: &Table,
-    mut actions: Vec<Action>,
-) -> Vec<Result<RowResult, OperationError>> {
-    let attempts = table.attempts("batch");
-    let mut results = Vec::with_capacity(actions.len());
-    for action in &mut actions {
-        let mut rejected = None;
-        if let Action::Mutate(mutation, number) = action {
-            rejected = table.check(mutation, &attempts).err().map(Err);
-            if mutation.needs_nonce() {
-                *number = Some(nonce());
+impl Table {
+    /// Executes many actions with few calls. Results are in the order of the actions; the order of
+    /// execution is undefined.
+    pub async fn batch(&self, mut actions: Vec<Action>) -> Vec<Result<RowResult, OperationError>> {
+        let attempts = self.attempts("batch");
+        let mut results = Vec::with_capacity(actions.len());
+        for action in &mut actions {
+            let mut rejected = None;
+            if let Action::Mutate(mutation, number) = action {
+                rejected = self.check(mutation, &attempts).err().map(Err);
+                if mutation.needs_nonce() {
+                    *number = Some(nonce());
+                }
             }
+            results.push(rejected);
         }
-        results.push(rejected);
+        let config = self.client.config();
+        let limits = CallLimits::new(config.max_batch_actions, config.max_batch_bytes);
+        let doubts = vec![false; actions.len()];
+        let mut batch = Batch { table: self, actions: &actions, results, doubts, attempts, limits };
+        while batch.round().await {}
+        let missing = || Err(batch.attempts.fail(Failure::Lost, true));
+        batch.results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
     }
-    let config = table.client.config();
-    let limits = CallLimits::new(config.max_batch_actions, config.max_batch_bytes);
-    let doubts = vec![false; actions.len()];
-    let mut batch = Batch { table, actions: &actions, results, doubts, attempts, limits };
-    while batch.round().await {}
-    let missing = || Err(batch.attempts.fail(Failure::Lost, true));
-    batch.results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
 }
 
 impl<'a> Batch<'a> {

@@ -67,6 +67,15 @@ impl Overrides {
         Ok(config)
     }
 
+    /// [`Self::load`] for a tool that logs warnings only, unless it is to be verbose or a flag says so.
+    pub(super) fn load_verbose(
+        &self,
+        is_verbose: bool,
+        origin: &'static str,
+    ) -> Result<Config, ConfigError> {
+        if is_verbose { self.load() } else { self.load_tool(origin, "warn") }
+    }
+
     /// [`Self::load`] for a tool that logs no more than `log_level` unless a flag says so. `origin` says where
     /// the level comes from.
     pub(super) fn load_tool(

@@ -37,12 +37,8 @@ pub(crate) struct QueryArgs {
 impl QueryArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let loaded = if self.verbose {
-            self.overrides.load()
-        } else {
-            self.overrides.load_tool("tsdb query without --verbose", "warn")
-        };
-        let mut config = loaded?;
+        let mut config =
+            self.overrides.load_verbose(self.verbose, "tsdb query without --verbose")?;
         self.damage.apply(&mut config);
         Ok(config)
     }

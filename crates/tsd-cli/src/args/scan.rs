@@ -29,12 +29,8 @@ pub(crate) struct ScanArgs {
 impl ScanArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let loaded = if self.verbose {
-            self.overrides.load()
-        } else {
-            self.overrides.load_tool("tsdb scan without --verbose", "warn")
-        };
-        let mut config = loaded?;
+        let mut config =
+            self.overrides.load_verbose(self.verbose, "tsdb scan without --verbose")?;
         self.damage.apply(&mut config);
         Ok(config)
     }

@@ -33,10 +33,6 @@ pub(crate) struct SearchArgs {
 impl SearchArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        if self.verbose {
-            self.overrides.load()
-        } else {
-            self.overrides.load_tool("tsdb search without --verbose", "warn")
-        }
+        self.overrides.load_verbose(self.verbose, "tsdb search without --verbose")
     }
 }

@@ -50,10 +50,6 @@ pub(crate) struct UidPlace {
 impl UidPlace {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        if self.verbose {
-            self.overrides.load()
-        } else {
-            self.overrides.load_tool("tsdb uid without --verbose", "warn")
-        }
+        self.overrides.load_verbose(self.verbose, "tsdb uid without --verbose")
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::{table, text};
+use super::columns::{table, text};
 use crate::{args::ClusterQueriesArgs, daemon_client::DaemonClient, print_lines};
 
 /// Titles of the columns.
@@ -28,8 +28,7 @@ pub(super) async fn run(args: &ClusterQueriesArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let response = daemon.get("/api/cluster/queries").await?;
-    ensure!(response.status == 200, "{}: {}", daemon.authority(), response.error_text());
-    let list: Value = serde_json::from_slice(&response.body).context("the response is no JSON")?;
+    let list = daemon.json_of(&response)?;
     let text = if args.place.json { format!("{list:#}\n") } else { describe(&list)? };
     print_lines(&text)?;
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::{Origin, PropertiesError};
+use super::{origin::Origin, properties::PropertiesError};
 
 /// A configuration error that prevents the start. Each names the key or file to change.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,7 @@
 //! Neither does this daemon: most of them restrict who may do what, and a daemon without them would be
 //! open.
 
-use super::{Config, ConfigError, is_true, keys};
+use super::{Config, ConfigError, keys};
 
 /// A plug-in point of OpenTSDB.
 struct PluginPoint {
@@ -244,7 +244,7 @@ fn must_decide(config: &Config, key: &str, enable: &str) -> Result<(), ConfigErr
 
 /// True if a switch is set to false, not only by default.
 fn is_disabled(config: &Config, key: &str) -> bool {
-    config.values.get(key).is_some_and(|given| !is_true(&given.value))
+    config.is_set(key) && !config.bool(key)
 }
 
 #[cfg(test)]

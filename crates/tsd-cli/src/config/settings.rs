@@ -10,17 +10,13 @@ mod point_plugins;
 mod queries;
 mod retention;
 mod server;
+mod storage;
 mod write_filter;
 
-use std::{
-    net::{IpAddr, ToSocketAddrs},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 use tsd_engine::EngineConfig;
-use tsd_model::TableSchema;
 use tsd_server::ServerConfig;
 use tsd_storage::ByteBudget;
 
@@ -31,8 +27,9 @@ pub use self::{
     hbase::{Ack, HBaseSettings},
     point_plugins::{PluginSettings, PointPluginSettings},
     retention::RetentionSettings,
+    storage::{EngineKind, StorageSettings},
 };
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, plugins};
 use crate::{
     followed_file::FollowedFile,
     memory_limit::{
@@ -101,46 +98,6 @@ pub enum LogFormat {
     Json,
 }
 
-/// The store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EngineKind {
-    /// Write-ahead log and LSM tree in the data directory.
-    Embedded,
-    /// In memory only; lost at exit.
-    Memory,
-    /// Tables of an HBase cluster.
-    HBase,
-}
-
-/// The store and its key layout.
-#[derive(Clone, Debug)]
-pub struct StorageSettings {
-    /// Which store.
-    pub engine: EngineKind,
-    /// Settings of HBase.
-    pub hbase: HBaseSettings,
-    /// Directory of the embedded store, or of the log in front of HBase.
-    pub data_directory: PathBuf,
-    /// UID widths and salting.
-    pub schema: TableSchema,
-    /// Maximum size of the memtables, bytes.
-    pub memtable_bytes: usize,
-    /// Bound of the writes that wait for the store. The engine and the log share it.
-    pub write_budget: ByteBudget,
-    /// Maximum age of a row in a memtable.
-    pub memtable_max_age: Duration,
-    /// Size of the log, in bytes, at which the memtable is rotated.
-    pub segment_bytes: u64,
-    /// Size of the block cache, bytes.
-    pub cache_bytes: u64,
-    /// Disk space that stays free, bytes.
-    pub reserve_bytes: u64,
-    /// Number of store files kept open.
-    pub open_files: usize,
-    /// Open a damaged log without the unreadable records.
-    pub accept_damage: bool,
-}
-
 #[cfg(test)]
 impl Settings {
     /// The settings that these keys make, or the text of the error.
@@ -157,7 +114,8 @@ impl Settings {
     /// Validates and converts every value.
     pub fn from_config(config: &Config) -> Result<Self, ConfigError> {
         config.check()?;
-        let mut storage = storage(config)?;
+        plugins::check(config)?;
+        let mut storage = storage::storage(config)?;
         let point_plugins = point_plugins::point_plugins(config)?;
         let memory =
             memory::memory(config, storage.engine, storage.schema, point_plugins.queue_bytes())?;
@@ -197,7 +155,7 @@ impl Settings {
             server,
             memory,
             import: import(config),
-            zone_name: zone_name(config)?,
+            zone_name: server::zone_name(config)?,
             storage,
         })
     }
@@ -215,39 +173,6 @@ fn limit_engine(engine: &mut EngineConfig, memory: &MemoryPlan) {
     engine.query.share_executions = memory.shares_queries;
 }
 
-fn text(config: &Config, key: &str) -> String {
-    config.text(key).unwrap_or_default().to_owned()
-}
-
-/// The addresses of `tsd.network.bind`: a list separated by commas, IPv6 with or without brackets.
-fn bind(config: &Config) -> Result<Vec<IpAddr>, ConfigError> {
-    const KEY: &str = "tsd.network.bind";
-    let mut addresses = Vec::new();
-    for word in text(config, KEY).split(',').map(str::trim) {
-        let bare = word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).unwrap_or(word);
-        let found = match bare.parse() {
-            Ok(ip) => vec![ip],
-            // The name of a host; the port has no effect.
-            Err(_) => (bare, 0)
-                .to_socket_addrs()
-                .map_or_else(|_| Vec::new(), |found| found.map(|address| address.ip()).collect()),
-        };
-        if found.is_empty() {
-            let expected = format!(
-                "expected addresses of this host without port, such as 127.0.0.1 or ::1, \
-                 separated by commas; {word:?} is none"
-            );
-            return Err(config.bad_value(KEY, expected));
-        }
-        for ip in found {
-            if !addresses.contains(&ip) {
-                addresses.push(ip);
-            }
-        }
-    }
-    Ok(addresses)
-}
-
 fn worker_threads(config: &Config) -> usize {
     match config.int("tsd.network.worker_threads") {
         0 => std::thread::available_parallelism().map_or(2, std::num::NonZero::get),
@@ -258,7 +183,7 @@ fn worker_threads(config: &Config) -> usize {
 impl LogSettings {
     /// What the configuration says of logging, whatever else is wrong in it.
     pub(crate) fn from_config(config: &Config) -> Result<Self, ConfigError> {
-        let level = text(config, "tsd.log.level");
+        let level = config.string("tsd.log.level");
         if !is_log_level(&level) {
             let expected = "expected trace, debug, info, warn, error or off, or directives such as \
                             info,tsd_engine=debug";
@@ -286,15 +211,6 @@ fn is_log_level(text: &str) -> bool {
         && text.split(',').filter(|directive| !directive.trim().is_empty()).all(names_level)
 }
 
-fn zone_name(config: &Config) -> Result<String, ConfigError> {
-    const KEY: &str = "tsd.core.timezone";
-    let name = config.text(KEY).filter(|name| !name.is_empty()).unwrap_or("UTC");
-    if tsd_query::find_zone(name).is_none() {
-        return Err(config.bad_value(KEY, "expected the name of a time zone".to_owned()));
-    }
-    Ok(name.to_owned())
-}
-
 fn import(config: &Config) -> ImportSettings {
     let creates = |key| config.bool(key);
     ImportSettings {
@@ -305,38 +221,4 @@ fn import(config: &Config) -> ImportSettings {
             || !creates("tsd.core.auto_create_tagks")
             || !creates("tsd.core.auto_create_tagvs"),
     }
-}
-
-fn storage(config: &Config) -> Result<StorageSettings, ConfigError> {
-    let schema = TableSchema::try_new(
-        config.int("tsd.storage.uid.width.metric"),
-        config.int("tsd.storage.uid.width.tagk"),
-        config.int("tsd.storage.uid.width.tagv"),
-        config.int("tsd.storage.salt.width"),
-        config.int("tsd.storage.salt.buckets"),
-    )
-    .map_err(|e| config.bad_value("tsd.storage.salt.width", e.to_string()))?;
-    if config.bool("tsd.core.uid.random_metrics") && schema.metric_width() > 7 {
-        let expected = "random metric UIDs need a width of at most 7".to_owned();
-        return Err(config.bad_value("tsd.storage.uid.width.metric", expected));
-    }
-    Ok(StorageSettings {
-        engine: match config.text("tsd.storage.engine") {
-            Some("memory") => EngineKind::Memory,
-            Some("hbase") => EngineKind::HBase,
-            _ => EngineKind::Embedded,
-        },
-        hbase: hbase::hbase(config)?,
-        data_directory: text(config, "tsd.storage.data_directory").into(),
-        schema,
-        // Sizes are set by the memory limit.
-        memtable_bytes: 0,
-        write_budget: ByteBudget::new(0),
-        memtable_max_age: Duration::from_secs(config.int("tsd.storage.memtable.max_age")),
-        segment_bytes: config.int("tsd.storage.log.segment_size"),
-        cache_bytes: 0,
-        reserve_bytes: config.int("tsd.storage.reserve"),
-        open_files: tsd_storage_embedded::EmbeddedConfig::DEFAULT_OPEN_FILES,
-        accept_damage: config.bool("tsd.storage.accept_damage"),
-    })
 }

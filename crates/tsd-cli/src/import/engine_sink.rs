@@ -2,8 +2,7 @@
 
 use tokio::sync::mpsc;
 use tsd_engine::{
-    EngineHandle, HistogramCodecs, IngestSession, NameText, PointFailure, PutError, Sample,
-    SampleContent, UidError,
+    EngineHandle, HistogramCodecs, IngestSession, NameText, PointFailure, Sample, SampleContent,
 };
 use tsd_protocol::{RollupRules, TagPairs};
 use tsd_server::rollup_rules;
@@ -125,27 +124,5 @@ impl PointSink for EngineSink {
 
     fn stored(&self) -> u64 {
         self.session.stored() + self.settled
-    }
-}
-
-/// True if the next point may succeed.
-pub(super) fn is_about_the_point(error: &PutError) -> bool {
-    match error {
-        PutError::NotFinite
-        | PutError::BadTimestamp(_)
-        | PutError::Expired { .. }
-        | PutError::Filtered(_)
-        | PutError::NoTags
-        | PutError::TooManyTags { .. }
-        | PutError::Name(_)
-        | PutError::UnmappableName(_) => true,
-        PutError::Uid(error) => matches!(
-            error,
-            UidError::NoSuchName { .. }
-                | UidError::IllegalName { .. }
-                | UidError::BlockedByFilter { .. }
-                | UidError::SeriesLimit { .. }
-        ),
-        _ => false,
     }
 }

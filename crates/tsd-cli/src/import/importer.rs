@@ -3,11 +3,10 @@
 use std::{io, path::Path, time::Duration};
 
 use tokio::time::{Instant, timeout};
-use tsd_engine::PutError;
+use tsd_engine::{PutError, UidError};
 use tsd_model::{InputFormat, Timestamp};
 
 use super::{
-    engine_sink::is_about_the_point,
     json_line::{BRACE, JsonLine, JsonLineError},
     line::{ImportLine, LineError},
     order::{NotRising, SeriesOrder},
@@ -127,6 +126,28 @@ impl Refusal {
             Self::Put(error) => !is_about_the_point(error),
             Self::Daemon(_) => true,
         }
+    }
+}
+
+/// True if the next point may succeed.
+fn is_about_the_point(error: &PutError) -> bool {
+    match error {
+        PutError::NotFinite
+        | PutError::BadTimestamp(_)
+        | PutError::Expired { .. }
+        | PutError::Filtered(_)
+        | PutError::NoTags
+        | PutError::TooManyTags { .. }
+        | PutError::Name(_)
+        | PutError::UnmappableName(_) => true,
+        PutError::Uid(error) => matches!(
+            error,
+            UidError::NoSuchName { .. }
+                | UidError::IllegalName { .. }
+                | UidError::BlockedByFilter { .. }
+                | UidError::SeriesLimit { .. }
+        ),
+        _ => false,
     }
 }
 

@@ -1,10 +1,10 @@
 //! A query of the command line as a request of the HTTP API, and its response.
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use serde_json::{Map, Value as Json, json};
 use tsd_model::Value;
 
-use super::{ParsedArgs, Series};
+use super::{args::ParsedArgs, series::Series};
 use crate::daemon_client::DaemonClient;
 
 /// Sends a query to a daemon.
@@ -13,9 +13,9 @@ pub(super) async fn query(
     args: &ParsedArgs,
 ) -> anyhow::Result<Vec<Series>> {
     let response = daemon.post("/api/query", body(args).to_string()).await?;
-    ensure!(response.status == 200, "{}: {}", daemon.authority(), response.error_text());
-    let body: Json = serde_json::from_slice(&response.body).context("the response is no JSON")?;
-    body.as_array()
+    daemon
+        .json_of(&response)?
+        .as_array()
         .and_then(|all| all.iter().map(series).collect())
         .context("the response is no result of a query")
 }

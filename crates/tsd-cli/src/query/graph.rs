@@ -1,13 +1,13 @@
 //! `tsdb query --graph`: where a graph goes, and in which form.
 
+mod frame;
 mod gnuplot_files;
 mod picture;
 
 use std::path::{Path, PathBuf};
 
-use jiff::tz::TimeZone;
-
-use super::Series;
+pub(super) use self::frame::GraphFrame;
+use super::series::Series;
 
 /// Where a graph goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,17 +20,6 @@ pub(crate) enum GraphTarget {
     Characters,
     /// A picture on standard output, for terminals that show sixels.
     Sixels,
-}
-
-/// What a graph is drawn with, beside its series.
-#[derive(Clone, Debug)]
-pub(super) struct GraphFrame<'a> {
-    /// First and last millisecond.
-    pub(super) range_ms: (i64, i64),
-    /// Time zone of the times.
-    pub(super) zone: TimeZone,
-    /// The arguments `+name=value`.
-    pub(super) options: &'a [(String, String)],
 }
 
 impl GraphTarget {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value as Json, json};
 use tsd_model::Value;
 
-use super::Series;
+use super::series::Series;
 
 /// Writes an array with an object for each series, one series a line.
 pub(super) fn write(out: &mut impl Write, series: impl Iterator<Item = Series>) -> io::Result<()> {

@@ -1,8 +1,6 @@
 //! This daemon as a member of a cluster: its listener for other nodes, reads of what all nodes hold, and
 //! `/api/cluster`.
 
-mod joining;
-
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
@@ -30,8 +28,7 @@ use tsd_server::{
 };
 use tsd_storage::{BoxFuture, MeteredStorage, Storage, StorageError, Table};
 
-pub(super) use self::joining::{admit, note_refusal};
-use super::hbase::HBaseLog;
+use super::log_types::HBaseLog;
 use crate::{
     config::{ClusterNetSettings, Settings, host_name},
     version,
@@ -100,7 +97,7 @@ pub(super) fn shared_settings(settings: &Settings) -> SharedSettings {
 /// This daemon among the nodes of its cluster. It answers them until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ClusterNodeHandle {
-    peers: Arc<Peers>,
+    pub(super) peers: Arc<Peers>,
     control: Arc<LogControl>,
     /// Its slots, if writes are forwarded.
     slots: Option<Arc<ClusterSlots>>,

@@ -2,7 +2,7 @@
 
 use std::{
     error::Error,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,16 +18,15 @@ use tsd_storage_wal::{
 };
 
 use super::{
-    OpenStore, Purpose, Replayed, all_tables,
-    cluster::{self, ClusterNodeHandle, PeerListener},
-    explain_damage, log_mark, log_owner, warn_of,
+    cluster::{self, PeerListener},
+    joining, log_mark, log_owner,
+    log_reports::{explain_damage, warn_of},
+    log_types::{HBaseLog, Metered},
+    on_hbase::{OnHBase, end_mark},
+    open_store::{OpenStore, Purpose, Replayed},
+    tables::all_tables,
 };
 use crate::config::{Ack, HBaseSettings, Settings};
-
-/// HBase with metrics.
-type Metered = MeteredStorage<HBaseStorage>;
-/// A log in front of it.
-pub(crate) type HBaseLog = WalStorage<Metered>;
 
 /// Timeout of one attempt to reach HBase at the start.
 const ATTEMPT: Duration = Duration::from_secs(5);
@@ -129,73 +128,6 @@ fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenSto
         }),
         retention: None,
     }
-}
-
-/// Client and log of a store on HBase.
-#[derive(Clone, Debug)]
-pub(crate) struct OnHBase {
-    /// The client.
-    pub(crate) client: Client,
-    /// The log in front, and its directory if it is in one.
-    pub(crate) log: Option<(Arc<HBaseLog>, Option<PathBuf>)>,
-    /// The log in a table of HBase.
-    pub(crate) cluster_log: Option<Arc<ClusterLog>>,
-    /// This daemon among the nodes that use that table.
-    pub(crate) cluster_node: Option<Arc<ClusterNodeHandle>>,
-    /// True if rows that stay in the log at the end are an error.
-    pub(crate) must_drain: bool,
-}
-
-impl OnHBase {
-    /// Closes the store. Rows that are not flushed in time stay in the log.
-    pub(crate) async fn close(&self, storage: &dyn Storage, limit: Duration) -> anyhow::Result<()> {
-        let Some((log, directory)) = &self.log else {
-            return storage.close().await.context("cannot close the store");
-        };
-        let limit = if self.must_drain { Duration::MAX } else { limit };
-        let error = match tokio::time::timeout(limit, storage.close()).await {
-            Ok(Ok(())) => {
-                self.end_cluster_log().await;
-                return directory.as_deref().map_or(Ok(()), end_mark);
-            }
-            Ok(Err(error)) => error,
-            Err(_) => StorageError::Timeout("HBase did not accept all rows in time"),
-        };
-        log.stop().await;
-        if self.cluster_log.as_ref().is_some_and(|log| log.is_fenced()) {
-            info!("what this node held is stored by the one that has fenced it");
-            return Ok(());
-        }
-        let place = directory.as_ref().map(|directory| directory.display().to_string());
-        let log = place.unwrap_or_else(|| "the log table".to_owned());
-        if self.must_drain {
-            return Err(error).with_context(|| {
-                format!("not everything is flushed to HBase; the rest is in {log}, and the next import flushes it first")
-            });
-        }
-        warn!(log, %error, "rows stay in the log; they are flushed to HBase after the next start");
-        Ok(())
-    }
-}
-
-impl OnHBase {
-    /// Ends the log in HBase, all of whose rows are flushed.
-    async fn end_cluster_log(&self) {
-        let Some(log) = &self.cluster_log else { return };
-        match log.end().await {
-            Ok(true) => {}
-            Ok(false) => info!("the log in HBase is kept for the next start"),
-            Err(error) => warn!(%error, "the log in HBase is kept for the next start"),
-        }
-    }
-}
-
-/// Records that a log was closed, unless it still has segments.
-fn end_mark(directory: &Path) -> anyhow::Result<()> {
-    if !holds_log(directory).with_context(|| format!("cannot read {}", directory.display()))? {
-        log_mark::end(directory)?;
-    }
-    Ok(())
 }
 
 /// Waits until ZooKeeper knows a server of HBase. The cause of a failure is reported at once, and every
@@ -390,7 +322,7 @@ async fn cluster_logged(
     let opened = match Box::pin(tsd_cluster_log::open(&log_client, log_config.clone())).await {
         Ok(opened) => opened,
         Err(error) => {
-            cluster::note_refusal(&log_client, &log_config, &error).await;
+            joining::note_refusal(&log_client, &log_config, &error).await;
             return Err(error.into());
         }
     };
@@ -411,7 +343,7 @@ async fn cluster_logged(
         hbase.cluster_log = Some(opened.log);
     }
     let admitted = match open.hbase.as_ref().and_then(|hbase| hbase.cluster_node.as_ref()) {
-        Some(node) => cluster::admit(node, &address, &hbase.cluster_net).await,
+        Some(node) => joining::admit(node, &address, &hbase.cluster_net).await,
         None => Ok(()),
     };
     if let Err(error) = admitted {

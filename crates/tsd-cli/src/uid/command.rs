@@ -18,6 +18,17 @@ Usage: tsdb uid [OPTIONS] <sub-command>
   treepurge TREE [true]         empties a tree; with true, deletes it
 KIND is metrics, tagk or tagv. `tsdb help uid` says more.";
 
+/// Flags that change what a sub-command does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct UidFlags {
+    /// Bytes of a UID that is given as a number; `None` for those of the store.
+    pub(super) id_width: Option<usize>,
+    pub(super) ignore_case: bool,
+    pub(super) json: bool,
+    /// Tells also what is no error.
+    pub(super) verbose: bool,
+}
+
 /// A sub-command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum UidCommand {

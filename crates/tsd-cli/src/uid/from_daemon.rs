@@ -3,12 +3,16 @@
 //! `grep`, look-ups, `assign` and `rename` are in its API. `delete` and `fsck` are not: they change what the daemon
 //! has in its caches, and are run while it is stopped.
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use tsd_engine::{StoredMapping, UidKind};
 use tsd_model::{from_hex, to_hex};
 
-use super::{FAILED, NOT_FOUND, USAGE, UidFlags, command, command::UidCommand, output::UidOutput};
+use super::{
+    command::{self, UidCommand, UidFlags},
+    output::UidOutput,
+    status::{FAILED, NOT_FOUND, USAGE, not_found},
+};
 use crate::{daemon_client::DaemonClient, tell};
 
 /// Bytes of a UID that is given as a number, as OpenTSDB has it; the daemon's widths are not in its API.
@@ -112,7 +116,7 @@ async fn look_up(
     }
     list.end();
     if found.is_empty() {
-        super::not_found(kind, word);
+        not_found(kind, word);
         return Ok(NOT_FOUND);
     }
     Ok(0)
@@ -217,9 +221,7 @@ async fn listed(
         .filter_map(|(name, value)| Some(format!("{name}={}", percent_encoded((*value)?))));
     let path = format!("/api/uid/list?{}", given.collect::<Vec<_>>().join("&"));
     let response = daemon.get(&path).await?;
-    ensure!(response.status == 200, "{}: {}", daemon.authority(), response.error_text());
-    page(&serde_json::from_slice(&response.body).context("the response is no JSON")?)
-        .context("the response is no list of names")
+    page(&daemon.json_of(&response)?).context("the response is no list of names")
 }
 
 fn page(body: &Value) -> Option<(Vec<StoredMapping>, Option<String>)> {

@@ -3,7 +3,11 @@
 use serde_json::json;
 use tsd_engine::{EngineHandle, FsckLevel, UidFsckOptions, UidFsckReport};
 
-use super::{FAILED, NOT_CLOSED, UidFlags, fail, output::UidOutput};
+use super::{
+    command::UidFlags,
+    output::UidOutput,
+    status::{FAILED, NOT_CLOSED, fail},
+};
 use crate::tell;
 
 /// Runs the check. The exit status is the number of errors that were found, as in OpenTSDB, at most 255: a

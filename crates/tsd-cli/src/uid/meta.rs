@@ -14,7 +14,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tsd_engine::{EngineHandle, MetaPurgeProgress, MetaSyncProgress};
 
-use super::{FAILED, output::UidOutput};
+use super::{output::UidOutput, status::FAILED};
 use crate::tell;
 
 /// Time between two updates of the progress.

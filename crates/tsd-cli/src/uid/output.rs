@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tsd_engine::{StoredMapping, UidKind};
 use tsd_model::to_hex;
 
-use super::FAILED;
+use super::status::FAILED;
 use crate::{output::CannotWrite, tell};
 
 /// Where a command prints to. A reader that has closed its pipe has enough: what follows is dropped.

@@ -4,7 +4,7 @@ use std::thread;
 
 use tsd_engine::{EngineHandle, TreeError, TreeId};
 
-use super::{FAILED, output::UidOutput};
+use super::{output::UidOutput, status::FAILED};
 use crate::tell;
 
 /// Threads of a run for each processor, as in OpenTSDB.

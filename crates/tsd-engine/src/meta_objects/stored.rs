@@ -8,7 +8,10 @@ use tsd_model::{
 };
 use tsd_storage::{Column, Get};
 
-use super::{MetaError, SeriesNames};
+use super::error::MetaError;
+
+/// The UIDMeta of the metric of a series, and those of its tags: key, value, key, value.
+pub(crate) type SeriesNames = (NamedUidMeta, Vec<NamedUidMeta>);
 
 /// A row of the meta table with a TSMeta.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tsd_model::{BaseTime, Uid};
 use tsd_series_index::{MetricIndex, SeriesSet, TagCondition};
 
-use super::{LookupPage, ResolvedLookup, SERIES_BYTES};
+use super::resolved::{LookupPage, ResolvedLookup, SERIES_BYTES};
 use crate::{
     engine_shared::EngineShared,
     query::{QueryContext, QueryFailure},

@@ -42,16 +42,7 @@ struct Conversion {
 impl Default for NumberFormat {
     /// `%g`
     fn default() -> Self {
-        let conversion = Conversion {
-            is_left: false,
-            has_sign: false,
-            has_blank: false,
-            has_zeros: false,
-            width: 0,
-            precision: None,
-            kind: 'g',
-        };
-        Self(vec![FormatPart::Conversion(conversion)])
+        Self(vec![FormatPart::Conversion(Conversion::PLAIN)])
     }
 }
 
@@ -107,17 +98,20 @@ impl NumberFormat {
 }
 
 impl Conversion {
+    /// `%g`
+    const PLAIN: Self = Self {
+        is_left: false,
+        has_sign: false,
+        has_blank: false,
+        has_zeros: false,
+        width: 0,
+        precision: None,
+        kind: 'g',
+    };
+
     /// Parses a conversion after its percent sign; returns it and the rest of the text.
     fn parse(text: &str) -> Result<(Self, &str), &'static str> {
-        let mut conversion = Self {
-            is_left: false,
-            has_sign: false,
-            has_blank: false,
-            has_zeros: false,
-            width: 0,
-            precision: None,
-            kind: 'g',
-        };
+        let mut conversion = Self::PLAIN;
         let mut rest = text;
         loop {
             let flag = match rest.chars().next() {

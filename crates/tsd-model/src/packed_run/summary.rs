@@ -69,6 +69,16 @@ enum Scale {
 }
 
 impl Scale {
+    fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Self, PackedRunError> {
+        if flags & RAW != 0 {
+            return Ok(Self::Bits);
+        }
+        let power = decimal::power(reader.byte()?).ok_or(WRONG_HOURS)?;
+        let unit = i64::try_from(reader.varint()?).ok().filter(|unit| *unit > 0);
+        let unit = unit.ok_or(WRONG_HOURS)?;
+        Ok(Self::Decimals { power, unit, singles: flags & SINGLES != 0 })
+    }
+
     fn value(self, stored: i64) -> f64 {
         match self {
             Self::Bits => f64::from_bits(stored as u64),
@@ -339,65 +349,63 @@ impl DaySummaries {
     }
 }
 
-fn decode_day(
-    flags: u8,
-    mut reader: Reader<'_>,
-    origin_ms: i64,
-    fold: SummaryFold,
-) -> Result<DaySummaries, PackedRunError> {
-    const WRONG: PackedRunError = PackedRunError::Damaged("hours of summaries");
+/// Numbers of one hour each.
+type HourColumn = [u64; HOURS];
+
+const WRONG_HOURS: PackedRunError = PackedRunError::Damaged("hours of summaries");
+
+/// Reads the numbers of the hours of the day that have points, which rise.
+fn decode_hours(flags: u8, reader: &mut Reader<'_>) -> Result<(usize, HourColumn), PackedRunError> {
     let [len, first] = [reader.varint()?, reader.varint()?];
-    let len = usize::try_from(len).ok().filter(|len| (1..=HOURS).contains(len)).ok_or(WRONG)?;
-    let buffer = || [0_u64; HOURS];
-    let mut numbers = buffer();
-    let numbers = numbers.get_mut(..len).ok_or(WRONG)?;
+    let len = usize::try_from(len).ok().filter(|len| (1..=HOURS).contains(len));
+    let len = len.ok_or(WRONG_HOURS)?;
+    let mut column = [0; HOURS];
+    let numbers = column.get_mut(..len).ok_or(WRONG_HOURS)?;
     if flags & GAPS != 0 {
-        int_stream::decode(&mut reader, numbers.get_mut(1..).ok_or(WRONG)?)?;
+        int_stream::decode(reader, numbers.get_mut(1..).ok_or(WRONG_HOURS)?)?;
     } else {
         numbers.fill(1);
     }
     let mut number = first;
     for (index, step) in numbers.iter_mut().enumerate() {
         if index > 0 {
-            number = number.checked_add(*step).filter(|_| *step > 0).ok_or(WRONG)?;
+            number = number.checked_add(*step).filter(|_| *step > 0).ok_or(WRONG_HOURS)?;
         }
         *step = number;
     }
-    if number >= HOURS as u64 {
-        return Err(WRONG);
-    }
-    let scale = if flags & RAW != 0 {
-        Scale::Bits
-    } else {
-        let power = decimal::power(reader.byte()?).ok_or(WRONG)?;
-        let unit = i64::try_from(reader.varint()?).ok().filter(|unit| *unit > 0).ok_or(WRONG)?;
-        Scale::Decimals { power, unit, singles: flags & SINGLES != 0 }
-    };
-    let mut stream = |is_read: bool| -> Result<[u64; HOURS], PackedRunError> {
-        let mut column = buffer();
+    if number >= HOURS as u64 { Err(WRONG_HOURS) } else { Ok((len, column)) }
+}
+
+fn decode_day(
+    flags: u8,
+    mut reader: Reader<'_>,
+    origin_ms: i64,
+    fold: SummaryFold,
+) -> Result<DaySummaries, PackedRunError> {
+    let (len, numbers) = decode_hours(flags, &mut reader)?;
+    let scale = Scale::decode(flags, &mut reader)?;
+    let column = |reader: &mut Reader<'_>, is_read: bool| -> Result<HourColumn, PackedRunError> {
+        let mut column = [0; HOURS];
         if is_read {
-            int_stream::decode(&mut reader, column.get_mut(..len).ok_or(WRONG)?)?;
+            int_stream::decode(reader, column.get_mut(..len).ok_or(WRONG_HOURS)?)?;
         }
         Ok(column)
     };
     // They are read in this order, and only as far as they are used.
-    let [counts, minima, ranges] = [stream(true)?, stream(true)?, stream(true)?];
     let has_sums = fold != SummaryFold::Extremes;
-    let [sums, corrections] = [stream(has_sums)?, stream(has_sums && scale != Scale::Bits)?];
-    let day_correction = if has_sums { reader.zigzag()? } else { 0 };
     let has_ends = fold == SummaryFold::Ends;
-    let mut stream = || -> Result<[u64; HOURS], PackedRunError> {
-        let mut column = buffer();
-        if has_ends {
-            int_stream::decode(&mut reader, column.get_mut(..len).ok_or(WRONG)?)?;
-        }
-        Ok(column)
-    };
-    let [firsts, lasts] = [stream()?, stream()?];
+    let counts = column(&mut reader, true)?;
+    let minima = column(&mut reader, true)?;
+    let ranges = column(&mut reader, true)?;
+    let sums = column(&mut reader, has_sums)?;
+    let corrections = column(&mut reader, has_sums && scale != Scale::Bits)?;
+    let day_correction = if has_sums { reader.zigzag()? } else { 0 };
+    let firsts = column(&mut reader, has_ends)?;
+    let lasts = column(&mut reader, has_ends)?;
     let is_integral = flags & INTEGRAL != 0;
     let mut hours = Vec::with_capacity(len);
-    for (index, number) in numbers.iter().enumerate() {
-        let at = |column: &[u64; HOURS]| column.get(index).copied().unwrap_or_default() as i64;
+    for (index, number) in numbers.iter().take(len).enumerate() {
+        let at = |column: &HourColumn| column.get(index).copied().unwrap_or_default() as i64;
         let (min, range) = (at(&minima), at(&ranges));
         let count = at(&counts) as u64;
         if !(1..=1 << 32).contains(&count) {

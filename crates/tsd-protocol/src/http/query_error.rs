@@ -4,6 +4,7 @@
 
 mod dump;
 mod expression;
+mod java_texts;
 mod request;
 
 use tsd_model::{UidKind, java_byte_list};
@@ -13,8 +14,9 @@ use tsd_query::{
 };
 
 use self::{
-    dump::dump,
+    dump::invalid,
     expression::{exp_error, gexp_error},
+    java_texts::{NULL_POINTER, not_a_number},
     request::{body_error, rate_error, request_error, uri_error},
 };
 use crate::ApiError;
@@ -23,9 +25,6 @@ pub(crate) use self::request::time_text;
 
 /// OpenTSDB's advice to clients whose query is too large.
 const ADVICE: &str = "Please try filtering using more tags or decrease your time range.";
-
-/// OpenTSDB's text where it uses something absent.
-const NULL_POINTER: &str = "An internal null pointer exception was thrown";
 
 /// Returns the API error of a query error. `raw` is the query, if it was parsed; some errors have it in
 /// their details.
@@ -37,7 +36,7 @@ pub fn query_error(error: &QueryError, raw: Option<&RawQuery>) -> ApiError {
         QueryError::ValueFilter(error) => ApiError::new(400, error.to_string()),
         QueryError::Time(error) => invalid(time_text(error), raw),
         QueryError::Request(error) => request_error(error, raw),
-        QueryError::Exp(error) => exp_error(error),
+        QueryError::Exp(error) => exp_error(error, |error| query_error(error, None).message),
         QueryError::Gexp(error) => gexp_error(error),
         QueryError::Series(error) => series_error(error),
         QueryError::Rollup(error) => ApiError::wrapped(400, rollup_text(error)),
@@ -72,11 +71,6 @@ pub(super) fn no_memory(limit_mb: u64, key: &str) -> String {
         "Sorry, what runs now uses all of the {limit_mb}MB of memory ({key}). Please try again \
          later, or filter using more tags or decrease your time range."
     )
-}
-
-/// A 400 of the validation step, with a dump of the query as details.
-fn invalid(message: impl Into<String>, raw: Option<&RawQuery>) -> ApiError {
-    ApiError::new(400, message).with_details(raw.map(dump).unwrap_or_default())
 }
 
 fn series_error(error: &SeriesError) -> ApiError {
@@ -127,14 +121,6 @@ fn missing_name(missing: &MissingName) -> String {
         MissingName::Name { kind, name } => no_such_name(*kind, name),
         MissingName::Uid { kind, uid } => format!("no such unique ID for '{kind}': {uid:?}"),
     }
-}
-
-/// Java's message for a text that is not a number.
-fn not_a_number(text: &str) -> String {
-    if text.is_empty() {
-        return "empty String".to_owned();
-    }
-    format!("For input string: \"{text}\"")
 }
 
 fn rollup_text(error: &RollupError) -> String {

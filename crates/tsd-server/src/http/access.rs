@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use hyper::HeaderMap;
 use tsd_protocol::ApiError;
 
-use super::{route::Route, service::HttpRequest};
+use super::{request::HttpRequest, route::Route};
 use crate::{
     auth::{AuthError, AuthenticationConfig, Identity, Permission, from_headers},
     server_state::ServerState,

@@ -52,37 +52,7 @@ pub(crate) fn encode_response(
         Some(_) => route_response.content_type.map(|_| ContentType::Script),
         None => route_response.content_type,
     };
-    let mut length = None;
-    let (body, encoding) = match route_response.body {
-        ResponseContent::Empty => (OutgoingBody::full(Bytes::new(), active_request), None),
-        ResponseContent::Full(bytes) => {
-            let bytes = match wrap {
-                Some((head, tail)) => Bytes::from([&head[..], &bytes, &tail].concat()),
-                None => bytes,
-            };
-            let compressed = encoding
-                .filter(|_| bytes.len() >= WORTH_COMPRESSING)
-                // On a failure the body is sent uncompressed.
-                .and_then(|encoding| {
-                    Some((Compressor::new(encoding).finish(&bytes).ok()?, encoding))
-                });
-            match compressed {
-                Some((compressed, encoding)) => {
-                    (OutgoingBody::full(compressed, active_request), Some(encoding))
-                }
-                None => (OutgoingBody::full(bytes, active_request), None),
-            }
-        }
-        ResponseContent::Chunks(chunks) => {
-            let (head, tail) = wrap.unzip();
-            let compressor = encoding.map(|encoding| Box::new(Compressor::new(encoding)));
-            (OutgoingBody::chunks(head, chunks, tail, compressor, active_request), encoding)
-        }
-        ResponseContent::File(bytes, chunks) => {
-            length = Some(bytes);
-            (OutgoingBody::chunks(None, chunks, None, None, active_request), None)
-        }
-    };
+    let (body, encoding, length) = encode_body(route_response.body, wrap, encoding, active_request);
     let mut response = Response::new(body.with_on_sent(route_response.on_sent));
     *response.status_mut() = route_response.status;
     let headers = response.headers_mut();
@@ -104,7 +74,49 @@ pub(crate) fn encode_response(
         );
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     }
-    match route_response.status {
+    add_retry_headers(headers, route_response.status);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if route_response.close {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// The body with the ends of a JSONP call, how it is compressed, and its length if the body does not tell it.
+fn encode_body(
+    body: ResponseContent,
+    wrap: Option<(Bytes, Bytes)>,
+    encoding: Option<Encoding>,
+    active_request: ActiveRequest,
+) -> (OutgoingBody, Option<Encoding>, Option<u64>) {
+    match body {
+        ResponseContent::Empty => (OutgoingBody::full(Bytes::new(), active_request), None, None),
+        ResponseContent::Full(bytes) => {
+            let bytes = match wrap {
+                Some((head, tail)) => Bytes::from([&head[..], &bytes, &tail].concat()),
+                None => bytes,
+            };
+            let encoding = encoding.filter(|_| bytes.len() >= WORTH_COMPRESSING);
+            // On a failure the body is sent uncompressed.
+            let compressed =
+                encoding.and_then(|encoding| Compressor::new(encoding).finish(&bytes).ok());
+            let encoding = encoding.filter(|_| compressed.is_some());
+            (OutgoingBody::full(compressed.unwrap_or(bytes), active_request), encoding, None)
+        }
+        ResponseContent::Chunks(chunks) => {
+            let (head, tail) = wrap.unzip();
+            let compressor = encoding.map(|encoding| Box::new(Compressor::new(encoding)));
+            (OutgoingBody::chunks(head, chunks, tail, compressor, active_request), encoding, None)
+        }
+        ResponseContent::File(length, chunks) => {
+            (OutgoingBody::chunks(None, chunks, None, None, active_request), None, Some(length))
+        }
+    }
+}
+
+/// What a client that was not authenticated may send instead, or when.
+fn add_retry_headers(headers: &mut HeaderMap, status: StatusCode) {
+    match status {
         StatusCode::UNAUTHORIZED => {
             headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BASIC_CHALLENGE));
             headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(BEARER_CHALLENGE));
@@ -114,9 +126,4 @@ pub(crate) fn encode_response(
         }
         _ => {}
     }
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if route_response.close {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
 }

@@ -13,11 +13,14 @@ mod process_stats;
 mod put;
 pub(crate) mod quarantine;
 mod query;
+mod query_control;
 pub(super) mod query_list;
+mod response_stream;
 mod search;
 mod serializers;
 pub(crate) mod snapshot;
 pub(crate) mod static_files;
+mod stats_format;
 mod suggest;
 mod tree;
 mod uid;
@@ -25,7 +28,7 @@ pub(crate) mod verify;
 
 use tsd_protocol::ApiError;
 
-use super::{error::HttpError, response::HttpResponse, route::Route, service::HttpRequest};
+use super::{error::HttpError, request::HttpRequest, response::HttpResponse, route::Route};
 
 /// Dispatches a request to its route.
 pub(super) async fn dispatch(request: HttpRequest<'_>) -> Result<HttpResponse, HttpError> {

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Instant};
 
 use hyper::{
-    HeaderMap, Method, Request, Response, StatusCode, Version,
+    Method, Request, Response, StatusCode, Version,
     body::{Body, Incoming},
     header::{CONTENT_LENGTH, EXPECT, HOST, HeaderValue, ORIGIN, TRANSFER_ENCODING},
     http::request::Parts,
@@ -12,92 +12,23 @@ use tsd_protocol::{ApiError, QueryString};
 
 use super::{
     access::{Access, ConnectionIdentity},
-    body::{RequestBody, read_body},
-    cross_site::{is_cross_site, is_own_page},
+    body::read_body,
+    cross_site::is_own_page,
     encode_response::{ResponseOptions, encode_response},
     error::{ErrorFormat, HttpError},
     parsed_body::parsed_bytes,
+    request::HttpRequest,
+    request_path::RequestPath,
     response::{HttpResponse, OutgoingBody},
-    route::{RequestPath, Route},
+    route::Route,
     routes,
 };
-use crate::{auth::Identity, config::Limits, server_state::ServerState, timeout_io::ActiveRequest};
+use crate::{ServerConfig, config::Limits, server_state::ServerState, timeout_io::ActiveRequest};
 
 /// OpenTSDB treats larger bodies as chunked.
 const WHOLE_BODY_BYTES: u64 = 8_192;
 /// What a header has beside its name and value.
 const HEADER_FRAMING: &str = ": \r\n";
-
-/// A request as routes receive it.
-#[derive(Debug)]
-pub(crate) struct HttpRequest<'r> {
-    pub(crate) state: &'r ServerState,
-    /// GET for a HEAD, whose response is that of a GET without its body.
-    pub(crate) method: &'r Method,
-    is_head: bool,
-    pub(crate) path: RequestPath<'r>,
-    pub(crate) uri: &'r hyper::Uri,
-    pub(crate) query: QueryString,
-    pub(crate) headers: &'r HeaderMap,
-    pub(crate) body: RequestBody,
-    pub(crate) peer: SocketAddr,
-    /// The authenticated user; `None` without authentication, and on open routes.
-    pub(crate) identity: Option<Identity>,
-}
-
-impl HttpRequest<'_> {
-    /// Fails unless the method of the request is one of `methods`.
-    pub(crate) fn allow(&self, methods: &[Method]) -> Result<(), ApiError> {
-        if methods.contains(self.method) {
-            Ok(())
-        } else {
-            Err(ApiError::method_not_allowed(self.method.as_str()))
-        }
-    }
-
-    /// Fails unless the request may change something: it must not be a HEAD, and not come from a
-    /// page of another site.
-    pub(crate) fn check_change(&self) -> Result<(), ApiError> {
-        if self.is_head {
-            return Err(ApiError::method_not_allowed(Method::HEAD.as_str()));
-        }
-        if is_cross_site(self.headers, &self.state.config.cors) {
-            let metrics = &self.state.metrics;
-            let details = "A page of another site may change something only if its origin is in \
-                           tsd.http.request.cors_domains";
-            self.state.log_refusal(self.peer.ip(), &metrics.forbidden_http, &details);
-            return Err(ApiError::new(403, "Cross-site request refused").with_details(details));
-        }
-        Ok(())
-    }
-
-    /// As [`Self::check_change`]; the user or the peer must also be one that may administer the daemon.
-    pub(crate) fn check_admin(&self, operation: &'static str) -> Result<(), ApiError> {
-        self.check_change()?;
-        let refused = &self.state.metrics.forbidden_http;
-        self.state
-            .check_admin(self.peer.ip(), self.identity.as_ref(), operation, refused)
-            .map_err(|error| ApiError::new(403, "Forbidden").with_details(error.to_string()))
-    }
-
-    /// Returns the method, which `method_override` replaces for a GET.
-    pub(crate) fn api_method(&self) -> Result<Method, ApiError> {
-        let Some(requested) = self.query.get("method_override") else {
-            return Ok(self.method.clone());
-        };
-        if self.method != Method::GET {
-            return Ok(self.method.clone());
-        }
-        match requested.to_ascii_lowercase().as_str() {
-            "" => Err(ApiError::missing_method_override()),
-            "get" => Ok(Method::GET),
-            "post" => Ok(Method::POST),
-            "put" => Ok(Method::PUT),
-            "delete" => Ok(Method::DELETE),
-            _ => Err(ApiError::unknown_method_override()),
-        }
-    }
-}
 
 /// What the response depends on besides the result of the route.
 #[derive(Debug)]
@@ -139,14 +70,53 @@ async fn route_request(
     connection: &ConnectionIdentity,
     context: &mut ResponseContext,
 ) -> Result<HttpResponse, HttpError> {
-    let config = &state.config;
+    let (query, path) = read_head(&state.config, parts, &body, context)?;
+    if let Some(response) = check_origin(state, parts, context)? {
+        return Ok(response);
+    }
+    let (route, headers, uri_path) = (path.route, &parts.headers, parts.uri.path());
+    let access = Access { state, headers, peer: peer.ip(), route, path: uri_path };
+    let identity = access.check(connection).await?;
+    let body = read_body(headers, body, &state.config.limits, &state.body_memory).await?;
+    if !body.bytes().is_empty() {
+        state.metrics.http_body_bytes.record(body.bytes().len() as f64);
+    }
+    let is_head = parts.method == Method::HEAD;
+    let method = if is_head { Method::GET } else { parts.method.clone() };
+    let parsed = parsed_bytes(&path, &method, &query, body.bytes());
+    // Until the request was handled.
+    let _parsed = match parsed {
+        0 => None,
+        bytes => Some(state.body_memory.reserve_parsed(bytes).await?),
+    };
+    let request = HttpRequest {
+        state,
+        method: &method,
+        is_head,
+        path,
+        uri: &parts.uri,
+        query,
+        headers: &parts.headers,
+        body,
+        peer,
+        identity,
+    };
+    routes::dispatch(request).await
+}
+
+/// Checks the request line and the headers; returns what the URI requests. The context says how the error of a request
+/// is rendered, as far as it was read.
+fn read_head<'p>(
+    config: &ServerConfig,
+    parts: &'p Parts,
+    body: &Incoming,
+    context: &mut ResponseContext,
+) -> Result<(QueryString, RequestPath<'p>), HttpError> {
     let supported =
         [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
     if !supported.contains(&parts.method) {
         return Err(HttpError::StatusOnly(StatusCode::METHOD_NOT_ALLOWED));
     }
-    let is_head = parts.method == Method::HEAD;
-    let method = if is_head { Method::GET } else { parts.method.clone() };
     let uri_path = parts.uri.path();
     if parts.uri.authority().is_some() || !uri_path.starts_with('/') {
         return Err(HttpError::StatusOnly(StatusCode::BAD_REQUEST));
@@ -157,26 +127,18 @@ async fn route_request(
         context.error_format = api;
         return Err(HttpError::ApiThenClose(error));
     }
-    if let Err(error) = check_host(parts) {
-        if RequestPath::is_api(uri_path) {
-            context.error_format = api;
-        }
-        return Err(HttpError::ApiThenClose(error));
+    let is_api = RequestPath::is_api(uri_path);
+    if is_api {
+        context.error_format = api;
     }
-    let query = match QueryString::parse(parts.uri.query().unwrap_or_default()) {
-        Ok(query) => query,
-        Err(error) => {
-            if RequestPath::is_api(uri_path) {
-                context.error_format = api;
-            }
-            return Err(ApiError::new(400, error.to_string()).into());
-        }
-    };
+    check_host(parts).map_err(HttpError::ApiThenClose)?;
+    let query = QueryString::parse(parts.uri.query().unwrap_or_default())
+        .map_err(|error| ApiError::new(400, error.to_string()))?;
     context.error_format = ErrorFormat::legacy(&query);
-    if !config.chunked_requests && counts_as_chunked(parts, &body) {
+    if !config.chunked_requests && counts_as_chunked(parts, body) {
         return Err(HttpError::ApiThenClose(ApiError::chunked_not_supported()));
     }
-    if RequestPath::is_api(uri_path) {
+    if is_api {
         context.error_format = api;
         if let Some(name) = query.get("jsonp").filter(|name| !name.is_empty()) {
             if !is_callback(name) {
@@ -197,35 +159,7 @@ async fn route_request(
     if let Some(name) = query.get("serializer").filter(|name| *name != "json") {
         return Err(ApiError::unknown_serializer(name).into());
     }
-    if let Some(response) = check_origin(state, parts, context)? {
-        return Ok(response);
-    }
-    let (route, headers) = (path.route, &parts.headers);
-    let access = Access { state, headers, peer: peer.ip(), route, path: uri_path };
-    let identity = access.check(connection).await?;
-    let body = read_body(&parts.headers, body, &config.limits, &state.body_memory).await?;
-    if !body.bytes().is_empty() {
-        state.metrics.http_body_bytes.record(body.bytes().len() as f64);
-    }
-    let parsed = parsed_bytes(&path, &method, &query, body.bytes());
-    // Until the request was handled.
-    let _parsed = match parsed {
-        0 => None,
-        bytes => Some(state.body_memory.reserve_parsed(bytes).await?),
-    };
-    let request = HttpRequest {
-        state,
-        method: &method,
-        is_head,
-        path,
-        uri: &parts.uri,
-        query,
-        headers: &parts.headers,
-        body,
-        peer,
-        identity,
-    };
-    routes::dispatch(request).await
+    Ok((query, path))
 }
 
 /// Fails unless the request has one valid `Host`, which HTTP/1.0 may omit (RFC 9112, 3.2). Proxies

@@ -8,7 +8,10 @@ use std::{
 
 use tsd_engine::PluginBatch;
 
-use super::{Sink, SinkError, blocking, json_lines};
+use super::{
+    json_lines,
+    sink::{Sink, SinkError, blocking},
+};
 
 /// Appends lines to a file.
 pub(super) struct FilePublisher {

@@ -16,7 +16,10 @@ use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, time::timeout};
 use tsd_engine::PluginBatch;
 
-use super::{Sink, SinkError, TIMEOUT, json_lines};
+use super::{
+    json_lines,
+    sink::{Sink, SinkError, TIMEOUT},
+};
 
 /// Type of the bodies.
 const CONTENT_TYPE: &str = "application/x-ndjson";

@@ -18,8 +18,8 @@ use std::{
 use tsd_engine::{PluginBatch, PluginItem, PointRecord, RecordContent, Rollups};
 
 use super::{
-    Sink, SinkError, blocking,
     json_lines::{push_number, push_point},
+    sink::{Sink, SinkError, blocking},
 };
 
 /// Name of the file that is written.

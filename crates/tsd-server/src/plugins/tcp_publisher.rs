@@ -8,7 +8,10 @@ use socket2::SockRef;
 use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
 use tsd_engine::PluginBatch;
 
-use super::{Sink, SinkError, TIMEOUT, json_lines};
+use super::{
+    json_lines,
+    sink::{Sink, SinkError, TIMEOUT},
+};
 
 /// Sends lines to an address.
 pub(super) struct TcpPublisher {

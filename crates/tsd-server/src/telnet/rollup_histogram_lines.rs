@@ -10,7 +10,7 @@ use tsd_protocol::{
     RollupLine, TelnetPutError, parse_tags,
 };
 
-use super::{HISTOGRAM, LineProcessor, ROLLUP, WriteLineError};
+use super::lines::{HISTOGRAM, LineProcessor, ROLLUP, WriteLineError};
 use crate::{
     put_error_mapping::to_telnet_error,
     rollups::{RollupInput, put_one, put_rollup},

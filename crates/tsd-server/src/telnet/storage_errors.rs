@@ -10,10 +10,10 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::{sleep, timeout},
 };
-use tsd_engine::{PointFailure, PutError};
+use tsd_engine::PointFailure;
 use tsd_protocol::{AdminCommand, LineSplitter, TelnetCommand};
 
-use super::{Connection, Executor};
+use super::{connection::Connection, executor::Executor};
 
 /// How long commands wait for the points before them. After that they are executed at once.
 const COMMAND_DELAY: Duration = Duration::from_millis(100);
@@ -21,38 +21,6 @@ const COMMAND_DELAY: Duration = Duration::from_millis(100);
 const READER_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of one discarded read.
 const DISCARD_BYTES: usize = 16 << 10;
-
-/// Points of a connection that were not stored because the store failed.
-#[derive(Debug, Default)]
-pub(super) struct Unstored {
-    points: u64,
-    reason: String,
-}
-
-impl Unstored {
-    /// Counts a failure if the store is its cause.
-    pub(super) fn count(&mut self, failure: &PointFailure) {
-        if is_transient(&failure.error) {
-            self.points += 1;
-            if self.reason.is_empty() {
-                self.reason = failure.error.to_string();
-            }
-        }
-    }
-
-    pub(super) const fn is_empty(&self) -> bool {
-        self.points == 0
-    }
-}
-
-/// True if the store may accept the point later.
-fn is_transient(error: &PutError) -> bool {
-    match error {
-        PutError::Throttled | PutError::Lost | PutError::Closed => true,
-        PutError::Storage(error) => error.is_transient(),
-        _ => false,
-    }
-}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Sends the points of a read. Waits while the write shards are full or the store accepts
@@ -185,21 +153,5 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             () = until_closed => {}
             () = sleep(grace) => {}
         }
-    }
-}
-
-impl super::LineProcessor {
-    /// Tells the client how many points were not stored, and of those lines that were not
-    /// processed.
-    #[expect(clippy::naive_bytecount, reason = "once per connection")]
-    fn report_unstored(&mut self, unstored: &Unstored, unprocessed: &[u8]) {
-        let unprocessed = unprocessed.iter().filter(|byte| **byte == b'\n').count();
-        let Unstored { points, reason } = unstored;
-        let text = format_args!(
-            "closing the connection: {reason}; {points} points were not stored, {unprocessed} \
-             lines were not processed"
-        );
-        self.write_buffer.make_room();
-        self.reply_line("put", &text);
     }
 }

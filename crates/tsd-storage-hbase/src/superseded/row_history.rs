@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use bytes::Bytes;
 use tsd_model::{Cell, ColumnKind};
 
-use super::{ColumnOrigin, has_instant, is_of_points, points_of};
+use super::stored_points::{has_instant, is_of_points, points_of};
 
 /// What a row had, as far as HBase remembers it: it forgets deleted and replaced cells when it flushes
 /// the region, and delete markers in a major compaction.
@@ -93,6 +93,18 @@ impl RowHistory {
             is_of_points(qualifier) && !self.writes.iter().any(is_deleted)
         })
     }
+}
+
+/// Who has put a column of several points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ColumnOrigin {
+    /// A flush: its points are writes.
+    Write,
+    /// A compaction: its points are older than its time.
+    Compaction,
+    /// A compaction of OpenTSDB that has not deleted its sources yet, or a flush of values that the row
+    /// had before. Delete markers tell them apart as soon as every compaction is over.
+    Unsettled,
 }
 
 /// Who has put the columns of several points of a row. A row that is compacted all the time has had hundreds of

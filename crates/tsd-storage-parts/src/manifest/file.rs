@@ -68,7 +68,7 @@ fn read_newest(dir: &dyn StoreDir) -> Result<Option<Contents>, PartError> {
         .map(|name| names.iter().any(|n| n == name).then(|| Contents::read_file(dir, name)));
     match read {
         [None, None] => {
-            if names.iter().any(|name| crate::store::part_number(name).is_some()) {
+            if names.iter().any(|name| crate::file_names::part_number(name).is_some()) {
                 let file = dir.path().join(NAME).display().to_string().into();
                 let what = "it is missing; restore it from a copy";
                 return Err(PartError::Damaged { file, offset: 0, what });
@@ -104,7 +104,7 @@ pub(crate) struct ManifestCopies {
 /// True if one of these files is of a manifest, or a part.
 pub(crate) fn has_table(names: &[String]) -> bool {
     let is_manifest = |name: &str| name == NAME || name == COPY_NAME;
-    names.iter().any(|name| is_manifest(name) || crate::store::part_number(name).is_some())
+    names.iter().any(|name| is_manifest(name) || crate::file_names::part_number(name).is_some())
 }
 
 /// Reads both files of the manifest in a directory; `None` if there are neither of them nor parts.

@@ -23,7 +23,7 @@ use crate::{
     error::{Malformed, PartError},
     layout::PartLayout,
     part::BlockUse,
-    read::SeriesSelection,
+    series_selection::SeriesSelection,
     store::PartStore,
 };
 

@@ -21,8 +21,9 @@ use crate::{
     cursor::{after_prefix, next_series_from},
     error::PartError,
     layout::PartLayout,
-    read::{Sections, SeriesSelection},
+    read::Sections,
     resolve::Resolver,
+    series_selection::SeriesSelection,
     snapshot::Snapshot,
 };
 

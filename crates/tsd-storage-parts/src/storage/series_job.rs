@@ -17,7 +17,8 @@ use crate::{
     cursor::after_prefix,
     error::PartError,
     layout::PartLayout,
-    read::{SeriesPoints, SeriesReader, SeriesSelection, SeriesStep},
+    read::{SeriesPoints, SeriesReader, SeriesStep},
+    series_selection::SeriesSelection,
 };
 
 /// Size of the blocks of a batch in memory at which it ends, bytes.

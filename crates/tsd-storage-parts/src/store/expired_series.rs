@@ -9,48 +9,18 @@
 //! flushes may wait for come first.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, Mutex, OnceLock},
+    sync::Arc,
 };
 
-use tsd_storage::{Cutoffs, Retention, first_base};
+use tsd_storage::{Retention, first_base};
 
-use super::{PartStore, compaction_limit::MergeLimits, lock};
+use super::{PartStore, compaction_limit::MergeLimits, lock::lock, table_retention::ExpiredSeries};
 use crate::{
-    error::PartError, layout::PartLayout, merger::MergeCheckpoint, part::BlockUse,
+    error::PartError, layout::PartLayout, merge_signal::MergeCheckpoint, part::BlockUse,
     snapshot::SnapshotSection,
 };
-
-/// Memory of the metrics of all spans of a table, bytes. Those of further spans are read again whenever other
-/// metrics are expired.
-const MAX_METRICS_BYTES: usize = 16 << 20;
-
-/// How long the points of a table are kept.
-#[derive(Debug, Default)]
-pub(super) struct TableRetention {
-    /// With the seconds of a row.
-    retention: OnceLock<(Arc<Retention>, u32)>,
-    checked: Mutex<CheckedSpans>,
-}
-
-/// What is known of spans.
-#[derive(Debug, Default)]
-struct CheckedSpans {
-    spans: BTreeMap<u32, CheckedSpan>,
-    /// Bytes of the metrics of all of them.
-    bytes: usize,
-}
-
-#[derive(Debug)]
-struct CheckedSpan {
-    /// Hash of the files and sections.
-    sections: u64,
-    /// UIDs, ascending, if there is memory for them.
-    metrics: Option<Box<[u8]>>,
-    /// Hash of the metrics that were looked for and not found.
-    looked_for: u64,
-}
 
 /// Result of a step of the search for expired series.
 enum Search {
@@ -60,41 +30,6 @@ enum Search {
     Continues,
     /// No span has any.
     Ended,
-}
-
-impl CheckedSpans {
-    fn remove(&mut self, span: u32) {
-        let metrics = self.spans.remove(&span).and_then(|checked| checked.metrics);
-        self.bytes -= metrics.map_or(0, |metrics| metrics.len());
-    }
-
-    fn insert(&mut self, span: u32, sections: u64, looked_for: u64, metrics: Box<[u8]>) {
-        self.remove(span);
-        let metrics = Some(metrics).filter(|uids| self.bytes + uids.len() <= MAX_METRICS_BYTES);
-        self.bytes += metrics.as_ref().map_or(0, |uids| uids.len());
-        self.spans.insert(span, CheckedSpan { sections, metrics, looked_for });
-    }
-}
-
-/// Says which series of a span are expired.
-#[derive(Clone, Debug)]
-pub(crate) struct ExpiredSeries {
-    retention: Arc<Retention>,
-    cutoffs: Arc<Cutoffs>,
-    row_secs: u32,
-    /// End of the span.
-    end: u32,
-}
-
-impl ExpiredSeries {
-    /// True if all rows of the series in the span are expired.
-    pub(crate) fn contains(&self, series: &[u8]) -> bool {
-        let cutoff = self.cutoffs.of_metric(self.retention.metric_of(series));
-        // What is expired whatever its metric is dropped with its span, after the floor was recorded.
-        PartLayout::has_time(series)
-            && cutoff > self.cutoffs.oldest()
-            && first_base(cutoff, self.row_secs) >= self.end
-    }
 }
 
 impl PartStore {
@@ -238,8 +173,6 @@ fn metrics_of(
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-
     use super::*;
 
     #[test]
@@ -248,24 +181,5 @@ mod tests {
         assert!(has_any(&uids, &[&[0, 0, 2], &[0, 0, 7]]));
         assert!(!has_any(&uids, &[&[0, 0, 2], &[0, 1, 0]]));
         assert!(!has_any(&uids, &[]) && !has_any(&[], &[&[0, 0, 1]]));
-    }
-
-    #[test]
-    fn metrics_beyond_the_bound_are_not_remembered() {
-        let mut checked = CheckedSpans::default();
-        let most = || vec![0; MAX_METRICS_BYTES - 3].into_boxed_slice();
-        checked.insert(1, 10, 20, most());
-        checked.insert(2, 11, 21, vec![0; 6].into());
-        checked.insert(3, 12, 22, vec![0; 3].into());
-        let has_metrics =
-            |checked: &CheckedSpans, span| checked.spans.get(&span).unwrap().metrics.is_some();
-        assert_eq!([1, 2, 3].map(|span| has_metrics(&checked, span)), [true, false, true]);
-        assert_eq!(checked.spans.get(&2).unwrap().looked_for, 21);
-        // Another list in the place of a former one, and none.
-        checked.insert(1, 13, 20, vec![0; 9].into());
-        checked.remove(3);
-        assert_eq!(checked.bytes, 9);
-        checked.insert(2, 11, 21, most());
-        assert_eq!((has_metrics(&checked, 2), checked.bytes), (false, 9));
     }
 }

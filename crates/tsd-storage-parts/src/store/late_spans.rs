@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::lock;
+use super::lock::lock;
 use crate::snapshot::SnapshotSection;
 
 /// How long a closed span must be without new rows, if it has got few.

@@ -1,17 +1,19 @@
 //! Merges by size, and of closed spans.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    ops::Range,
-    sync::Arc,
-};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
-use super::{PartStore, StoreStats, compaction_limit::MergeLimits, lock, part_name};
+use super::{
+    PartStore, StoreStats,
+    compaction_limit::MergeLimits,
+    lock::lock,
+    merge_input::{MeasuredMerges, MergeInput, MergeRound, PART_OVERHEAD_BYTES},
+};
 use crate::{
     error::PartError,
+    file_names::part_name,
     manifest::{ManifestEdit, ManifestState, SectionRecord},
-    merge::{MergeOptions, SpanMerge, merge_sections, merged_size},
-    merger::MergeCheckpoint,
+    merge::{SpanMerge, merge_sections, merged_size},
+    merge_signal::MergeCheckpoint,
     snapshot::{Snapshot, SnapshotSection},
 };
 
@@ -23,96 +25,6 @@ const MAX_INPUTS: usize = 32;
 const MANY_SECTIONS: usize = 48;
 /// Size after which a merge of several spans continues in another part.
 const OUTPUT_BYTES: u64 = 256 << 20;
-/// Bytes of a part beside its sections, and of the edit of the manifest, at most about.
-const PART_OVERHEAD_BYTES: u64 = 64 << 10;
-
-/// Sections of one span that a merge replaces.
-#[derive(Debug)]
-struct MergeInput {
-    span: u32,
-    sections: Vec<SnapshotSection>,
-    /// They are all that the span has, or had: nothing of it is lost.
-    whole: bool,
-    /// The oldest of the span is among them.
-    oldest: bool,
-}
-
-impl MergeInput {
-    fn bytes(&self) -> u64 {
-        self.sections.iter().map(|section| section.bytes).sum()
-    }
-
-    const fn before(&self, compact_before: u32) -> u32 {
-        if self.whole { compact_before } else { 0 }
-    }
-
-    fn merge(&self, compact_before: u32) -> SpanMerge {
-        SpanMerge {
-            span: self.span,
-            sections: self.sections.iter().map(|s| (Arc::clone(&s.part), s.section)).collect(),
-            options: MergeOptions {
-                drop_tombstones: self.oldest,
-                compact_before: self.before(compact_before),
-            },
-            expired: None,
-        }
-    }
-}
-
-/// The inputs of one output part.
-#[derive(Debug, Default)]
-struct MergeRound {
-    inputs: Vec<MergeInput>,
-}
-
-impl MergeRound {
-    /// Size of the inputs, bytes.
-    fn bytes(&self) -> u64 {
-        self.inputs.iter().map(MergeInput::bytes).sum()
-    }
-
-    /// Bytes that the output has at most, about: summaries may be new.
-    fn output_bytes(&self) -> u64 {
-        self.bytes() + self.bytes() / 8 + PART_OVERHEAD_BYTES
-    }
-
-    /// First and last flush of the inputs.
-    fn sequences(&self) -> (u64, u64) {
-        let mut sequences = (u64::MAX, 0);
-        for section in self.inputs.iter().flat_map(|input| &input.sections) {
-            sequences.0 = sequences.0.min(section.sequences.0);
-            sequences.1 = sequences.1.max(section.sequences.1);
-        }
-        sequences
-    }
-}
-
-/// Sizes of outputs that did not fit on a full disk, by the span; so they are not measured again until
-/// its sections change.
-#[derive(Debug, Default)]
-pub(super) struct MeasuredMerges(BTreeMap<u32, MeasuredMerge>);
-
-#[derive(Debug)]
-struct MeasuredMerge {
-    /// Numbers of files, and sections.
-    sections: Vec<(u64, usize)>,
-    bytes: u64,
-}
-
-impl MeasuredMerges {
-    fn get(&self, input: &MergeInput) -> Option<u64> {
-        let measured = self.0.get(&input.span)?;
-        (measured.sections == section_names(input)).then_some(measured.bytes)
-    }
-
-    fn insert(&mut self, input: &MergeInput, bytes: u64) {
-        self.0.insert(input.span, MeasuredMerge { sections: section_names(input), bytes });
-    }
-}
-
-fn section_names(input: &MergeInput) -> Vec<(u64, usize)> {
-    input.sections.iter().map(|s| (s.part.number(), s.section)).collect()
-}
 
 impl PartStore {
     /// Merges the spans that are due by the size of their sections; returns false if none is.
@@ -199,7 +111,7 @@ impl PartStore {
         let count = first_round(&candidates);
         let round = MergeRound { inputs: candidates.drain(..count).collect() };
         if round.inputs.is_empty() {
-            measured.0.clear();
+            measured.clear();
             return Ok(false);
         }
         let merged = match self.resources.promise(round.output_bytes(), false) {

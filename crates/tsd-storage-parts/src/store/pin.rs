@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use tsd_storage::{FileChecksum, PinnedFile, PinnedFiles, PinnedSource, StoreDir};
 
-use super::{PartStore, lock, loss_name, part_name, recovery::open_listed};
+use super::{PartStore, lock::lock, recovery::open_listed};
 use crate::{
     error::PartError,
+    file_names::{loss_name, part_name},
     manifest::{COPY_NAME, NAME, encode, stored_state},
     resources::PartResources,
 };

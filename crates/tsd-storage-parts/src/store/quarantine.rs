@@ -4,13 +4,14 @@
 //! its file stay where they are. When the loss is accepted, what is intact of the section
 //! ([`crate::salvage`]) takes its place in the order of flushes, in one edit of the manifest.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{io, sync::Arc};
 
 use tsd_storage::StoreDir;
 
-use super::{PartStore, aside_name, lock, loss_name, part_name, shown_name};
+use super::{PartStore, lock::lock, losses::QuarantinedPart};
 use crate::{
     error::PartError,
+    file_names::{aside_name, loss_name, part_name, shown_name},
     layout::PartLayout,
     manifest::{FileRecord, ManifestEdit, ManifestState, QuarantineRecord, SectionRecord},
     part::Part,
@@ -22,23 +23,6 @@ use crate::{
 /// Bytes that an output may have beside those of its sections.
 const OUTPUT_EXTRA_BYTES: u64 = 64 << 10;
 
-/// A damaged part in quarantine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuarantinedPart {
-    /// Name by which its loss is accepted.
-    pub name: String,
-    /// Path of the file, below the store's directory.
-    pub file: String,
-    /// Size of the file, bytes; 0 if it was missing.
-    pub bytes: u64,
-    /// When it was quarantined, epoch milliseconds.
-    pub since_ms: i64,
-    /// What is damaged, with the offset.
-    pub what: String,
-    /// Starts of the spans of which reads fail, epoch seconds.
-    pub spans: Vec<u32>,
-}
-
 /// A file and what of it is damaged.
 #[derive(Clone, Debug)]
 pub(crate) struct DamagedFile {
@@ -47,10 +31,6 @@ pub(crate) struct DamagedFile {
     /// Index of the damaged section; `None` for all of the file.
     section: Option<u32>,
 }
-
-/// What is lost of quarantined files by number, with the sections that were looked at; `None` of a file
-/// that does not tell.
-pub(super) type KnownLosses = BTreeMap<u64, (Vec<SectionRecord>, Option<SectionLoss>)>;
 
 /// The copy of what is intact.
 struct SalvagedPart {

@@ -9,13 +9,13 @@ use std::{
 use tsd_storage::StoreDir;
 
 use super::{
-    ASIDE_SUFFIX, PartConfig, PartStore, StoreState, StoreStats, aside_name,
-    compaction_limit::CompactionLimit, expired_series::TableRetention, late_spans::LateSpans, lock,
-    merging::MeasuredMerges, number_of, part_name, part_number, quarantine::DamagedFile,
-    retention::DroppedTotals,
+    PartConfig, PartStore, StoreState, StoreStats, compaction_limit::CompactionLimit,
+    dropped::DroppedTotals, late_spans::LateSpans, lock::lock, merge_input::MeasuredMerges,
+    quarantine::DamagedFile, table_retention::TableRetention,
 };
 use crate::{
     error::PartError,
+    file_names::{ASIDE_SUFFIX, aside_name, number_of, part_name, part_number},
     manifest::{FileRecord, ManifestFile, SectionRecord},
     metrics::{PartMetrics, describe_metrics},
     part::Part,

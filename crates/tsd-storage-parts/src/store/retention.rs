@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use super::{PartStore, lock};
+use super::{PartStore, dropped::DroppedSpans, lock::lock};
 use crate::{
     error::PartError,
     layout::PartLayout,
@@ -14,26 +14,6 @@ use crate::{
 
 /// Files that one edit removes at most: flushes and reads wait for an edit.
 const EDIT_FILES: usize = 64;
-
-/// What retention has dropped since the store was opened.
-#[derive(Debug, Default)]
-pub(super) struct DroppedTotals {
-    spans: AtomicU64,
-    bytes: AtomicU64,
-}
-
-/// What a step has dropped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DroppedSpans {
-    /// Spans of which nothing is left.
-    pub spans: usize,
-    /// Size of their sections, bytes.
-    pub bytes: u64,
-    /// Damaged files that have left quarantine.
-    pub quarantined: usize,
-    /// True if there may be more to drop.
-    pub more: bool,
-}
 
 impl PartLayout {
     /// True if all rows of a span have base times before `first_base`. Keys without a base time are in the

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tsd_storage::StoreDir;
 
-use super::{PartStore, lock};
+use super::{PartStore, lock::lock};
 use crate::{
     error::PartError,
     manifest::{ManifestCopies, ManifestState, SectionRecord},

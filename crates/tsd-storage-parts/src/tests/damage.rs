@@ -12,9 +12,10 @@ use super::scenario::{
 };
 use crate::{
     Part, PartError, SeriesReader, SeriesSelection,
+    file_names::part_name,
     flush_writer::{FlushOutput, write_rows},
     part::BlockUse,
-    store::{DamagedFile, part_name},
+    store::DamagedFile,
     writer::PartWriter,
 };
 

@@ -9,7 +9,7 @@ use super::{
     model::{expected_rows, live_files, read_rows},
     scenario::{Model, TestRow, TestRows, apply, config, key, part_files, try_open},
 };
-use crate::{PartError, PartStore, SeriesSelection, part::BlockUse, store::part_name};
+use crate::{PartError, PartStore, SeriesSelection, file_names::part_name, part::BlockUse};
 
 const BASE: u32 = 1_356_998_400;
 const SERIES: u8 = 60;

@@ -11,7 +11,8 @@ use super::{
     scenario::{Model, TestRow, TestRows, apply, key, try_open},
 };
 use crate::{
-    PartError, PartStore, SeriesSelection, part::BlockUse, read::SeriesReader, store::part_name,
+    PartError, PartStore, SeriesSelection, file_names::part_name, part::BlockUse,
+    read::SeriesReader,
 };
 
 /// Start of a UTC day.

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     PartStore, SeriesSelection,
+    file_names::part_name,
     manifest::read_copies,
     storage::PartTable,
-    store::part_name,
     verify::{PartVerifier, TableCheck, rebuild_in},
 };
 

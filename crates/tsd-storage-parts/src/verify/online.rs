@@ -90,7 +90,7 @@ impl Verifier for PartVerifier {
             RepairAction::SalvageSection { table, file, section, what } => {
                 let store = self.store(table)?;
                 store.quarantine_section(*file, *section, what)?;
-                store.accept_loss(&crate::store::loss_name(table, *file))?;
+                store.accept_loss(&crate::file_names::loss_name(table, *file))?;
             }
             RepairAction::CopyPart { table, file } => {
                 self.store(table)?.copy_part(*file)?;

@@ -16,12 +16,12 @@ use tsd_storage::{DiskDir, DiskSpace, StorageError, StoreDir, Table};
 
 use crate::{
     error::PartError,
+    file_names::{is_quarantine_name, part_name, part_number},
     layout::PartLayout,
     manifest::{FileRecord, ManifestEdit, ManifestFile, SectionRecord, read_copies},
     part::Part,
     resources::PartResources,
     storage::TABLE_PREFIX,
-    store::{is_quarantine_name, part_name, part_number},
 };
 
 /// A section of a file.

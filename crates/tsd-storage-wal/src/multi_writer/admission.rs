@@ -7,7 +7,7 @@ use std::{
 
 use tsd_storage::StorageError;
 
-use super::FlushProgress;
+use super::flush_progress::FlushProgress;
 use crate::{
     active_memtable::ActiveMemtable,
     backend_policy::{Admission, CommitPolicy},

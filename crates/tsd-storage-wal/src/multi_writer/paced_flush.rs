@@ -38,11 +38,11 @@ use tsd_storage::{FlushRows, FlushTarget, Recovery, StorageError, panic_text};
 use self::flush_round::FlushRound;
 pub(super) use self::memtable_flush::MemtableFlush;
 use super::{
-    FlushProgress,
     dead_letter::{DeadLetters, Hex},
     failing_tables::{FailingTables, RoundOutcome},
+    flush_progress::FlushProgress,
     flush_range::FlushRange,
-    relocation::SurvivorFiles,
+    survivor_files::SurvivorFiles,
 };
 use crate::{
     backoff::Backoff,

@@ -4,10 +4,10 @@ use std::{
     collections::VecDeque,
     fmt, io,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use tsd_storage::{FlushTarget, LogLimit};
+use tsd_storage::FlushTarget;
 
 use super::paced_flush::{MemtableFlush, PacedFlusher};
 use crate::{
@@ -19,20 +19,6 @@ use crate::{
 
 /// Space beside the file: blocks of the file system, the state of the log.
 const SPACE_MARGIN: u64 = 64 << 10;
-/// Minimum interval between two log messages about rows that are not relocated.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
-/// The survivor files of a store.
-#[derive(Debug)]
-pub(super) struct SurvivorFiles {
-    /// Number of the next file; 0: not known yet.
-    next_number: u64,
-    /// True once the files that were there at the start are known.
-    are_adopted: bool,
-    /// True if all rows are flushed, but the files could not be removed yet.
-    are_flushed: bool,
-    log: LogLimit,
-}
 
 /// Why rows were not relocated. They stay in the log.
 #[derive(Debug)]
@@ -61,17 +47,6 @@ impl fmt::Display for RelocationError {
                 write!(f, "a file of their own needs {needed} bytes: {disk}")
             }
             Self::Io(error) => write!(f, "a file of their own cannot be written: {error}"),
-        }
-    }
-}
-
-impl SurvivorFiles {
-    pub(super) const fn new() -> Self {
-        Self {
-            next_number: 0,
-            are_adopted: false,
-            are_flushed: false,
-            log: LogLimit::new(LOG_INTERVAL),
         }
     }
 }

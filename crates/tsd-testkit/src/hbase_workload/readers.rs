@@ -6,9 +6,9 @@ use hbase_rs::{Get, OperationError, Scan, Table};
 use tokio::time::sleep;
 
 use super::{
-    ROW_WRITERS, WorkloadState,
     ack_tracker::{FAMILY, key},
     scan_check::{ScanCheck, ScanReport},
+    state::{ROW_WRITERS, WorkloadState},
 };
 
 /// Rows of one multi-get.

@@ -12,8 +12,8 @@ use hbase_rs::{
 use tokio::time::sleep;
 
 use super::{
-    ROW_WRITERS, WorkloadState,
     ack_tracker::{FAMILY, TIMESTAMP, cells, key},
+    state::{ROW_WRITERS, WorkloadState},
 };
 
 /// Rows of a batch.

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use tsd_server::OpenPaths;
 
-use super::text;
 use crate::config::{Config, ConfigError, plugins};
 
 /// Key of the file of users.
@@ -39,7 +38,7 @@ pub(super) fn authentication(
     let Some(name) = plugins::selected(config, "tsd.core.authentication.plugin") else {
         return Ok(None);
     };
-    let file = text(config, USERS_FILE);
+    let file = config.string(USERS_FILE);
     let method = match name {
         "allow_all" => AuthenticationMethod::AllowAll,
         _ if file.is_empty() => {
@@ -47,7 +46,7 @@ pub(super) fn authentication(
         }
         _ => AuthenticationMethod::UsersFile(file.into()),
     };
-    let open_paths = OpenPaths::try_new(&text(config, OPEN_PATHS))
+    let open_paths = OpenPaths::try_new(&config.string(OPEN_PATHS))
         .map_err(|error| config.bad_value(OPEN_PATHS, error.to_string()))?;
     let scope = config.text("tsd.core.authentication.http_scope");
     Ok(Some(AuthenticationSettings {

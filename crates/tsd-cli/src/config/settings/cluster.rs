@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::text;
 use crate::config::{Config, ConfigError};
 
 /// How a node and its peers reach each other, and what reads ask them.
@@ -27,11 +26,11 @@ pub struct ClusterNetSettings {
 pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigError> {
     const BIND: &str = "tsd.cluster.bind";
     const ADVERTISE: &str = "tsd.cluster.advertise";
-    let bind = text(config, BIND);
+    let bind = config.string(BIND);
     if bind.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
         return Err(config.bad_value(BIND, "expected address:port".to_owned()));
     }
-    let advertise = Some(text(config, ADVERTISE)).filter(|address| !address.is_empty());
+    let advertise = Some(config.string(ADVERTISE)).filter(|address| !address.is_empty());
     if advertise.as_ref().is_some_and(|address| address.contains(['/', ' ', ','])) {
         return Err(config.bad_value(ADVERTISE, "expected host or host:port".to_owned()));
     }

@@ -10,7 +10,7 @@ use tsd_model::TableSchema;
 use tsd_storage::Table;
 use tsd_storage_hbase::SeriesIndexMode;
 
-use super::{extra_data, queries, text};
+use super::{extra_data, queries};
 use crate::config::{Config, ConfigError};
 
 /// Settings of the engine. The schema is that of the store, which overrides the keys.
@@ -85,7 +85,7 @@ fn uids(config: &Config) -> Result<UidConfig, ConfigError> {
         auto_create_tagvs: config.bool("tsd.core.auto_create_tagvs"),
         random_metrics: config.bool("tsd.core.uid.random_metrics"),
         realtime_meta: config.bool("tsd.core.meta.enable_realtime_uid"),
-        allow_specialchars: text(config, "tsd.core.tag.allow_specialchars"),
+        allow_specialchars: config.string("tsd.core.tag.allow_specialchars"),
         filter,
         max_series_per_metric: series_limit(config)?,
         ..UidConfig::default()
@@ -110,7 +110,7 @@ fn patterns(config: &Config, key: &str) -> Result<Vec<String>, ConfigError> {
     let Some(list) = config.text(key).filter(|list| !list.is_empty()) else {
         return Ok(Vec::new());
     };
-    let delimiter = text(config, "tsd.uidfilter.whitelist.delimiter");
+    let delimiter = config.string("tsd.uidfilter.whitelist.delimiter");
     if delimiter.is_empty() {
         let expected = "expected a delimiter of patterns".to_owned();
         return Err(config.bad_value("tsd.uidfilter.whitelist.delimiter", expected));

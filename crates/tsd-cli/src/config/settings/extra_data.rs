@@ -8,7 +8,6 @@ use tsd_engine::{HistogramCodecs, Rollups};
 use tsd_model::RollupConfig;
 use tsd_query::Aggregator;
 
-use super::text;
 use crate::config::{Config, ConfigError};
 
 /// Rollups, if enabled.
@@ -25,15 +24,15 @@ pub(super) fn rollups(config: &Config) -> Result<Option<Rollups>, ConfigError> {
     let intervals = RollupConfig::from_json(json.as_bytes(), is_aggregator)
         .map_err(|error| config.bad_value(KEY, error.to_string()))?;
     let rollups = Rollups {
-        aggregate_tag_key: text(config, "tsd.rollups.agg_tag_key"),
-        raw_tag_value: text(config, "tsd.rollups.raw_agg_tag_value"),
+        aggregate_tag_key: config.string("tsd.rollups.agg_tag_key"),
+        raw_tag_value: config.string("tsd.rollups.raw_agg_tag_value"),
         tag_raw: config.bool("tsd.rollups.tag_raw"),
         block_derived: config.bool("tsd.rollups.block_derived"),
         split_queries: config.bool("tsd.rollups.split_query.enable"),
         ..Rollups::new(intervals)
     };
     for key in ["uid", "meta", "tree"].map(|table| format!("tsd.storage.hbase.{table}_table")) {
-        let name = text(config, &key);
+        let name = config.string(&key);
         if rollups.tables().iter().any(|table| table.as_str() == name) {
             let expected = format!("table {name} is that of {key}");
             return Err(config.bad_value(KEY, expected));

@@ -7,10 +7,7 @@ use tsd_cluster_log::{ClusterLogConfig, LogDurability};
 use tsd_storage::Table;
 use tsd_storage_hbase::{HBaseConfig, SeriesIndexMode};
 
-use super::{
-    cluster::{ClusterNetSettings, cluster_net},
-    text,
-};
+use super::cluster::{ClusterNetSettings, cluster_net};
 use crate::config::{Config, ConfigError};
 
 const SERIES_INDEX_KEY: &str = "tsd.storage.hbase.series_index";
@@ -95,7 +92,7 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
     }
     Ok(HBaseSettings {
         cluster: HBaseConfig {
-            root: text(config, "tsd.storage.hbase.zk_basedir"),
+            root: config.string("tsd.storage.hbase.zk_basedir"),
             user: user(config),
             hosts: hosts(config)?,
             scanner_rows: config.int("tsd.storage.hbase.scanner.maxNumRows"),
@@ -103,7 +100,7 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
             operation_timeout: Duration::from_millis(
                 config.int("tsd.storage.hbase.operation_timeout"),
             ),
-            ..HBaseConfig::new(text(config, "tsd.storage.hbase.zk_quorum"))
+            ..HBaseConfig::new(config.string("tsd.storage.hbase.zk_quorum"))
         },
         connections: config.int("tsd.storage.hbase.connections"),
         call_timeout: set(config, "hbase.rpc.timeout").map(Duration::from_millis),
@@ -142,7 +139,7 @@ fn series_table(config: &Config) -> Result<Table, ConfigError> {
 
 /// The name of a table that must be none of OpenTSDB's.
 fn own_table(config: &Config, key: &'static str) -> Result<String, ConfigError> {
-    let name = text(config, key);
+    let name = config.string(key);
     for other in ["data", "uid", "meta", "tree"] {
         let other = format!("tsd.storage.hbase.{other}_table");
         if config.is_on_hbase() && config.text(&other) == Some(&name) {
@@ -177,7 +174,7 @@ fn ack(config: &Config) -> Result<Ack, ConfigError> {
 fn cluster_log(config: &Config) -> Result<ClusterLogConfig, ConfigError> {
     const KEY: &str = "tsd.cluster.log_table";
     let table = own_table(config, KEY)?;
-    let node = Some(text(config, "tsd.cluster.name")).filter(|name| !name.is_empty());
+    let node = Some(config.string("tsd.cluster.name")).filter(|name| !name.is_empty());
     let durability = match config.text("tsd.cluster.log_durability") {
         Some("fsync") => LogDurability::Fsync,
         _ => LogDurability::Sync,
@@ -209,7 +206,7 @@ fn user(config: &Config) -> String {
     let of_process = || {
         USER_VARIABLES.iter().find_map(|name| std::env::var(name).ok().filter(|n| !n.is_empty()))
     };
-    Some(text(config, "tsd.storage.hbase.user"))
+    Some(config.string("tsd.storage.hbase.user"))
         .filter(|user| !user.is_empty())
         .or_else(of_process)
         .unwrap_or_else(|| "opentsdb".to_owned())
@@ -217,7 +214,7 @@ fn user(config: &Config) -> String {
 
 fn hosts(config: &Config) -> Result<Vec<(String, String)>, ConfigError> {
     const KEY: &str = "tsd.storage.hbase.hosts";
-    let list = text(config, KEY);
+    let list = config.string(KEY);
     let entries = list.split(',').map(str::trim).filter(|entry| !entry.is_empty());
     entries
         .map(|entry| match entry.split_once('=') {

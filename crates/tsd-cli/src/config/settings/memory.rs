@@ -3,8 +3,9 @@
 use tsd_engine::MEMORY_LIMIT_KEY;
 use tsd_model::TableSchema;
 
+use super::storage::EngineKind;
 use crate::{
-    config::{Config, ConfigError, EngineKind},
+    config::{Config, ConfigError},
     memory_limit::{
         BLOCK_CACHE_KEY, BODIES_KEY, ConfiguredParts, MEMTABLES_KEY, MemoryPlan, PlanInput,
         QUERIES_KEY, QUERY_CACHE_KEY, SERIES_INDEX_SIZE_KEY, SERIES_KEY, SMALLEST_LIMIT,

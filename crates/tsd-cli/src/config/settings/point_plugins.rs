@@ -3,7 +3,6 @@
 use tsd_engine::OnFull;
 use tsd_server::{PublisherConfig, SpoolConfig};
 
-use super::text;
 use crate::config::{Config, ConfigError, plugins};
 
 const PUBLISHER: &str = "tsd.rtpublisher";
@@ -81,7 +80,7 @@ fn publisher(config: &Config) -> Result<Option<PluginSettings<PublisherConfig>>,
             PublisherConfig::Tcp(address)
         }
         _ => {
-            let url = text(config, URL).parse();
+            let url = config.string(URL).parse();
             PublisherConfig::Http(url.map_err(|error: tsd_server::PublisherUrlError| {
                 config.bad_value(URL, error.to_string())
             })?)
@@ -103,7 +102,7 @@ fn spool(config: &Config) -> Result<Option<PluginSettings<SpoolConfig>>, ConfigE
 }
 
 fn required(config: &Config, key: &str, expected: &str) -> Result<String, ConfigError> {
-    let value = text(config, key);
+    let value = config.string(key);
     if value.is_empty() {
         return Err(config.bad_value(key, expected.to_owned()));
     }

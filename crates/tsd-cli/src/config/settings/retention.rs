@@ -4,8 +4,9 @@ use std::path::Path;
 
 use tsd_storage::RetentionRules;
 
+use super::storage::EngineKind;
 use crate::{
-    config::{Config, ConfigError, EngineKind},
+    config::{Config, ConfigError},
     followed_file::FollowedFile,
     retention_file::{parse_retention, parse_rules},
 };

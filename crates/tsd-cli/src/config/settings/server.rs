@@ -1,15 +1,19 @@
 //! Settings of the server.
 
-use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, ToSocketAddrs},
+    num::NonZeroUsize,
+    path::PathBuf,
+    time::Duration,
+};
 
 use tsd_server::{AdminPeers, Cors, Limits, ServerConfig, ServerMode};
 
-use super::{bind, text, zone_name};
 use crate::config::{Config, ConfigError};
 
 /// Settings of the server.
 pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
-    let header_tag = text(config, "tsd.http.header_tag");
+    let header_tag = config.string("tsd.http.header_tag");
     Ok(ServerConfig {
         bind: bind(config)?,
         port: config.int("tsd.network.port"),
@@ -74,13 +78,13 @@ fn limits(config: &Config) -> Limits {
 
 fn admin_peers(config: &Config) -> Result<AdminPeers, ConfigError> {
     const KEY: &str = "tsd.core.admin.peers";
-    AdminPeers::try_new(&text(config, KEY))
+    AdminPeers::try_new(&config.string(KEY))
         .map_err(|error| config.bad_value(KEY, error.to_string()))
 }
 
 fn cors(config: &Config) -> Result<Cors, ConfigError> {
-    let domains = text(config, "tsd.http.request.cors_domains");
-    let headers = text(config, "tsd.http.request.cors_headers");
+    let domains = config.string("tsd.http.request.cors_domains");
+    let headers = config.string("tsd.http.request.cors_headers");
     Cors::try_new(&domains, &headers).map_err(|error| {
         let key = match error {
             tsd_server::CorsError::BadHeaders { .. } => "tsd.http.request.cors_headers",
@@ -92,4 +96,42 @@ fn cors(config: &Config) -> Result<Cors, ConfigError> {
 
 pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The addresses of `tsd.network.bind`: a list separated by commas, IPv6 with or without brackets.
+fn bind(config: &Config) -> Result<Vec<IpAddr>, ConfigError> {
+    const KEY: &str = "tsd.network.bind";
+    let mut addresses = Vec::new();
+    for word in config.string(KEY).split(',').map(str::trim) {
+        let bare = word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).unwrap_or(word);
+        let found = match bare.parse() {
+            Ok(ip) => vec![ip],
+            // The name of a host; the port has no effect.
+            Err(_) => (bare, 0)
+                .to_socket_addrs()
+                .map_or_else(|_| Vec::new(), |found| found.map(|address| address.ip()).collect()),
+        };
+        if found.is_empty() {
+            let expected = format!(
+                "expected addresses of this host without port, such as 127.0.0.1 or ::1, \
+                 separated by commas; {word:?} is none"
+            );
+            return Err(config.bad_value(KEY, expected));
+        }
+        for ip in found {
+            if !addresses.contains(&ip) {
+                addresses.push(ip);
+            }
+        }
+    }
+    Ok(addresses)
+}
+
+pub(super) fn zone_name(config: &Config) -> Result<String, ConfigError> {
+    const KEY: &str = "tsd.core.timezone";
+    let name = config.text(KEY).filter(|name| !name.is_empty()).unwrap_or("UTC");
+    if tsd_query::find_zone(name).is_none() {
+        return Err(config.bad_value(KEY, "expected the name of a time zone".to_owned()));
+    }
+    Ok(name.to_owned())
 }

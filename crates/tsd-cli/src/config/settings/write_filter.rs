@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use super::text;
 use crate::config::{Config, ConfigError, plugins};
 
 /// Key of the file of rules.
@@ -13,7 +12,7 @@ pub(super) fn filter_rules(config: &Config) -> Result<Option<PathBuf>, ConfigErr
     if plugins::selected(config, "tsd.timeseriesfilter.plugin").is_none() {
         return Ok(None);
     }
-    let path = text(config, RULES_FILE);
+    let path = config.string(RULES_FILE);
     if path.is_empty() {
         return Err(config.bad_value(RULES_FILE, "expected the path of a file".to_owned()));
     }

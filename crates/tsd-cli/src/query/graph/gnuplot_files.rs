@@ -12,7 +12,7 @@ use std::{
 
 use tsd_model::{Value, java_double};
 
-use crate::query::Series;
+use crate::query::series::Series;
 
 /// Default size of the graph.
 const SIZE: &str = "1024,768";

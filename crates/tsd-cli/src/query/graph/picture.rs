@@ -11,8 +11,8 @@ use tsd_graph::{Plot, PlotOptions, PlotSeries, PlotSize, TerminalSize, YAxis, re
 use tsd_model::PointColumns;
 use tsd_protocol::{count_graph_points, graph_label};
 
-use super::GraphFrame;
-use crate::{print_lines, query::Series};
+use super::frame::GraphFrame;
+use crate::{print_lines, query::series::Series};
 
 /// Size of a picture on a terminal.
 const SIXEL_SIZE: PlotSize = PlotSize { width: 800, height: 480 };

@@ -1,12 +1,15 @@
 //! Responses to expressions without a result.
 
-use tsd_query::{ExpError, FillError, GexpError};
+use tsd_query::{ExpError, FillError, GexpError, QueryError};
 
-use super::query_error;
 use crate::ApiError;
 
-/// Most errors of a request are a 500, as in OpenTSDB; those of the execution are a 400.
-pub(super) fn exp_error(error: &ExpError) -> ApiError {
+/// Most errors of a request are a 500, as in OpenTSDB; those of the execution are a 400. `query_text` is the message of
+/// an error of the metrics.
+pub(super) fn exp_error(
+    error: &ExpError,
+    query_text: impl FnOnce(&QueryError) -> String,
+) -> ApiError {
     let failed = |text: String| ApiError::wrapped(400, text);
     ApiError::internal(match error {
         ExpError::NoTime => "missing time".to_owned(),
@@ -40,7 +43,7 @@ pub(super) fn exp_error(error: &ExpError) -> ApiError {
         ExpError::Fill(FillError::NotANumber) => {
             "The value for NONE and NAN must be NaN".to_owned()
         }
-        ExpError::Query(error) => query_error(error, None).message,
+        ExpError::Query(error) => query_text(error),
         ExpError::SelfReference(id) => {
             return failed(format!("Self referencing expression found: {id}"));
         }

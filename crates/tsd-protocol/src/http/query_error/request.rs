@@ -5,7 +5,10 @@ use tsd_query::{
     UriError,
 };
 
-use super::{NULL_POINTER, invalid, not_a_number};
+use super::{
+    dump::invalid,
+    java_texts::{NULL_POINTER, not_a_number},
+};
 use crate::ApiError;
 
 pub(super) fn uri_error(error: &UriError) -> ApiError {

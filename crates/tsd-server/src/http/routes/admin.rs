@@ -12,8 +12,8 @@ use crate::{
     health::HealthReport,
     http::{
         error::HttpError,
+        request::HttpRequest,
         response::{ContentType, HttpResponse},
-        service::HttpRequest,
     },
     stats::Stats,
 };

@@ -10,7 +10,7 @@ use tsd_protocol::{
 
 use crate::{
     auth::Permission,
-    http::{error::HttpError, response::HttpResponse, service::HttpRequest},
+    http::{error::HttpError, request::HttpRequest, response::HttpResponse},
 };
 
 /// Times above this are in milliseconds.

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use tsd_engine::{Cardinality, CardinalityRequest};
 use tsd_protocol::ApiError;
 
-use super::query::control_by_uri;
+use super::query_control::control_by_uri;
 use crate::{
-    http::{error::HttpError, service::HttpRequest},
+    http::{error::HttpError, request::HttpRequest},
     query_failure_mapping::cause_of,
 };
 

@@ -10,11 +10,11 @@ use tsd_protocol::ApiError;
 
 use super::cluster_drain;
 use crate::{
-    ClusterNode, ClusterNodes, ClusterStatus, FlushedNode, NodeSlots, SlotSummary,
+    ClusterNode, ClusterStatus, FlushedNode, NodeSlots, SlotSummary,
     http::{
         error::HttpError,
+        request::HttpRequest,
         response::{ContentType, HttpResponse},
-        service::HttpRequest,
     },
 };
 
@@ -22,30 +22,22 @@ pub(super) async fn cluster(request: &HttpRequest<'_>) -> Result<HttpResponse, H
     match request.path.sub_path.to_ascii_lowercase().as_str() {
         "" => {
             request.allow(&[Method::GET])?;
-            let status = nodes(request)?.status().await;
+            let status = request.cluster()?.status().await;
             Ok(HttpResponse::json(status_json(&status).to_string()))
         }
         "flush" => {
             request.allow(&[Method::POST])?;
             request.check_admin("cluster flush")?;
-            let flushed = nodes(request)?.flush().await;
+            let flushed = request.cluster()?.flush().await;
             let failed = flushed.iter().any(|node| node.error.is_some());
             let status = if failed { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
             let body = flush_json(&flushed).to_string();
             Ok(HttpResponse::new(status, ContentType::Json, body))
         }
-        "queries" => queries::queries(request, nodes(request)?).await,
+        "queries" => queries::queries(request, request.cluster()?).await,
         "drain" => cluster_drain::drain(request).await,
         _ => Err(ApiError::endpoint_not_found().into()),
     }
-}
-
-pub(super) fn nodes<'r>(request: &'r HttpRequest<'_>) -> Result<&'r dyn ClusterNodes, ApiError> {
-    let nodes = request.state.config.cluster.as_deref();
-    nodes.ok_or_else(|| {
-        ApiError::new(400, "This daemon is in no cluster")
-            .with_details("a cluster has daemons with tsd.storage.ack = cluster".to_owned())
-    })
 }
 
 fn status_json(status: &ClusterStatus) -> Value {

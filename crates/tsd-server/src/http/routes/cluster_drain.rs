@@ -5,20 +5,19 @@
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::cluster::nodes;
 use crate::{
     DrainedNode,
     http::{
         error::HttpError,
+        request::HttpRequest,
         response::{ContentType, HttpResponse},
-        service::HttpRequest,
     },
 };
 
 pub(super) async fn drain(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::POST])?;
     request.check_admin("cluster drain")?;
-    let drained = nodes(request)?.drain().await;
+    let drained = request.cluster()?.drain().await;
     let status = match drained.error {
         None => StatusCode::OK,
         Some(_) => StatusCode::SERVICE_UNAVAILABLE,

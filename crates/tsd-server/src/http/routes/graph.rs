@@ -12,21 +12,21 @@ use hyper::{
     Method, StatusCode,
     header::{AGE, CACHE_CONTROL, HeaderValue, LOCATION},
 };
-use tsd_engine::{QueryFailure, QueryGuard, QueryTaskLost, RawQuery, SubQueryResult, WorkSlices};
+use tsd_engine::{QueryFailure, QueryGuard, RawQuery, SubQueryResult, WorkSlices};
 use tsd_protocol::{
     ApiError, GraphForm, GraphQuery, GraphRequest, GraphSummary, GraphTextSeries, GraphTextWriter,
     count_graph_points, graph_redirect, parse_graph_request,
 };
 
-use super::query::{
-    control_by_uri,
+use super::{
+    query_control::control_by_uri,
     response_stream::{self, SerializationTimer},
 };
 use crate::{
     http::{
         error::HttpError,
+        request::HttpRequest,
         response::{ContentType, HttpResponse},
-        service::HttpRequest,
     },
     query_failure_mapping::cause_of,
 };
@@ -106,12 +106,12 @@ async fn count_points(
         let count: Result<u64, ApiError> = counts.sum();
         (sub_results, count)
     };
-    let (sub_results, count) = guard.threads().call_in_slices(count).await.map_err(lost)?;
+    let (sub_results, count) = guard
+        .threads()
+        .call_in_slices(count)
+        .await
+        .map_err(|lost| ApiError::internal(lost.to_string()))?;
     Ok((sub_results, count?))
-}
-
-fn lost(error: QueryTaskLost) -> ApiError {
-    ApiError::internal(error.to_string())
 }
 
 /// Lines of points.

@@ -5,8 +5,8 @@ use tracing::info;
 
 use crate::http::{
     error::HttpError,
+    request::HttpRequest,
     response::{ContentType, HttpResponse},
-    service::HttpRequest,
 };
 
 /// Requests a daemon stop after this response.

@@ -8,8 +8,8 @@ use tsd_protocol::ApiError;
 use crate::{
     http::{
         error::HttpError,
+        request::HttpRequest,
         response::{ContentType, HttpResponse},
-        service::HttpRequest,
     },
     recent_logs::LogControl,
 };

@@ -20,8 +20,8 @@ use tsd_protocol::ApiError;
 
 use crate::http::{
     error::HttpError,
+    request::HttpRequest,
     response::{ContentType, HttpResponse},
-    service::HttpRequest,
 };
 
 /// Where the files are, below `/s/`.

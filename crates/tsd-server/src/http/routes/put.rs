@@ -20,8 +20,8 @@ use crate::{
     http::{
         error::HttpError,
         parsed_body::PointMemory,
+        request::HttpRequest,
         response::{ContentType, HttpResponse},
-        service::HttpRequest,
     },
     put_error_mapping::{http_cause, to_http_error},
     rollups::{RollupInput, put_one, put_rollup},

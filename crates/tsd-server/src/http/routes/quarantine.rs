@@ -7,7 +7,7 @@ use tsd_engine::QuarantinedPart;
 use tsd_model::to_hex;
 use tsd_protocol::ApiError;
 
-use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
+use crate::http::{error::HttpError, request::HttpRequest, response::HttpResponse};
 
 /// Dispatches a request to its sub-path.
 pub(super) async fn quarantine(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {

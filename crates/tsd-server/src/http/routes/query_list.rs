@@ -13,12 +13,12 @@ use tsd_protocol::{
     render_query_list, render_running_list,
 };
 
-use super::query::{NamedStats, overall};
+use super::stats_format::{NamedStats, overall};
 use crate::{
     http::{
         error::HttpError,
+        request::HttpRequest,
         response::{ContentType, HttpResponse},
-        service::HttpRequest,
     },
     query_failure_mapping::cause_of,
 };

@@ -11,12 +11,12 @@ use tsd_protocol::{
     search_response, search_text, unnamed_series_text,
 };
 
-use super::query::{
-    control_by_uri,
+use super::{
+    query_control::control_by_uri,
     response_stream::{self, SerializationTimer},
 };
 use crate::{
-    http::{error::HttpError, response::HttpResponse, service::HttpRequest},
+    http::{error::HttpError, request::HttpRequest, response::HttpResponse},
     query_failure_mapping::cause_of,
 };
 

@@ -6,7 +6,7 @@
 use hyper::Method;
 use serde_json::json;
 
-use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
+use crate::http::{error::HttpError, request::HttpRequest, response::HttpResponse};
 
 /// Requests whose bodies are parsed, under OpenTSDB's names.
 const PARSERS: [&str; 16] = [

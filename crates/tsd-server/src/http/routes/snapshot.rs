@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tsd_engine::{SnapshotError, SnapshotReport, SnapshotRequest};
 use tsd_protocol::ApiError;
 
-use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
+use crate::http::{error::HttpError, request::HttpRequest, response::HttpResponse};
 
 pub(super) async fn snapshot(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     request.allow(&[Method::GET, Method::POST])?;

@@ -23,9 +23,9 @@ use tsd_protocol::ApiError;
 use super::page;
 use crate::http::{
     error::HttpError,
+    request::HttpRequest,
     response::{Chunks, ContentType, HttpResponse, ResponseAborted},
     route::Route,
-    service::HttpRequest,
 };
 
 /// Bytes of a file that are read, and in memory, at a time.

@@ -7,8 +7,8 @@ use tsd_protocol::ApiError;
 
 use crate::http::{
     error::HttpError,
+    request::HttpRequest,
     response::{ContentType, HttpResponse},
-    service::HttpRequest,
 };
 
 /// Default maximum number of names.

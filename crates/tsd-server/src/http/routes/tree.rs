@@ -1,16 +1,18 @@
 //! `/api/tree` and its sub-paths: trees, their rules and branches, tests of rules, and failures.
 
+mod requested_tree;
 mod rules;
 mod series;
 
 use hyper::{Method, StatusCode};
-use tsd_engine::{BranchContents, Tree, TreeEditOutcome, TreeError, TreeFailureKind, TreeId};
+use tsd_engine::{BranchContents, TreeEditOutcome, TreeFailureKind};
 use tsd_protocol::{
     ApiError, ListedLeaf, TreeRequest, parse_branch_uri, parse_tree_body, parse_tree_uri,
     render_branch, render_tree, render_trees,
 };
 
-use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
+use self::requested_tree::{existing, not_found, to_api_error, unsupported_method, valid_id};
+use crate::http::{error::HttpError, request::HttpRequest, response::HttpResponse};
 
 /// Dispatches a request to its sub-path.
 pub(super) async fn tree(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
@@ -107,39 +109,4 @@ async fn branch(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
         display_name: named.leaf.display_name,
     });
     Ok(HttpResponse::json(render_branch(tree, &branch, leaves.collect(), children)))
-}
-
-/// The tree with this number, or a 404.
-async fn existing(request: &HttpRequest<'_>, number: i64) -> Result<Tree, HttpError> {
-    let id = valid_id(number)?;
-    let tree = request.state.engine.trees().get(id).await.map_err(to_api_error)?;
-    Ok(tree.ok_or_else(|| not_found(number))?)
-}
-
-fn valid_id(number: i64) -> Result<TreeId, ApiError> {
-    TreeId::from_number(number).ok_or_else(|| ApiError::wrapped(400, "Invalid Tree ID"))
-}
-
-fn not_found(number: i64) -> ApiError {
-    ApiError::new(404, format!("Unable to locate tree: {number}"))
-}
-
-fn unsupported_method() -> HttpError {
-    ApiError::new(400, "Unsupported HTTP request method").into()
-}
-
-fn to_api_error(error: TreeError) -> ApiError {
-    match error {
-        TreeError::NoName
-        | TreeError::NoIdLeft
-        | TreeError::InvalidLevel
-        | TreeError::InvalidOrder
-        | TreeError::Rule(_)
-        | TreeError::Build(_) => ApiError::wrapped(400, error.to_string()),
-        TreeError::TooMany { what, most } => ApiError::too_many(what, most),
-        TreeError::Contended => {
-            ApiError::new(500, "Unable to save changes to the tree").with_details(error.to_string())
-        }
-        other => ApiError::internal(other.to_string()),
-    }
 }

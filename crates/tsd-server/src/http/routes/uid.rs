@@ -3,28 +3,30 @@
 
 mod list;
 mod meta;
+mod mode;
+mod names;
 mod rename;
 
 use std::collections::BTreeMap;
 
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value};
-use tsd_engine::{UidError, UidKind};
+use tsd_engine::UidError;
 use tsd_model::to_hex;
 use tsd_protocol::ApiError;
 
+use self::{
+    mode::check_writes,
+    names::{KINDS, name_error},
+};
 use crate::{
     auth::Identity,
     http::{
         error::HttpError,
+        request::HttpRequest,
         response::{ContentType, HttpResponse},
-        service::HttpRequest,
     },
 };
-
-/// UID kinds by their names in this API.
-const KINDS: [(&str, UidKind); 3] =
-    [("metric", UidKind::Metric), ("tagk", UidKind::Tagk), ("tagv", UidKind::Tagv)];
 
 /// Keys of the response, in OpenTSDB's order.
 const REPLY_ORDER: [&str; 6] =
@@ -102,37 +104,6 @@ fn check_assign(request: &HttpRequest<'_>, names: &NamesByKind) -> Result<(), Ap
         return request.check_change();
     }
     request.check_admin("uid assign")
-}
-
-/// Fails on a read-only daemon.
-fn check_writes(request: &HttpRequest<'_>) -> Result<(), ApiError> {
-    if request.state.config.mode.writes() {
-        return Ok(());
-    }
-    Err(ApiError::new(404, "Operation not allowed")
-        .with_details("This operation is not allowed in ro mode."))
-}
-
-/// Fails on a write-only daemon.
-fn check_reads(request: &HttpRequest<'_>) -> Result<(), ApiError> {
-    if request.state.config.mode.reads() {
-        return Ok(());
-    }
-    Err(ApiError::new(404, "Operation not allowed")
-        .with_details("This operation is not allowed in wo mode."))
-}
-
-/// Converts an error to a text about a name, or to an error of the whole request.
-fn name_error(label: &str, error: UidError) -> Result<String, ApiError> {
-    match error {
-        UidError::IllegalName { name, character: Some(character), .. } => {
-            Ok(format!("Invalid {label} (\"{name}\"): illegal character: {character}"))
-        }
-        UidError::IllegalName { .. } => Ok(format!("Invalid {label}: empty string")),
-        UidError::Throttled | UidError::Closed => Err(ApiError::overloaded(&error.to_string())),
-        UidError::Storage(_) | UidError::Lost => Err(ApiError::internal(error.to_string())),
-        error => Ok(error.to_string()),
-    }
 }
 
 /// Assigns a UID to one name. The inner error concerns the name, the outer one the whole request.

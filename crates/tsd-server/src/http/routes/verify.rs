@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tsd_engine::{RepairOutcome, VerificationError, VerificationStage, VerificationStatus};
 use tsd_protocol::ApiError;
 
-use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
+use crate::http::{error::HttpError, request::HttpRequest, response::HttpResponse};
 
 /// Dispatches a request to its sub-path.
 pub(super) async fn verify(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {

@@ -7,7 +7,7 @@ use tsd_protocol::ApiError;
 
 use crate::{
     CancelQueryError, ClusterNodes, ClusterQueryId, NodeQueries,
-    http::{error::HttpError, response::HttpResponse, service::HttpRequest},
+    http::{error::HttpError, request::HttpRequest, response::HttpResponse},
 };
 
 pub(super) async fn queries(

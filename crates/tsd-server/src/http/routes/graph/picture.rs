@@ -9,7 +9,6 @@ use tsd_engine::{
 use tsd_graph::{DrawError, Plot, PlotNote, PlotOptions, PlotSeries, PlotSize};
 use tsd_protocol::{ApiError, GraphQuery, QueryFailureCause, graph_label};
 
-use super::lost;
 use crate::{
     http::response::{ContentType, HttpResponse},
     server_state::ServerState,
@@ -62,14 +61,15 @@ pub(super) async fn draw(
             !is_late && !cancelled.is_cancelled() && slices.renew()
         })
     };
-    let file = guard.threads().call_in_slices(work).await.map_err(lost)?;
-    let file = match file {
+    let drawn = guard.threads().call_in_slices(work).await;
+    let file = match drawn.map_err(|lost| ApiError::internal(lost.to_string()))? {
         Ok(file) => file,
-        Err(error @ DrawError::Stopped) => {
-            check_limits(&guard, limit, began)?;
+        Err(error) => {
+            if matches!(error, DrawError::Stopped) {
+                check_limits(&guard, limit, began)?;
+            }
             return Err(ApiError::internal(error.to_string()));
         }
-        Err(error) => return Err(ApiError::internal(error.to_string())),
     };
     permit.shrink(file.len());
     let took = drawing_began.elapsed();

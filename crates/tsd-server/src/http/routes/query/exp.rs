@@ -6,12 +6,14 @@ use tsd_protocol::{
     ApiError, ExpResponseWriter, listed_exp_query, parse_exp_body, query_error, render_exp_query,
 };
 
-use super::{
-    control,
+use super::super::{
+    query_control::control,
     response_stream::{self, SerializationTimer},
-    to_api_error,
 };
-use crate::http::{response::HttpResponse, service::HttpRequest};
+use crate::{
+    http::{request::HttpRequest, response::HttpResponse},
+    query_failure_mapping::cause_of,
+};
 
 /// Handles a request with expressions. Only the body counts, whatever the method.
 pub(super) async fn exp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
@@ -30,7 +32,7 @@ pub(super) async fn exp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiEr
         .engine
         .query_exp(query, control)
         .await
-        .map_err(|failure| to_api_error(&failure, None))?;
+        .map_err(|failure| cause_of(&failure).query_error(None))?;
     let mut writer = ExpResponseWriter::new(result, echo);
     let write = move |out: &mut Vec<u8>, chunk_bytes| writer.write(out, chunk_bytes);
     Ok(response_stream::chunked(write, SerializationTimer::default(), guard))

@@ -4,8 +4,10 @@ use serde_json::{Value, json};
 use tsd_engine::{ExplainedRead, ExplainedSubQuery, Query, RawQuery};
 use tsd_protocol::ApiError;
 
-use super::to_api_error;
-use crate::http::{response::HttpResponse, service::HttpRequest};
+use crate::{
+    http::{request::HttpRequest, response::HttpResponse},
+    query_failure_mapping::cause_of,
+};
 
 /// Responds with the plan of a query.
 pub(super) async fn explain(
@@ -14,7 +16,7 @@ pub(super) async fn explain(
     query: &Query,
 ) -> Result<HttpResponse, ApiError> {
     let plans = request.state.engine.explain(query).await;
-    let plans = plans.map_err(|failure| to_api_error(&failure, Some(raw)))?;
+    let plans = plans.map_err(|failure| cause_of(&failure).query_error(Some(raw)))?;
     let plans: Vec<Value> = plans.iter().map(sub_query).collect();
     Ok(HttpResponse::json(json!({ "explain": plans }).to_string()))
 }

@@ -8,12 +8,15 @@ use tsd_protocol::{
 };
 
 use super::{
-    apply_uri_parameters, control, echoes, filter_tagks, layout,
+    super::{query_control::control, response_stream::SerializationTimer},
     query_response::{fills_with_null, send_series},
-    response_stream::SerializationTimer,
-    to_api_error,
+    sub_query_echo::{echoes, filter_tagks},
+    uri_parameters::{apply_uri_parameters, layout},
 };
-use crate::http::{response::HttpResponse, service::HttpRequest};
+use crate::{
+    http::{request::HttpRequest, response::HttpResponse},
+    query_failure_mapping::cause_of,
+};
 
 /// Handles a request with functions, from a URI or from a body with `exp`.
 pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
@@ -32,7 +35,7 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     let globals = if query.global_annotations && !query.no_annotations {
         let annotations =
             engine.annotations().global_of_query((query.start_ms, query.end_ms)).await;
-        annotations.map_err(|error| to_api_error(&error.into(), None))?
+        annotations.map_err(|error| cause_of(&error.into()).query_error(None))?
     } else {
         None
     };
@@ -40,7 +43,7 @@ pub(super) async fn gexp(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
     let control = control(request, render_query(&raw, &query, &texts).into());
     let result = engine.query_gexp(gexp_query, control).await;
     let GexpResult { series, stats, guard } =
-        result.map_err(|failure| to_api_error(&failure, Some(&raw)))?;
+        result.map_err(|failure| cause_of(&failure).query_error(Some(&raw)))?;
     let echoes = echoes(&query, &tagks, stats.sub_queries.iter());
     let timer = SerializationTimer::default();
     let show_tsuids = query.show_tsuids;

@@ -8,12 +8,14 @@ use tsd_protocol::{
     parse_last_uri,
 };
 
-use super::{
-    control_by_uri,
+use super::super::{
+    query_control::control_by_uri,
     response_stream::{self, SerializationTimer},
-    to_api_error,
 };
-use crate::http::{response::HttpResponse, service::HttpRequest};
+use crate::{
+    http::{request::HttpRequest, response::HttpResponse},
+    query_failure_mapping::cause_of,
+};
 
 /// Handles a request for newest points.
 pub(super) async fn last(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiError> {
@@ -33,7 +35,7 @@ pub(super) async fn last(request: &HttpRequest<'_>) -> Result<HttpResponse, ApiE
         resolve,
     };
     let result = request.state.engine.last_points(query, control_by_uri(request)).await;
-    let (points, guard) = result.map_err(|failure| to_api_error(&failure, None))?;
+    let (points, guard) = result.map_err(|failure| cause_of(&failure).query_error(None))?;
     let mut response = last_points_response(points.into_iter().map(point_result));
     let write = move |out: &mut Vec<u8>, bytes| response.write(out, bytes);
     Ok(response_stream::chunked(write, SerializationTimer::default(), guard))

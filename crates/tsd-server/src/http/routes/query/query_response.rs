@@ -9,7 +9,7 @@ use tsd_engine::{
 use tsd_model::to_hex;
 use tsd_protocol::{QueryResponseWriter, ResponseLayout, SeriesResult, Summary};
 
-use super::{
+use super::super::{
     response_stream::{self, SerializationTimer},
     stats_format::{NamedStats, series_stats, summary},
 };

@@ -8,8 +8,8 @@ use tsd_protocol::{
     render_tree_rule,
 };
 
-use super::{existing, not_found, to_api_error, unsupported_method, valid_id};
-use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
+use super::requested_tree::{existing, not_found, to_api_error, unsupported_method, valid_id};
+use crate::http::{error::HttpError, request::HttpRequest, response::HttpResponse};
 
 pub(super) async fn rule(request: &HttpRequest<'_>) -> Result<HttpResponse, HttpError> {
     let edit = if request.body.bytes().is_empty() {

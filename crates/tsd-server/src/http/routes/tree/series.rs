@@ -8,8 +8,8 @@ use tsd_protocol::{
     parse_tree_series_body, parse_tree_series_uri, render_series_meta, render_tree_failures,
 };
 
-use super::{existing, to_api_error, unsupported_method};
-use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
+use super::requested_tree::{existing, to_api_error, unsupported_method};
+use crate::http::{error::HttpError, request::HttpRequest, response::HttpResponse};
 
 /// Most bytes of a response to a test.
 const MAX_TEST_BYTES: usize = 32 << 20;

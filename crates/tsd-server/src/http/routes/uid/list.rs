@@ -9,7 +9,7 @@ use tsd_engine::{MappingPage, StoredMapping, UidKind};
 use tsd_model::{from_hex, to_hex};
 use tsd_protocol::ApiError;
 
-use crate::http::{error::HttpError, response::HttpResponse, service::HttpRequest};
+use crate::http::{error::HttpError, request::HttpRequest, response::HttpResponse};
 
 /// Default and largest number of mappings of a page.
 const DEFAULT_LIMIT: usize = 1_000;

@@ -12,14 +12,14 @@ use tsd_protocol::{
 };
 
 use super::{
-    super::query::{
-        control_by_uri,
+    super::{
+        query_control::control_by_uri,
         response_stream::{self, SerializationTimer},
     },
-    check_reads, check_writes,
+    mode::{check_reads, check_writes},
 };
 use crate::{
-    http::{error::HttpError, response::HttpResponse, service::HttpRequest},
+    http::{error::HttpError, request::HttpRequest, response::HttpResponse},
     query_failure_mapping::cause_of,
 };
 

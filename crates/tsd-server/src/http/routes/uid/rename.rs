@@ -5,11 +5,14 @@ use serde_json::{Map, Value, json};
 use tsd_engine::{UidError, UidKind};
 use tsd_protocol::ApiError;
 
-use super::{KINDS, check_writes, name_error};
+use super::{
+    mode::check_writes,
+    names::{KINDS, name_error},
+};
 use crate::http::{
     error::HttpError,
+    request::HttpRequest,
     response::{ContentType, HttpResponse},
-    service::HttpRequest,
 };
 
 /// Kind, old and new name.

@@ -7,12 +7,12 @@ use tracing::debug;
 use tsd_cluster_log::{ClusterLogConfig, OpenLogError, listed_nodes};
 use tsd_cluster_net::{AdmissionError, NetConfig, NodeIdentity};
 
-use super::ClusterNodeHandle;
+use super::cluster::ClusterNodeHandle;
 use crate::config::ClusterNetSettings;
 
 /// Asks the live nodes whether this one may serve: they must reach it at its address, and its clock must agree with
 /// theirs.
-pub(in crate::store) async fn admit(
+pub(super) async fn admit(
     node: &ClusterNodeHandle,
     address: &str,
     settings: &ClusterNetSettings,
@@ -46,11 +46,7 @@ fn time(epoch_ms: i64) -> String {
 }
 
 /// Has the nodes that are alive note why this one does not join, if they may wonder.
-pub(in crate::store) async fn note_refusal(
-    client: &Client,
-    config: &ClusterLogConfig,
-    error: &OpenLogError,
-) {
+pub(super) async fn note_refusal(client: &Client, config: &ClusterLogConfig, error: &OpenLogError) {
     if !matches!(error, OpenLogError::Settings(_) | OpenLogError::NameInUse { .. }) {
         return;
     }

@@ -6,7 +6,7 @@ use tsd_engine::{QueryStats, ScannerStats, SubQueryStats};
 use tsd_protocol::StatValue;
 
 /// Statistics in the order in which they are shown.
-pub(in crate::http::routes) type NamedStats = Vec<(String, StatValue)>;
+pub(super) type NamedStats = Vec<(String, StatValue)>;
 
 /// Statistics of every series of a sub query; `serialization` is the time spent writing so far.
 pub(super) fn series_stats(stats: &SubQueryStats, serialization: Duration) -> NamedStats {
@@ -33,7 +33,7 @@ pub(super) fn summary(stats: &QueryStats) -> NamedStats {
 }
 
 /// Totals of a query.
-pub(in crate::http::routes) fn overall(stats: &QueryStats) -> NamedStats {
+pub(super) fn overall(stats: &QueryStats) -> NamedStats {
     totals(stats).sorted()
 }
 

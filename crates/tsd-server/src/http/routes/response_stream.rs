@@ -27,7 +27,7 @@ const PARTIAL_RESULT: HeaderName = HeaderName::from_static("x-partial-result");
 
 /// Measures the time spent writing a response.
 #[derive(Clone, Debug, Default)]
-pub(in crate::http::routes) struct SerializationTimer {
+pub(super) struct SerializationTimer {
     state: Arc<Mutex<TimerState>>,
 }
 
@@ -59,7 +59,7 @@ impl SerializationTimer {
 /// Builds a response whose body `write` generates: it appends to the buffer up to a number of bytes
 /// and returns true if there is more. The guard is notified when the body is sent, and dropped
 /// otherwise.
-pub(in crate::http::routes) fn chunked(
+pub(super) fn chunked(
     write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
     timer: SerializationTimer,
     guard: QueryGuard,
@@ -68,7 +68,7 @@ pub(in crate::http::routes) fn chunked(
 }
 
 /// As [`chunked`], of another type.
-pub(in crate::http::routes) fn chunked_as(
+pub(super) fn chunked_as(
     content_type: ContentType,
     write: impl FnMut(&mut Vec<u8>, usize) -> bool + Send + 'static,
     timer: SerializationTimer,

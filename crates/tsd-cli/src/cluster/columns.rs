@@ -1,0 +1,26 @@
+//! Values of a node's JSON as texts, and texts in columns. Which columns there are is each command's matter.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+pub(super) fn text<'v>(node: &'v Value, field: &str) -> &'v str {
+    node.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Rows with their cells below each other.
+pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> Result<String, std::fmt::Error> {
+    let width = |at: usize| {
+        rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..N).map(|at| width(at).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            write!(line, "{cell:<width$}  ")?;
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(out)
+}

@@ -1,0 +1,14 @@
+//! What a graph is drawn with, beside its series and its target.
+
+use jiff::tz::TimeZone;
+
+/// What a graph is drawn with, beside its series.
+#[derive(Clone, Debug)]
+pub(crate) struct GraphFrame<'a> {
+    /// First and last millisecond.
+    pub(crate) range_ms: (i64, i64),
+    /// Time zone of the times.
+    pub(crate) zone: TimeZone,
+    /// The arguments `+name=value`.
+    pub(crate) options: &'a [(String, String)],
+}

@@ -1,0 +1,14 @@
+//! A series of a query's result, as it is printed or drawn, whether a daemon or this process has executed the query.
+
+use tsd_model::Value;
+
+/// A series of a result.
+#[derive(Debug, PartialEq)]
+pub(super) struct Series {
+    pub(super) metric: String,
+    pub(super) tags: Vec<(String, String)>,
+    /// Keys of the tags that differ between the series that were aggregated.
+    pub(super) aggregate_tags: Vec<String>,
+    /// Milliseconds and value.
+    pub(super) points: Vec<(i64, Value)>,
+}

@@ -1,0 +1,81 @@
+//! What an open store on HBase has beside its cells, and how it is closed. It is opened in `hbase.rs`.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context;
+use hbase_rs::Client;
+use tracing::{info, warn};
+use tsd_cluster_log::ClusterLog;
+use tsd_storage::{Storage, StorageError};
+use tsd_storage_wal::holds_log;
+
+use super::{cluster::ClusterNodeHandle, log_mark, log_types::HBaseLog};
+
+/// Client and log of a store on HBase.
+#[derive(Clone, Debug)]
+pub(crate) struct OnHBase {
+    /// The client.
+    pub(crate) client: Client,
+    /// The log in front, and its directory if it is in one.
+    pub(crate) log: Option<(Arc<HBaseLog>, Option<PathBuf>)>,
+    /// The log in a table of HBase.
+    pub(crate) cluster_log: Option<Arc<ClusterLog>>,
+    /// This daemon among the nodes that use that table.
+    pub(crate) cluster_node: Option<Arc<ClusterNodeHandle>>,
+    /// True if rows that stay in the log at the end are an error.
+    pub(crate) must_drain: bool,
+}
+
+impl OnHBase {
+    /// Closes the store. Rows that are not flushed in time stay in the log.
+    pub(crate) async fn close(&self, storage: &dyn Storage, limit: Duration) -> anyhow::Result<()> {
+        let Some((log, directory)) = &self.log else {
+            return storage.close().await.context("cannot close the store");
+        };
+        let limit = if self.must_drain { Duration::MAX } else { limit };
+        let error = match tokio::time::timeout(limit, storage.close()).await {
+            Ok(Ok(())) => {
+                self.end_cluster_log().await;
+                return directory.as_deref().map_or(Ok(()), end_mark);
+            }
+            Ok(Err(error)) => error,
+            Err(_) => StorageError::Timeout("HBase did not accept all rows in time"),
+        };
+        log.stop().await;
+        if self.cluster_log.as_ref().is_some_and(|log| log.is_fenced()) {
+            info!("what this node held is stored by the one that has fenced it");
+            return Ok(());
+        }
+        let place = directory.as_ref().map(|directory| directory.display().to_string());
+        let log = place.unwrap_or_else(|| "the log table".to_owned());
+        if self.must_drain {
+            return Err(error).with_context(|| {
+                format!("not everything is flushed to HBase; the rest is in {log}, and the next import flushes it first")
+            });
+        }
+        warn!(log, %error, "rows stay in the log; they are flushed to HBase after the next start");
+        Ok(())
+    }
+
+    /// Ends the log in HBase, all of whose rows are flushed.
+    async fn end_cluster_log(&self) {
+        let Some(log) = &self.cluster_log else { return };
+        match log.end().await {
+            Ok(true) => {}
+            Ok(false) => info!("the log in HBase is kept for the next start"),
+            Err(error) => warn!(%error, "the log in HBase is kept for the next start"),
+        }
+    }
+}
+
+/// Records that a log was closed, unless it still has segments.
+pub(super) fn end_mark(directory: &Path) -> anyhow::Result<()> {
+    if !holds_log(directory).with_context(|| format!("cannot read {}", directory.display()))? {
+        log_mark::end(directory)?;
+    }
+    Ok(())
+}

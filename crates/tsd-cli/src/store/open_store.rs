@@ -1,0 +1,73 @@
+//! An open store of any engine, why it was opened, and how it is closed. It is opened in `store.rs`.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use tracing::warn;
+use tsd_model::TableSchema;
+use tsd_storage::{Retention, Storage};
+
+use super::{log_types::EmbeddedLog, on_hbase::OnHBase};
+use crate::data_directory::DataDirectory;
+
+/// An open store and its properties.
+#[derive(Debug)]
+pub(crate) struct OpenStore {
+    /// The store.
+    pub(crate) storage: Arc<dyn Storage>,
+    /// UID widths and salting of its keys.
+    pub(crate) schema: TableSchema,
+    /// Its directory, if on disk; locked until dropped.
+    pub(crate) directory: Option<DataDirectory>,
+    /// What was replayed from its log.
+    pub(crate) replayed: Replayed,
+    /// The log of the embedded store.
+    pub(crate) log: Option<Arc<EmbeddedLog>>,
+    /// Properties of a store on HBase.
+    pub(crate) hbase: Option<OnHBase>,
+    /// How long its points are kept, if it has a retention.
+    pub(crate) retention: Option<Arc<Retention>>,
+}
+
+impl OpenStore {
+    /// Closes the store. Rows that cannot be flushed stay in its log, if it has one; on HBase they stay
+    /// there if the flush takes longer than `limit`.
+    pub(crate) async fn close(&self, limit: Duration) -> anyhow::Result<()> {
+        if let Some(hbase) = &self.hbase {
+            return hbase.close(&*self.storage, limit).await;
+        }
+        let Some(log) = &self.log else {
+            return self.storage.close().await.context("cannot close the store");
+        };
+        if let Some((rows, error)) = log.close_with_log().await.context("cannot close the store")? {
+            warn!(rows, %error, "rows stay in the log; they are replayed at the next start");
+        }
+        Ok(())
+    }
+}
+
+/// Why a store is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A daemon.
+    Daemon,
+    /// A tool that reads.
+    Query,
+    /// A tool that writes; with `create` into a directory that need not exist.
+    Import {
+        /// Create the data directory.
+        create: bool,
+    },
+    /// A copy, which puts cells as they are; with `create` into a directory that need not exist.
+    Copy {
+        /// Create the data directory.
+        create: bool,
+    },
+}
+
+/// What was replayed from the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Replayed {
+    pub(crate) cells: u64,
+    pub(crate) bytes: u64,
+}

@@ -1,0 +1,95 @@
+//! How a sub-command begins and ends: configuration, the store that it opens or the daemon that has it open, and the
+//! exit status. What each one does is its own.
+
+use std::process::ExitCode;
+
+use tokio::runtime::Runtime;
+use tracing::warn;
+use tsd_engine::MetaTracking;
+
+use crate::{
+    config::{Config, Settings},
+    daemon_client::DaemonClient,
+    data_directory::DataDirectoryError,
+    error_text::error_text,
+    import::ImportError,
+    logging,
+    node::OpenEngine,
+    output::tell,
+    query::QueryArgsError,
+    store::Purpose,
+};
+
+/// The store failed when a tool had done its work.
+#[derive(Debug, thiserror::Error)]
+#[error("the store failed at the end; what the log holds is replayed when it is opened again")]
+pub(crate) struct NotClosed;
+
+/// Tells why a command failed; returns its exit status.
+pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
+    tell!("tsdb: {}", error_text(error));
+    ExitCode::from(exit_status(error))
+}
+
+/// 2 if the store failed during an import or the query is invalid, as in OpenTSDB; 128 and the number
+/// of the signal that stopped an import, as a shell has it; else 1.
+fn exit_status(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<ImportError>() {
+        Some(ImportError::Store { .. }) => 2,
+        Some(ImportError::Stopped { signal, .. }) => signal.exit_status(),
+        _ if error.is::<QueryArgsError>() || error.is::<NotClosed>() => 2,
+        _ => 1,
+    }
+}
+
+/// Validates the configuration, starts logging, and logs the warnings.
+pub(crate) fn prepare(config: Config) -> anyhow::Result<(Config, Settings)> {
+    let settings = Settings::from_config(&config)?;
+    logging::start(&settings.log);
+    for warning in config.warnings() {
+        warn!("{warning}");
+    }
+    Ok((config, settings))
+}
+
+/// Runs a tool on the store, without a server.
+pub(crate) fn with_engine<T>(
+    config: &Config,
+    settings: &Settings,
+    purpose: Purpose,
+    tool: impl AsyncFnOnce(&OpenEngine) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    Runtime::new()?.block_on(async {
+        let mut settings = settings.clone();
+        // Tools do not write meta data, as in OpenTSDB.
+        settings.engine.meta_tracking = MetaTracking::Off;
+        let open = OpenEngine::open(config, &settings, purpose).await?;
+        let result = tool(&open).await;
+        let closed = open.close(settings.shutdown_timeout).await;
+        result.and_then(|done| closed.map(|()| done).map_err(|error| error.context(NotClosed)))
+    })
+}
+
+/// Runs a tool by the daemon at the URL, if there is one; else on the store, or by the daemon that has it open.
+pub(crate) fn by_daemon_or_store<T>(
+    url: Option<&str>,
+    what: &str,
+    by_daemon: impl Fn(DaemonClient) -> anyhow::Result<T>,
+    on_store: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    match url {
+        Some(url) => by_daemon(DaemonClient::new(url)?),
+        None => on_store().or_else(|error| by_daemon(daemon_in_the_way(error, what)?)),
+    }
+}
+
+/// The daemon that has the data directory open, if that is why a tool could not open it; else the
+/// error.
+pub(crate) fn daemon_in_the_way(error: anyhow::Error, what: &str) -> anyhow::Result<DaemonClient> {
+    let Some(DataDirectoryError::InUse { path, owner, url: Some(url) }) = error.downcast_ref()
+    else {
+        return Err(error);
+    };
+    tell!("tsdb: {} is in use by {owner}: {what} through {url}", path.display());
+    Ok(DaemonClient::new(url)?)
+}

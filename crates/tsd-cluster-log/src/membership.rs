@@ -1,0 +1,100 @@
+//! The members of the cluster as this node asks for them, and the proofs that it is one. What it knows is kept in
+//! `members.rs`.
+
+use tokio::time::Instant;
+use tsd_cluster::{ClusterId, Member, Membership, MembershipFuture, ProofError, Settlement};
+use tsd_storage::StorageError;
+
+use crate::log::{ClusterLog, LogInner};
+
+impl LogInner {
+    /// Looks at all manifests. A look of somebody else that began after the call will do.
+    pub(crate) async fn look(&self) -> Result<(), StorageError> {
+        let asked = Instant::now();
+        let mut looked = self.members.looked.lock().await;
+        if looked.is_some_and(|looked| looked >= asked) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let found = self.table.manifests(self.work_deadline()).await?;
+        self.members.looked(begun, found);
+        *looked = Some(begun);
+        Ok(())
+    }
+
+    fn members(&self) -> Vec<Member> {
+        let mut members = self.members.watch().members();
+        let former = self.former();
+        // Their rows are in the memtables of this node.
+        members.retain(|member| !former.contains_key(&member.incarnation));
+        members
+    }
+
+    async fn prove_now(&self) -> Result<(), StorageError> {
+        self.check_fence()?;
+        let asked = Instant::now();
+        let _proving = self.members.proving.lock().await;
+        if self.is_proven_since(asked) {
+            return self.check_fence();
+        }
+        self.confirm().await
+    }
+
+    fn proof_error(&self, error: &StorageError) -> ProofError {
+        match self.check_fence() {
+            Err(fenced) => ProofError::Fenced(fenced.to_string()),
+            Ok(()) => ProofError::Unavailable(error.to_string()),
+        }
+    }
+
+    /// Waits until a member is settled.
+    async fn settled(&self, incarnation: u64) -> Settlement {
+        let revision = self.members.watch().revision(incarnation);
+        loop {
+            let changed = self.members.changed.notified();
+            let found = self.members.watch().settlement(incarnation, revision);
+            match found {
+                Some(settlement) => return settlement,
+                None => changed.await,
+            }
+        }
+    }
+}
+
+impl Membership for ClusterLog {
+    fn cluster(&self) -> ClusterId {
+        self.inner.table.keys.cluster()
+    }
+
+    fn this(&self) -> u64 {
+        self.inner.owner().incarnation()
+    }
+
+    fn members(&self) -> Vec<Member> {
+        self.inner.members()
+    }
+
+    fn current(&self) -> MembershipFuture<'_, Result<Vec<Member>, ProofError>> {
+        Box::pin(async move {
+            let looked = self.inner.check_fence();
+            let looked = if looked.is_ok() { self.inner.look().await } else { looked };
+            looked.map_err(|error| self.inner.proof_error(&error))?;
+            Ok(self.inner.members())
+        })
+    }
+
+    fn prove(&self) -> MembershipFuture<'_, Result<(), ProofError>> {
+        Box::pin(async move {
+            let proven = self.inner.prove_now().await;
+            proven.map_err(|error| self.inner.proof_error(&error))
+        })
+    }
+
+    fn suspect(&self, incarnation: u64) {
+        self.inner.members.watch().suspect(incarnation);
+    }
+
+    fn settled(&self, incarnation: u64) -> MembershipFuture<'_, Settlement> {
+        Box::pin(self.inner.settled(incarnation))
+    }
+}

@@ -1,0 +1,21 @@
+//! The parts of a telnet connection. What it does with them is in `telnet.rs`, `login.rs` and `storage_errors.rs`.
+
+use std::{pin::Pin, sync::Arc};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use tsd_engine::PointFailure;
+
+use super::{lines::LineProcessor, read_buffer::ReadBuffer, unstored::Unstored};
+use crate::timeout_io::{RequestTracker, TimeoutIo};
+
+/// A telnet connection.
+pub(super) struct Connection<S> {
+    pub(super) io: TimeoutIo<S>,
+    pub(super) tracker: Arc<RequestTracker>,
+    pub(super) read_buffer: ReadBuffer,
+    pub(super) lines: LineProcessor,
+    pub(super) failures: mpsc::UnboundedReceiver<PointFailure>,
+    pub(super) unstored: Unstored,
+    pub(super) stopping: Pin<Box<WaitForCancellationFutureOwned>>,
+}

@@ -1,0 +1,95 @@
+//! Authenticates the user of a telnet connection from its lines.
+//!
+//! With authentication the first line of a connection is credentials and never a command, as in
+//! OpenTSDB; wrong ones may be followed by others, a few times. The user stays until the connection
+//! closes or the user is changed.
+
+use std::{io, net::IpAddr, sync::Arc};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tsd_protocol::{LineSplitter, reply as telnet_reply};
+
+use super::{access::TelnetAccess, connection::Connection};
+use crate::auth::{AuthError, AuthenticationConfig, Credentials, Identity, from_telnet};
+
+/// Wrong credentials that a connection may send before it is closed.
+const MAX_ATTEMPTS: u32 = 5;
+
+/// What follows from a line of credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoginProgress {
+    /// The following lines are commands.
+    Authenticated,
+    /// More lines are needed.
+    NeedsLine,
+    /// The connection is to be closed.
+    Closes,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    /// Reads credentials until the user of the connection is known, and follows changes of the user.
+    pub(super) async fn log_in(&mut self) -> io::Result<LoginProgress> {
+        let state = Arc::clone(&self.lines.state);
+        let Some(config) = &state.config.authentication else {
+            return Ok(LoginProgress::Authenticated);
+        };
+        if let TelnetAccess::User { identity, epoch } = &self.lines.access {
+            let now = config.authenticator.epoch();
+            if *epoch == now {
+                return Ok(LoginProgress::Authenticated);
+            }
+            let renewed = config.authenticator.renew(identity);
+            let Some(identity) = renewed else {
+                self.send_reply(telnet_reply::AUTH_FAIL).await?;
+                return Ok(LoginProgress::Closes);
+            };
+            self.lines.set_user(identity, now);
+            return Ok(LoginProgress::Authenticated);
+        }
+        loop {
+            let mut lines = LineSplitter::new(self.read_buffer.bytes());
+            let Some(line) = lines.next() else { return Ok(LoginProgress::NeedsLine) };
+            let credentials = from_telnet(line);
+            let consumed = lines.consumed();
+            self.read_buffer.consume(consumed);
+            state.metrics.received_telnet.add(1);
+            let epoch = config.authenticator.epoch();
+            match authenticate(config, self.lines.peer.ip(), credentials.ok()).await {
+                Ok(identity) => {
+                    self.lines.set_user(identity, epoch);
+                    self.send_reply(telnet_reply::AUTH_SUCCESS).await?;
+                    return Ok(LoginProgress::Authenticated);
+                }
+                Err(error) => {
+                    let peer = self.lines.peer.ip();
+                    state.log_refusal(peer, &state.metrics.unauthorized_telnet, &error);
+                    self.send_reply(telnet_reply::AUTH_FAIL).await?;
+                }
+            }
+            if let TelnetAccess::Unauthenticated { attempts, .. } = &mut self.lines.access {
+                *attempts += 1;
+                if *attempts >= MAX_ATTEMPTS {
+                    return Ok(LoginProgress::Closes);
+                }
+            }
+        }
+    }
+
+    async fn send_reply(&mut self, text: &str) -> io::Result<()> {
+        let Self { io, lines, .. } = self;
+        let write_timeout = lines.state.config.limits.write_timeout;
+        lines.write_buffer.reply(io, text.as_bytes(), write_timeout).await
+    }
+}
+
+/// Identifies the sender of a line of credentials, `None` if it is none.
+async fn authenticate(
+    config: &AuthenticationConfig,
+    peer: IpAddr,
+    credentials: Option<Credentials>,
+) -> Result<Identity, AuthError> {
+    if credentials.is_none() && !config.authenticator.accepts_anything() {
+        return Err(AuthError::Malformed);
+    }
+    config.authenticator.authenticate(peer, credentials).await
+}
