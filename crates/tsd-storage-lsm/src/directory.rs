@@ -14,7 +14,6 @@ use tsd_storage::{LogMark, StorageError, Table};
 
 use crate::{
     manifest::{Manifest, ManifestError, replace_file},
-    quarantine::Quarantine,
     table_list::TableListFile,
 };
 
@@ -159,17 +158,6 @@ pub fn stored_manifest_number(path: &Path, table: &Table) -> Result<Option<u64>,
             Err(StorageError::io(format!("reading {}", tree.display()), source))
         }
     }
-}
-
-/// Notes that rows of a table were lost and the loss was accepted, in the directory of a store that no process
-/// has open: what depends on them is to be checked.
-///
-/// # Errors
-///
-/// An error of the disk.
-pub fn note_loss(path: &Path, table: &Table) -> Result<(), StorageError> {
-    let noted = Quarantine::open(path)?.note(&tree_name(table));
-    noted.map_err(|source| StorageError::io("noting an accepted loss", source))
 }
 
 /// Name of the directory of a table's tree.

@@ -46,11 +46,11 @@ mod tests;
 
 pub use config::LsmConfig;
 pub use directory::{
-    existing_tables, log_mark_file, note_loss, recorded_log_mark, stored_manifest_number,
-    table_path,
+    existing_tables, log_mark_file, recorded_log_mark, stored_manifest_number, table_path,
 };
 pub use manifest::file_checksum;
 pub use metrics::describe_metrics;
+pub use quarantine::note_loss;
 pub use sealed_lines::SealedLinesFile;
 pub use storage::{LsmStorage, LsmTables};
 pub use table_list::TableListFile;

@@ -22,11 +22,11 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use tsd_storage::{LostRows, QuarantinedFile, StorageError, UnknownVersion};
+use tsd_storage::{LostRows, QuarantinedFile, StorageError, Table, UnknownVersion};
 
 use crate::{
     checksum,
-    directory::table_of,
+    directory::{table_of, tree_name},
     key_encoding,
     manifest::{parse_hex, replace_file, unknown_text, write_hex},
 };
@@ -172,6 +172,17 @@ pub(crate) struct Quarantine {
     unchecked: RwLock<BTreeSet<String>>,
     /// Serializes changes of the directory.
     accepting: Mutex<()>,
+}
+
+/// Notes that rows of a table were lost and the loss was accepted, in the directory of a store that no process
+/// has open: what depends on them is to be checked.
+///
+/// # Errors
+///
+/// An error of the disk.
+pub fn note_loss(path: &Path, table: &Table) -> Result<(), StorageError> {
+    let noted = Quarantine::open(path)?.note(&tree_name(table));
+    noted.map_err(|source| StorageError::io("noting an accepted loss", source))
 }
 
 impl Quarantine {
