@@ -21,7 +21,10 @@ use tsd_storage_embedded::{
 };
 use tsd_storage_wal::{OpenError, ReplayReport, WalConfig, WalStorage, unknown_mark_version};
 
-pub(crate) use self::hbase::{OnHBase, find_cluster, prefetch, table_names};
+pub(crate) use self::{
+    cluster::name_peers,
+    hbase::{OnHBase, find_cluster, prefetch, table_names},
+};
 use crate::{
     config::{Config, EngineKind, Settings},
     data_directory::DataDirectory,

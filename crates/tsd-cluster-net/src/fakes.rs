@@ -25,8 +25,8 @@ use tsd_model::Family;
 use tsd_storage::{BoxFuture, HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange, Table};
 
 use crate::{
-    NetConfig, NodeControl, NodeIdentity, NodeReport, PeerClient, PeerServer, PeerService,
-    ReadMemory, peers::now_ms,
+    ForgottenNames, NetConfig, NodeControl, NodeIdentity, NodeReport, PeerClient, PeerServer,
+    PeerService, ReadMemory, peers::now_ms,
 };
 
 pub(crate) const CLUSTER: ClusterId = ClusterId::new([7; 16]);
@@ -113,6 +113,8 @@ pub(crate) struct FakeMembership {
     pub(crate) members: Mutex<Vec<Member>>,
     /// What a look at the log table finds; `None`: the same.
     pub(crate) newer: Mutex<Option<Vec<Member>>>,
+    /// Why there is no such look.
+    pub(crate) look_fails: Mutex<Option<ProofError>>,
     pub(crate) proof: watch::Sender<Option<Result<(), ProofError>>>,
     pub(crate) settlement: watch::Sender<Option<Settlement>>,
     pub(crate) suspected: Mutex<Vec<u64>>,
@@ -124,6 +126,7 @@ impl FakeMembership {
             this,
             members: Mutex::default(),
             newer: Mutex::default(),
+            look_fails: Mutex::default(),
             proof: watch::Sender::new(Some(Ok(()))),
             settlement: watch::Sender::new(None),
             suspected: Mutex::default(),
@@ -153,7 +156,8 @@ impl Membership for FakeMembership {
     fn current(&self) -> MembershipFuture<'_, Result<Vec<Member>, ProofError>> {
         let newer = self.newer.lock().unwrap().clone();
         let members = newer.unwrap_or_else(|| self.members());
-        Box::pin(async { Ok(members) })
+        let failure = self.look_fails.lock().unwrap().clone();
+        Box::pin(async { failure.map_or(Ok(members), Err) })
     }
 
     fn prove(&self) -> MembershipFuture<'_, Result<(), ProofError>> {
@@ -176,6 +180,7 @@ pub(crate) struct FakeControl {
     /// Flushes do not end.
     pub(crate) hangs: AtomicBool,
     refusals: Mutex<Vec<String>>,
+    pub(crate) forgotten: Mutex<Vec<ForgottenNames>>,
 }
 
 impl FakeControl {
@@ -196,6 +201,10 @@ impl NodeControl for FakeControl {
 
     fn note_refusal(&self, _: &str, reason: &str) {
         self.refusals.lock().unwrap().push(reason.to_owned());
+    }
+
+    fn forget(&self, names: &ForgottenNames) {
+        self.forgotten.lock().unwrap().push(names.clone());
     }
 
     fn queries(&self) -> BoxFuture<'_, String> {
@@ -246,7 +255,11 @@ pub(crate) fn identity(incarnation: u64) -> NodeIdentity {
 
 impl FakeNode {
     pub(crate) async fn start(incarnation: u64, config: NetConfig) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1:0", incarnation, config).await
+    }
+
+    pub(crate) async fn start_at(address: &str, incarnation: u64, config: NetConfig) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let control = Arc::<FakeControl>::default();
         let (rows, membership) = (Arc::<FakeRows>::default(), FakeMembership::new(incarnation));
         let service = PeerService {

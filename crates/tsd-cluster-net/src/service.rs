@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::forward::ForwardReceiver;
+use crate::{forward::ForwardReceiver, names::ForgottenNames};
 use tsd_cluster::Membership;
 
 use tsd_storage::{BoxFuture, HeldRowReader, KeyRange, RowFilter, Table};
@@ -56,6 +56,9 @@ pub trait NodeControl: fmt::Debug + Send + Sync + 'static {
 
     /// Cancels a query. False if it does not run.
     fn cancel_query(&self, id: u64) -> bool;
+
+    /// Removes names and UIDs, and what was made of them, from all caches.
+    fn forget(&self, names: &ForgottenNames);
 
     /// Flushes all rows.
     ///

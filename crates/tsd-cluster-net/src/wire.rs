@@ -17,6 +17,7 @@ use tsd_storage::{
 use crate::{
     error::PeerError,
     forward::{ForwardMessage, ForwardedMessage},
+    names::ForgetMessage,
     service::{HeldQuery, NodeReport},
 };
 
@@ -30,7 +31,7 @@ pub(crate) struct RequestFrame {
     /// How long the answer is waited for, milliseconds.
     #[prost(uint32, tag = "2")]
     pub(crate) timeout_ms: u32,
-    #[prost(oneof = "RequestBody", tags = "3, 4, 5, 6, 7, 8, 20, 21, 22, 23, 24")]
+    #[prost(oneof = "RequestBody", tags = "3, 4, 5, 6, 7, 8, 20, 21, 22, 23, 24, 25")]
     pub(crate) body: Option<RequestBody>,
 }
 
@@ -64,6 +65,9 @@ pub(crate) enum RequestBody {
     /// A write of series that the node owns.
     #[prost(message, tag = "24")]
     Forward(ForwardMessage),
+    /// Names and UIDs that were changed in the store.
+    #[prost(message, tag = "25")]
+    Forget(ForgetMessage),
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

@@ -364,7 +364,8 @@ impl Builder<'_> {
             rule: NameRule::with_special_characters(&config.allow_specialchars),
             fold_unmappable_letters: config.fold_unmappable_letters,
         };
-        UidAdmin { table, resolver, rules, changing: Arc::default() }
+        let peers = self.config.name_peers.clone();
+        UidAdmin { table, resolver, rules, changing: Arc::default(), peers }
     }
 
     /// The actor that places new series in trees, if that is enabled.

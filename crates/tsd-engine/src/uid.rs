@@ -14,6 +14,7 @@ mod error;
 mod filter;
 mod listing;
 mod loss_check;
+mod name_peers;
 mod per_kind;
 mod resolver;
 mod series_limit;
@@ -26,6 +27,7 @@ pub use self::{
     error::UidError,
     filter::FilterError,
     listing::{MappingPage, StoredMapping},
+    name_peers::NamePeers,
 };
 pub(crate) use self::{
     assigner::{AssignerSettings, AssignerStats, UidAssigner, UidMessage},

@@ -255,6 +255,11 @@ async fn answer(
             }
             None => answers.done(Err("this node takes no writes of others".to_owned())).await,
         },
+        Some(RequestBody::Forget(message)) => {
+            let names = message.into_names();
+            let done = names.map(|names| service.node.forget(&names));
+            answers.done(done.ok_or_else(|| "names of a kind that is not known".to_owned())).await
+        }
         Some(RequestBody::Hello(_) | RequestBody::Cancel(_)) | None => {
             answers.done(Err("a request that this version does not know".to_owned())).await
         }
