@@ -21,7 +21,7 @@ use tokio::{
 use tsd_cluster::{
     ClusterId, Member, MemberState, Membership, MembershipFuture, ProofError, Settlement,
 };
-use tsd_model::Family;
+use tsd_model::{Family, Uid, UidKind};
 use tsd_storage::{BoxFuture, HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange, Table};
 
 use crate::{
@@ -177,10 +177,12 @@ impl Membership for FakeMembership {
 #[derive(Debug, Default)]
 pub(crate) struct FakeControl {
     clock_ahead_ms: AtomicI64,
-    /// Flushes do not end.
+    /// Flushes and assignments of UIDs do not end.
     pub(crate) hangs: AtomicBool,
     refusals: Mutex<Vec<String>>,
     pub(crate) forgotten: Mutex<Vec<ForgottenNames>>,
+    /// Names whose UIDs it was asked for. The number of a UID is the length of the name.
+    pub(crate) assigned: Mutex<Vec<Bytes>>,
 }
 
 impl FakeControl {
@@ -205,6 +207,17 @@ impl NodeControl for FakeControl {
 
     fn forget(&self, names: &ForgottenNames) {
         self.forgotten.lock().unwrap().push(names.clone());
+    }
+
+    fn assign_uids(&self, _: UidKind, names: Vec<Bytes>) -> BoxFuture<'_, Vec<Option<Uid>>> {
+        if self.hangs.load(Ordering::Relaxed) {
+            return Box::pin(std::future::pending());
+        }
+        self.assigned.lock().unwrap().extend(names.iter().cloned());
+        // The empty name gets none.
+        let uid = |name: &Bytes| Uid::from_number(name.len() as u64, 3).ok();
+        let uids = names.iter().map(uid).collect();
+        Box::pin(async { uids })
     }
 
     fn queries(&self) -> BoxFuture<'_, String> {

@@ -98,10 +98,11 @@ pub(crate) enum RequestKind {
     Admission,
     Queries,
     Forget,
+    Uids,
 }
 
 impl RequestKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Held,
         Self::Probe,
         Self::Report,
@@ -109,6 +110,7 @@ impl RequestKind {
         Self::Admission,
         Self::Queries,
         Self::Forget,
+        Self::Uids,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -120,13 +122,14 @@ impl RequestKind {
             Self::Admission => "admission",
             Self::Queries => "queries",
             Self::Forget => "forget",
+            Self::Uids => "uids",
         }
     }
 }
 
 /// Registered handles.
 pub(crate) struct NetMetrics {
-    requests: [(Counter, Histogram); 7],
+    requests: [(Counter, Histogram); 8],
     failures: BTreeMap<&'static str, Counter>,
     pub(crate) sent_bytes: Counter,
     pub(crate) received_bytes: Counter,

@@ -4,8 +4,11 @@
 //! of them forget the names. One that joins later reads the changed store. One that does not answer is waited for:
 //! until it answers, or until it was fenced and its log is stored, so that it acknowledges nothing and reads nothing
 //! any more.
+//!
+//! New names are assigned by the owners of their slots ([`NameOwners`]).
 
 mod metrics;
+mod owners;
 mod wire;
 
 use std::time::Duration;
@@ -16,8 +19,11 @@ use tokio::time::{Instant, sleep};
 use tsd_cluster::{Member, MemberState};
 use tsd_model::{Uid, UidKind};
 
-use self::metrics::NameMetrics;
-pub(crate) use self::{metrics::describe_name_metrics, wire::ForgetMessage};
+pub use self::owners::NameOwners;
+pub(crate) use self::{
+    metrics::{NameMetrics, describe_name_metrics},
+    wire::{AssignUidsMessage, AssignedUidsMessage, ForgetMessage},
+};
 use crate::{
     client::PeerClient,
     error::PeerError,

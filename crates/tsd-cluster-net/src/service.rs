@@ -2,9 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
+use bytes::Bytes;
+
 use crate::{forward::ForwardReceiver, names::ForgottenNames};
 use tsd_cluster::Membership;
 
+use tsd_model::{Uid, UidKind};
 use tsd_storage::{BoxFuture, HeldRowReader, KeyRange, RowFilter, Table};
 
 /// Which held rows are asked for.
@@ -59,6 +62,9 @@ pub trait NodeControl: fmt::Debug + Send + Sync + 'static {
 
     /// Removes names and UIDs, and what was made of them, from all caches.
     fn forget(&self, names: &ForgottenNames);
+
+    /// UIDs of names, which are assigned to those that have none; `None` in place of a name that gets none.
+    fn assign_uids(&self, kind: UidKind, names: Vec<Bytes>) -> BoxFuture<'_, Vec<Option<Uid>>>;
 
     /// Flushes all rows.
     ///

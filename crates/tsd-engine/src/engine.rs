@@ -331,6 +331,7 @@ impl Builder<'_> {
             max_batch: config.max_batch,
             stats: Arc::clone(stats),
             loss_check: Arc::new(LossCheck::new(series_tables)),
+            peers: self.config.name_peers.clone(),
         };
         let assigner = actor::spawn(&self.threads.get(0), "uid", UID_MAILBOX, move || {
             UidAssigner::new(settings.clone())

@@ -162,6 +162,12 @@ impl EngineHandle {
         self.shared.ingest.series.clear();
     }
 
+    /// UIDs of names for another node, which has decided that they may be created. New ones are assigned by this
+    /// node, whoever owns them. `None` in place of a name that gets none.
+    pub async fn assign_for_peer(&self, kind: UidKind, names: Vec<Bytes>) -> Vec<Option<Uid>> {
+        self.shared.uids.resolver.assign_for_peer(kind, names).await
+    }
+
     /// Names all metrics to the rules of the retention, if there is one. Until then metrics have the longest
     /// retention.
     ///

@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::Context;
+use bytes::Bytes;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 use tsd_cluster::{
@@ -21,10 +22,13 @@ use tsd_cluster::{
 use tsd_cluster_log::ClusterLog;
 use tsd_cluster_net::{
     ClockWatch, ClusterReads, ClusterSlots, ForgottenNames, ForwardConfig, ForwardReceiver,
-    ForwardedWrites, NetConfig, NodeAnswer, NodeControl, NodeIdentity, NodeReport, PeerError,
-    PeerServer, PeerService, Peers, ReadConfig, ReadMemory, SlotLog, TimedReport,
+    ForwardedWrites, NameOwners, NetConfig, NodeAnswer, NodeControl, NodeIdentity, NodeReport,
+    PeerError, PeerServer, PeerService, Peers, ReadConfig, ReadMemory, SlotLog, TimedReport,
 };
-use tsd_engine::{EngineHandle, MemoryPart, NamePeers, ProcessMemory, QueryId, WeakEngineHandle};
+use tsd_engine::{
+    EngineHandle, MemoryPart, NamePeers, ProcessMemory, QueryId, UidKind, WeakEngineHandle,
+};
+use tsd_model::Uid;
 use tsd_server::{
     CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,
     DrainedNode, FlushedNode, NodeDetails, NodeQueries, NodeSlots, SlotSummary, running_queries,
@@ -182,6 +186,15 @@ impl NodeControl for LogControl {
         }
     }
 
+    fn assign_uids(&self, kind: UidKind, names: Vec<Bytes>) -> BoxFuture<'_, Vec<Option<Uid>>> {
+        Box::pin(async move {
+            match self.engine() {
+                Some(engine) => engine.assign_for_peer(kind, names).await,
+                None => vec![None; names.len()],
+            }
+        })
+    }
+
     fn flush(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async { self.log.flush().await.map_err(|error| error.to_string()) })
     }
@@ -256,7 +269,11 @@ pub(super) fn join(
     info!(address = %server.local_addr(), advertised, "answers the other nodes of the cluster");
     let clock = ClockWatch::start(Arc::clone(&peers), hbase.cluster_net.max_clock_skew);
     let limit = hbase.cluster_net.read_timeout;
-    let names = Arc::new(NodeNames { peers: Arc::clone(&peers), limit });
+    let owners = slots.as_ref().map(|slots| {
+        let patience = hbase.cluster_net.forward_timeout;
+        NameOwners::new(Arc::clone(&peers), Arc::clone(slots), patience)
+    });
+    let names = Arc::new(NodeNames { peers: Arc::clone(&peers), owners, limit });
     let node = ClusterNodeHandle { peers, control, slots, names, _server: server, _clock: clock };
     Ok((storage, Arc::new(node)))
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hbase_rs::Client;
 use tsd_cluster::Membership;
 use tsd_cluster_log::{ClusterLogConfig, ListedMembers};
-use tsd_cluster_net::{ForgottenNames, NetConfig, NodeIdentity, Peers};
+use tsd_cluster_net::{ForgottenNames, NameOwners, NetConfig, NodeIdentity, Peers};
 use tsd_engine::{NamePeers, UidKind};
 use tsd_model::Uid;
 use tsd_storage::BoxFuture;
@@ -44,11 +44,27 @@ pub(crate) fn name_peers(
 #[derive(Debug)]
 pub(super) struct NodeNames {
     pub(super) peers: Arc<Peers>,
+    /// Who assigns UIDs, if writes are forwarded.
+    pub(super) owners: Option<NameOwners>,
     /// How long a node that does not answer is waited for.
     pub(super) limit: Duration,
 }
 
 impl NamePeers for NodeNames {
+    fn has_other_owner(&self, kind: UidKind, name: &[u8]) -> bool {
+        let owners = self.owners.as_ref();
+        owners.is_some_and(|owners| owners.other_owner(kind, name).is_some())
+    }
+
+    fn assign(&self, kind: UidKind, names: Vec<Bytes>) -> BoxFuture<'_, Vec<Option<Uid>>> {
+        Box::pin(async move {
+            match &self.owners {
+                Some(owners) => owners.assign(kind, &names).await,
+                None => vec![None; names.len()],
+            }
+        })
+    }
+
     fn forget(
         &self,
         kind: UidKind,
@@ -81,6 +97,14 @@ impl ToolNames {
 }
 
 impl NamePeers for ToolNames {
+    fn has_other_owner(&self, _: UidKind, _: &[u8]) -> bool {
+        false
+    }
+
+    fn assign(&self, _: UidKind, names: Vec<Bytes>) -> BoxFuture<'_, Vec<Option<Uid>>> {
+        Box::pin(async move { vec![None; names.len()] })
+    }
+
     fn forget(
         &self,
         kind: UidKind,
