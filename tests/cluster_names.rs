@@ -1,10 +1,10 @@
 //! Names and their UIDs on three daemon processes of a cluster, on a fake HBase: what one of them, or a tool, changes
-//! is changed on all of them.
+//! is changed on all of them, and names that are new to all of them at once take one UID each.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr, thread, time::Instant};
 
 use serde_json::Value;
-use tsd_testkit::{http, wait_for};
+use tsd_testkit::{http, metric, used_uids, wait_for};
 
 use crate::{
     cluster_forward::{addresses, node, nodes},
@@ -121,5 +121,66 @@ fn a_rename_that_a_node_does_not_confirm_is_made_and_names_the_node() {
     wait_for(|| dropped().then_some(())).expect("the caches are dropped");
     for daemon in [&one, &paused] {
         check(daemon.address(), "n", 10);
+    }
+}
+
+const NEW_NAMES: usize = 3_000;
+/// Names of a request.
+const REQUEST_NAMES: usize = 100;
+
+/// A point of each of these series, whose hosts are new.
+fn new_points(hosts: std::ops::Range<usize>) -> String {
+    let point = |host| {
+        format!(
+            r#"{{"metric":"fleet","timestamp":1600000000,"value":1,"tags":{{"host":"web{host}"}}}}"#
+        )
+    };
+    format!("[{}]", hosts.map(point).collect::<Vec<_>>().join(","))
+}
+
+fn put_new_names(node: SocketAddr) {
+    for first in (0..NEW_NAMES).step_by(REQUEST_NAMES) {
+        let body = new_points(first..first + REQUEST_NAMES);
+        let response = http(node, "POST", "/api/put", Some(&body));
+        assert_eq!(response.status, 204, "{}", response.body);
+    }
+}
+
+#[test]
+fn names_that_are_new_to_all_nodes_at_once_take_one_uid_each() {
+    let hbase = HBase::with_tables();
+    let nodes = nodes(&hbase);
+    let addresses = addresses(&nodes);
+    let started = Instant::now();
+    let writers: Vec<_> =
+        addresses.iter().copied().map(|node| thread::spawn(move || put_new_names(node))).collect();
+    for writer in writers {
+        writer.join().expect("a writer");
+    }
+    let took = started.elapsed();
+    let sum = |name: &str| -> f64 { addresses.iter().filter_map(|node| metric(*node, name)).sum() };
+    let unanswered = sum("tsd_cluster_uids_unanswered_total") as usize;
+    let used = used_uids(addresses[0], "tagv").expect("a statistic") as usize;
+    crate::report(&format!(
+        "{NEW_NAMES} names that were new to three nodes at once: {:.0} names a second, {used} numbers used, {} asked of \
+         other nodes, {unanswered} not answered",
+        NEW_NAMES as f64 / took.as_secs_f64(),
+        sum("tsd_cluster_uids_asked_total"),
+    ));
+    assert!(sum("tsd_cluster_uids_received_total") as usize >= NEW_NAMES / 2);
+    assert!(unanswered < NEW_NAMES / 2, "{unanswered} names were not assigned by their owners");
+    // Only a node that assigns beside the owner uses another number.
+    let superfluous = used.checked_sub(NEW_NAMES).expect("a number for each name");
+    assert!(superfluous <= unanswered, "{used} numbers for {NEW_NAMES} names");
+    // No row is left that nothing maps to: two cells for each name, and the counters of the three kinds.
+    assert_eq!(hbase.cells("tsdb-uid"), 2 * (NEW_NAMES + 2) + 3);
+    let checked = hbase.tool(&["uid", "fsck"], &[]);
+    assert!(checked.status.success(), "{checked:?}");
+    for node in &addresses {
+        // One series for each name, whichever node got its point.
+        let uri = "/api/query?start=1599999000&end=1600001000&m=count:fleet";
+        let counted = http(*node, "GET", uri, None);
+        let expected = format!("\"1600000000\":{NEW_NAMES}");
+        assert!(counted.body.contains(&expected), "{}", counted.body);
     }
 }
