@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_mins(2);
 const SLOTS: f64 = 1_024.0;
 const SERIES: u64 = 12;
 
-fn node(hbase: &HBase, name: &str, data: &Path) -> DaemonBuilder {
+pub(crate) fn node(hbase: &HBase, name: &str, data: &Path) -> DaemonBuilder {
     // Rows stay held until a flush is asked for, or a slot moves.
     hbase
         .daemon(data)
@@ -38,7 +38,7 @@ fn node(hbase: &HBase, name: &str, data: &Path) -> DaemonBuilder {
 }
 
 /// Three nodes with their data directories, each with slots of its own.
-fn nodes(hbase: &HBase) -> Vec<(Daemon, TempDir)> {
+pub(crate) fn nodes(hbase: &HBase) -> Vec<(Daemon, TempDir)> {
     let start = |at: usize| {
         let data = directory();
         (node(hbase, &format!("tsd{at}"), data.path()).start(), data)
@@ -48,7 +48,7 @@ fn nodes(hbase: &HBase) -> Vec<(Daemon, TempDir)> {
     nodes
 }
 
-fn addresses(nodes: &[(Daemon, TempDir)]) -> Vec<SocketAddr> {
+pub(crate) fn addresses(nodes: &[(Daemon, TempDir)]) -> Vec<SocketAddr> {
     nodes.iter().map(|(daemon, _)| daemon.address()).collect()
 }
 

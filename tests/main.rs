@@ -12,6 +12,7 @@ mod all_times;
 mod authentication;
 mod cluster_forward;
 mod cluster_log;
+mod cluster_names;
 mod cluster_nodes;
 mod compatibility_doc;
 mod conformance;

@@ -1,6 +1,8 @@
 //! Three daemons that forward writes, as is the default: writers send every round of corrections to another
 //! one of them, while nodes are killed with their data directories, paused, and restarted one after the other. Every
-//! value that was acknowledged last is read through all of them, and from HBase.
+//! value that was acknowledged last is read through all of them, and from HBase. Then all of them get the same new names.
+
+mod names;
 
 use std::{
     net::SocketAddr,
@@ -119,6 +121,8 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     for writer in writers {
         writer.await?;
     }
+    let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.daemon.address()).collect();
+    names::run(cluster, &addresses)?;
     end(cluster, directory.path(), nodes, &load).await
 }
 

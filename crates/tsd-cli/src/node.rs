@@ -88,7 +88,7 @@ impl Node {
         server.log = logging::control();
         let cluster = open.store.hbase.as_ref().and_then(|hbase| hbase.cluster_node.clone());
         if let Some(cluster) = &cluster {
-            cluster.attach(open.engine.clone());
+            cluster.attach(&open.engine);
         }
         server.cluster = cluster.map(|node| node as Arc<dyn ClusterNodes>);
         server.static_root = server.static_root.filter(|root| is_static_root(root));
@@ -235,6 +235,7 @@ impl OpenEngine {
             // Held rows are safe in the log.
             engine.flush_on_shutdown = hbase.log.is_none();
             engine.multi_writer = true;
+            engine.name_peers = store::name_peers(hbase, settings, purpose);
             engine.client_stats = Some(hbase_stats::stats_of(hbase.client.clone()));
             // Held rows are flushed as compacted columns.
             engine.ingest.enable_appends &= hbase.log.is_none();

@@ -7,6 +7,8 @@ mod log_mark;
 mod log_owner;
 mod log_reports;
 mod log_types;
+mod names;
+mod node_names;
 pub(crate) mod offline;
 mod on_hbase;
 mod open_store;
@@ -23,6 +25,7 @@ use tsd_storage_wal::{WalConfig, WalStorage, unknown_mark_version};
 
 pub(crate) use self::{
     hbase::{find_cluster, prefetch, table_names},
+    names::name_peers,
     open_store::{OpenStore, Purpose, Replayed},
     tables::all_tables,
 };

@@ -34,7 +34,7 @@ mod shared;
 pub use self::{
     config::{ClusterLogConfig, LogDurability},
     error::OpenLogError,
-    listed_nodes::listed_nodes,
+    listed_nodes::{ListedMembers, listed_nodes},
     log::ClusterLog,
     metrics::describe_metrics,
     open::{OpenedLog, is_in_use, open},

@@ -210,14 +210,14 @@ impl PeerClient {
         .await
     }
 
-    async fn done(&self, body: RequestBody, deadline: Instant) -> Result<(), PeerError> {
+    pub(crate) async fn done(&self, body: RequestBody, deadline: Instant) -> Result<(), PeerError> {
         match self.request(body, deadline).await?.next().await? {
             ResponseBody::Done(_) => Ok(()),
             _ => Err(out_of_place()),
         }
     }
 
-    async fn metered<T>(
+    pub(crate) async fn metered<T>(
         &self,
         kind: RequestKind,
         call: impl Future<Output = Result<T, PeerError>>,

@@ -21,12 +21,12 @@ use tokio::{
 use tsd_cluster::{
     ClusterId, Member, MemberState, Membership, MembershipFuture, ProofError, Settlement,
 };
-use tsd_model::Family;
+use tsd_model::{Family, Uid, UidKind};
 use tsd_storage::{BoxFuture, HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange, Table};
 
 use crate::{
-    NetConfig, NodeControl, NodeIdentity, NodeReport, PeerClient, PeerServer, PeerService,
-    ReadMemory, peers::now_ms,
+    ForgottenNames, NetConfig, NodeControl, NodeIdentity, NodeReport, PeerClient, PeerServer,
+    PeerService, ReadMemory, peers::now_ms,
 };
 
 pub(crate) const CLUSTER: ClusterId = ClusterId::new([7; 16]);
@@ -113,6 +113,8 @@ pub(crate) struct FakeMembership {
     pub(crate) members: Mutex<Vec<Member>>,
     /// What a look at the log table finds; `None`: the same.
     pub(crate) newer: Mutex<Option<Vec<Member>>>,
+    /// Why there is no such look.
+    pub(crate) look_fails: Mutex<Option<ProofError>>,
     pub(crate) proof: watch::Sender<Option<Result<(), ProofError>>>,
     pub(crate) settlement: watch::Sender<Option<Settlement>>,
     pub(crate) suspected: Mutex<Vec<u64>>,
@@ -124,6 +126,7 @@ impl FakeMembership {
             this,
             members: Mutex::default(),
             newer: Mutex::default(),
+            look_fails: Mutex::default(),
             proof: watch::Sender::new(Some(Ok(()))),
             settlement: watch::Sender::new(None),
             suspected: Mutex::default(),
@@ -153,7 +156,8 @@ impl Membership for FakeMembership {
     fn current(&self) -> MembershipFuture<'_, Result<Vec<Member>, ProofError>> {
         let newer = self.newer.lock().unwrap().clone();
         let members = newer.unwrap_or_else(|| self.members());
-        Box::pin(async { Ok(members) })
+        let failure = self.look_fails.lock().unwrap().clone();
+        Box::pin(async { failure.map_or(Ok(members), Err) })
     }
 
     fn prove(&self) -> MembershipFuture<'_, Result<(), ProofError>> {
@@ -173,9 +177,12 @@ impl Membership for FakeMembership {
 #[derive(Debug, Default)]
 pub(crate) struct FakeControl {
     clock_ahead_ms: AtomicI64,
-    /// Flushes do not end.
+    /// Flushes and assignments of UIDs do not end.
     pub(crate) hangs: AtomicBool,
     refusals: Mutex<Vec<String>>,
+    pub(crate) forgotten: Mutex<Vec<ForgottenNames>>,
+    /// Names whose UIDs it was asked for. The number of a UID is the length of the name.
+    pub(crate) assigned: Mutex<Vec<Bytes>>,
 }
 
 impl FakeControl {
@@ -196,6 +203,21 @@ impl NodeControl for FakeControl {
 
     fn note_refusal(&self, _: &str, reason: &str) {
         self.refusals.lock().unwrap().push(reason.to_owned());
+    }
+
+    fn forget(&self, names: &ForgottenNames) {
+        self.forgotten.lock().unwrap().push(names.clone());
+    }
+
+    fn assign_uids(&self, _: UidKind, names: Vec<Bytes>) -> BoxFuture<'_, Vec<Option<Uid>>> {
+        if self.hangs.load(Ordering::Relaxed) {
+            return Box::pin(std::future::pending());
+        }
+        self.assigned.lock().unwrap().extend(names.iter().cloned());
+        // The empty name gets none.
+        let uid = |name: &Bytes| Uid::from_number(name.len() as u64, 3).ok();
+        let uids = names.iter().map(uid).collect();
+        Box::pin(async { uids })
     }
 
     fn queries(&self) -> BoxFuture<'_, String> {
@@ -246,7 +268,11 @@ pub(crate) fn identity(incarnation: u64) -> NodeIdentity {
 
 impl FakeNode {
     pub(crate) async fn start(incarnation: u64, config: NetConfig) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1:0", incarnation, config).await
+    }
+
+    pub(crate) async fn start_at(address: &str, incarnation: u64, config: NetConfig) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let control = Arc::<FakeControl>::default();
         let (rows, membership) = (Arc::<FakeRows>::default(), FakeMembership::new(incarnation));
         let service = PeerService {

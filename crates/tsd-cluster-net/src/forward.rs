@@ -99,4 +99,4 @@ pub struct ForwardFrame(pub(crate) ForwardMessage);
 pub struct ForwardReply(pub(crate) ForwardedMessage);
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,7 +4,8 @@
 //! asks every node for them first ([`ClusterReads`]), then reads the store, and merges both by the times of
 //! the commits. The connections carry frames of protocol buffers on a port of their own.
 //!
-//! Writes of a series are made by the node that owns its slot ([`ForwardedWrites`]).
+//! Writes of a series are made by the node that owns its slot ([`ForwardedWrites`]). UIDs of new names are assigned
+//! by the owners of their slots too ([`NameOwners`]), and what a node changes of them, all forget ([`Peers::forget`]).
 //!
 //! Who is a member, and who is fenced, is decided in the log table and not here.
 
@@ -19,6 +20,7 @@ mod fakes;
 mod forward;
 mod frame_writer;
 mod metrics;
+mod names;
 mod peers;
 mod reads;
 mod row_merge;
@@ -35,6 +37,7 @@ pub use self::{
     error::PeerError,
     forward::{ClusterSlots, ForwardConfig, ForwardReceiver, ForwardedWrites, SlotCounts, SlotLog},
     metrics::describe_metrics,
+    names::{ForgottenNames, NameOwners},
     peers::{NodeAnswer, Peers, TimedReport},
     reads::{ClusterReads, ReadConfig, ReadMemory},
     server::PeerServer,

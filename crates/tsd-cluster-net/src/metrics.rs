@@ -7,7 +7,7 @@ use metrics::{
     gauge, histogram,
 };
 
-use crate::{error::PeerError, forward::describe_forward_metrics};
+use crate::{error::PeerError, forward::describe_forward_metrics, names::describe_name_metrics};
 
 const COUNTERS: [(&str, Unit, &str); 15] = [
     ("tsd_cluster_net_requests_total", Unit::Count, "Requests to other nodes, by kind."),
@@ -51,7 +51,7 @@ const COUNTERS: [(&str, Unit, &str); 15] = [
     (
         "tsd_cluster_net_suspicions_total",
         Unit::Count,
-        "Nodes that a read or a flush has reported as silent.",
+        "Nodes that a request has reported as silent.",
     ),
     (
         "tsd_cluster_net_failed_reads_total",
@@ -97,11 +97,21 @@ pub(crate) enum RequestKind {
     Flush,
     Admission,
     Queries,
+    Forget,
+    Uids,
 }
 
 impl RequestKind {
-    const ALL: [Self; 6] =
-        [Self::Held, Self::Probe, Self::Report, Self::Flush, Self::Admission, Self::Queries];
+    const ALL: [Self; 8] = [
+        Self::Held,
+        Self::Probe,
+        Self::Report,
+        Self::Flush,
+        Self::Admission,
+        Self::Queries,
+        Self::Forget,
+        Self::Uids,
+    ];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -111,13 +121,15 @@ impl RequestKind {
             Self::Flush => "flush",
             Self::Admission => "admission",
             Self::Queries => "queries",
+            Self::Forget => "forget",
+            Self::Uids => "uids",
         }
     }
 }
 
 /// Registered handles.
 pub(crate) struct NetMetrics {
-    requests: [(Counter, Histogram); 6],
+    requests: [(Counter, Histogram); 8],
     failures: BTreeMap<&'static str, Counter>,
     pub(crate) sent_bytes: Counter,
     pub(crate) received_bytes: Counter,
@@ -208,4 +220,5 @@ pub fn describe_metrics() {
         describe_histogram!(name, Unit::Seconds, text);
     }
     describe_forward_metrics();
+    describe_name_metrics();
 }

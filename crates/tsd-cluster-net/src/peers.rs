@@ -144,7 +144,10 @@ impl Peers {
         let deadline = Instant::now() + limit;
         let (members, known) = &match self.look(deadline).await {
             Ok(members) => (members, Ok(())),
-            Err(error) => (self.membership.members(), Err(error)),
+            Err(error) => {
+                let error = format!("there may be nodes that were not flushed: {error}");
+                (self.membership.members(), Err(error))
+            }
         };
         let ask = |member: Member| async move {
             let is_this = member.incarnation == self.membership.this();
@@ -163,13 +166,11 @@ impl Peers {
     }
 
     /// Looks who the members are now.
-    async fn look(&self, deadline: Instant) -> Result<Vec<Member>, String> {
-        let error = match timeout_at(deadline, self.membership.current()).await {
-            Ok(Ok(members)) => return Ok(members),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer in time".to_owned(),
-        };
-        Err(format!("there may be nodes that were not flushed: {error}"))
+    pub(crate) async fn look(&self, deadline: Instant) -> Result<Vec<Member>, String> {
+        match timeout_at(deadline, self.membership.current()).await {
+            Ok(looked) => looked.map_err(|error| error.to_string()),
+            Err(_) => Err("no answer in time".to_owned()),
+        }
     }
 
     /// Asks all members for the queries that run, as JSON.

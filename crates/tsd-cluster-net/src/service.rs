@@ -2,9 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::forward::ForwardReceiver;
+use bytes::Bytes;
+
+use crate::{forward::ForwardReceiver, names::ForgottenNames};
 use tsd_cluster::Membership;
 
+use tsd_model::{Uid, UidKind};
 use tsd_storage::{BoxFuture, HeldRowReader, KeyRange, RowFilter, Table};
 
 /// Which held rows are asked for.
@@ -56,6 +59,12 @@ pub trait NodeControl: fmt::Debug + Send + Sync + 'static {
 
     /// Cancels a query. False if it does not run.
     fn cancel_query(&self, id: u64) -> bool;
+
+    /// Removes names and UIDs, and what was made of them, from all caches.
+    fn forget(&self, names: &ForgottenNames);
+
+    /// UIDs of names, which are assigned to those that have none; `None` in place of a name that gets none.
+    fn assign_uids(&self, kind: UidKind, names: Vec<Bytes>) -> BoxFuture<'_, Vec<Option<Uid>>>;
 
     /// Flushes all rows.
     ///

@@ -17,6 +17,7 @@ use tsd_storage::{
 use crate::{
     error::PeerError,
     forward::{ForwardMessage, ForwardedMessage},
+    names::{AssignUidsMessage, AssignedUidsMessage, ForgetMessage},
     service::{HeldQuery, NodeReport},
 };
 
@@ -30,7 +31,7 @@ pub(crate) struct RequestFrame {
     /// How long the answer is waited for, milliseconds.
     #[prost(uint32, tag = "2")]
     pub(crate) timeout_ms: u32,
-    #[prost(oneof = "RequestBody", tags = "3, 4, 5, 6, 7, 8, 20, 21, 22, 23, 24")]
+    #[prost(oneof = "RequestBody", tags = "3, 4, 5, 6, 7, 8, 20, 21, 22, 23, 24, 25, 26")]
     pub(crate) body: Option<RequestBody>,
 }
 
@@ -64,6 +65,12 @@ pub(crate) enum RequestBody {
     /// A write of series that the node owns.
     #[prost(message, tag = "24")]
     Forward(ForwardMessage),
+    /// Names and UIDs that were changed in the store.
+    #[prost(message, tag = "25")]
+    Forget(ForgetMessage),
+    /// New names of slots that the node owns.
+    #[prost(message, tag = "26")]
+    AssignUids(AssignUidsMessage),
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -78,7 +85,7 @@ pub(crate) struct DialBackMessage {
 pub(crate) struct ResponseFrame {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
-    #[prost(oneof = "ResponseBody", tags = "2, 3, 4, 5, 6, 7, 20, 21, 22")]
+    #[prost(oneof = "ResponseBody", tags = "2, 3, 4, 5, 6, 7, 20, 21, 22, 23")]
     pub(crate) body: Option<ResponseBody>,
 }
 
@@ -105,6 +112,8 @@ pub(crate) enum ResponseBody {
     ProvenUpTo(Bytes),
     #[prost(message, tag = "22")]
     Forwarded(ForwardedMessage),
+    #[prost(message, tag = "23")]
+    AssignedUids(AssignedUidsMessage),
 }
 
 impl ResponseBody {

@@ -2,7 +2,7 @@
 //!
 //! A slot is a hash of a series, so all rows of a series have the same one, in every table and whatever the
 //! salting. Like the layout of row keys it is part of the format: nodes that hash differently would both take
-//! a series.
+//! a series. Names have slots too, for the assignment of their UIDs.
 
 /// Number of slots.
 pub const SLOTS: usize = 1_024;
@@ -53,6 +53,12 @@ impl Slot {
         let hash = finish(hash_bytes(hash_bytes(0, metric), tags));
         // The highest bits are the best ones.
         Self((hash >> 54) as u16)
+    }
+
+    /// The slot of a name of this kind (`metrics`, `tagk` or `tagv`).
+    #[must_use]
+    pub fn of_name(kind: &str, name: &[u8]) -> Self {
+        Self::of_series(kind.as_bytes(), name)
     }
 }
 
@@ -178,6 +184,18 @@ mod tests {
         ] {
             assert_eq!(Slot::of_series(metric, tags).number(), expected, "{metric:?} {tags:?}");
         }
+    }
+
+    #[test]
+    fn names_of_two_kinds_have_slots_of_their_own() {
+        let slots = |kind: &str| {
+            let names = (0..1_000_u32).map(|number| format!("web{number}"));
+            names.map(|name| Slot::of_name(kind, name.as_bytes())).collect::<Vec<_>>()
+        };
+        let (keys, values) = (slots("tagk"), slots("tagv"));
+        let alike = keys.iter().zip(&values).filter(|(key, value)| key == value).count();
+        let set: SlotSet = keys.into_iter().chain(values).collect();
+        assert!(alike < 10 && set.len() > 700, "{alike} alike, {} slots", set.len());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::{
     point_plugins::PointPlugins,
     process_memory::ProcessMemory,
     query::LimitOverrides,
+    uid::NamePeers,
 };
 
 mod rollups;
@@ -87,6 +88,8 @@ settings! {
         pub retention: Option<Arc<Retention>> = None,
         /// Queues of the plug-ins that get points.
         pub plugins: PointPlugins = PointPlugins::default(),
+        /// The other nodes of the cluster, if there is one.
+        pub name_peers: Option<Arc<dyn NamePeers>> = None,
     }
 }
 

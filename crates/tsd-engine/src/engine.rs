@@ -331,6 +331,7 @@ impl Builder<'_> {
             max_batch: config.max_batch,
             stats: Arc::clone(stats),
             loss_check: Arc::new(LossCheck::new(series_tables)),
+            peers: self.config.name_peers.clone(),
         };
         let assigner = actor::spawn(&self.threads.get(0), "uid", UID_MAILBOX, move || {
             UidAssigner::new(settings.clone())
@@ -364,7 +365,8 @@ impl Builder<'_> {
             rule: NameRule::with_special_characters(&config.allow_specialchars),
             fold_unmappable_letters: config.fold_unmappable_letters,
         };
-        UidAdmin { table, resolver, rules, changing: Arc::default() }
+        let peers = self.config.name_peers.clone();
+        UidAdmin { table, resolver, rules, changing: Arc::default(), peers }
     }
 
     /// The actor that places new series in trees, if that is enabled.

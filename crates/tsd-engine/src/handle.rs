@@ -1,7 +1,7 @@
 //! [`EngineHandle`]: the interface of the engine for front ends.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
 
@@ -43,6 +43,18 @@ pub struct EngineHandle {
     shared: Arc<EngineShared>,
 }
 
+/// An [`EngineHandle`] that does not keep the engine running.
+#[derive(Clone, Debug, Default)]
+pub struct WeakEngineHandle(Weak<EngineShared>);
+
+impl WeakEngineHandle {
+    /// The handle; `None` after the end of the engine.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<EngineHandle> {
+        self.0.upgrade().map(|shared| EngineHandle { shared })
+    }
+}
+
 impl EngineHandle {
     pub(crate) fn new(shared: EngineShared) -> Self {
         Self { shared: Arc::new(shared) }
@@ -50,6 +62,12 @@ impl EngineHandle {
 
     pub(crate) const fn shared(&self) -> &Arc<EngineShared> {
         &self.shared
+    }
+
+    /// A handle that does not keep the engine running.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakEngineHandle {
+        WeakEngineHandle(Arc::downgrade(&self.shared))
     }
 
     /// The settings of the engine.
@@ -101,8 +119,19 @@ impl EngineHandle {
         }
     }
 
-    /// Renames a UID. Other daemons use the old name until their caches are dropped.
+    /// Renames a UID. All nodes of a cluster have forgotten the old name then; daemons that are in none use it
+    /// until their caches are dropped. A caller that leaves does not end it.
+    ///
+    /// # Errors
+    ///
+    /// [`UidError::NotForgotten`] if it is renamed, and a node has not answered.
     pub async fn rename_uid(&self, kind: UidKind, old: &str, new: &str) -> Result<(), UidError> {
+        let (engine, old, new) = (self.clone(), old.to_owned(), new.to_owned());
+        let renaming = async move { engine.rename_now(kind, &old, &new).await };
+        tokio::spawn(renaming).await.unwrap_or(Err(UidError::Lost))
+    }
+
+    async fn rename_now(&self, kind: UidKind, old: &str, new: &str) -> Result<(), UidError> {
         self.shared.uids.rename(kind, old, new, &self.shared.ingest.series).await?;
         if let (UidKind::Metric, Some(retention)) = (kind, &self.shared.config.retention) {
             // Another rule may apply to the new name.
@@ -112,10 +141,31 @@ impl EngineHandle {
         Ok(())
     }
 
-    /// Deletes a name with its UIDMeta, and returns the UID that it had. Its points stay, without a name.
-    /// Other daemons use the name until their caches are dropped.
+    /// Deletes a name with its UIDMeta, and returns the UID that it had. Its points stay, without a name. As with
+    /// [`Self::rename_uid`], nodes of a cluster have forgotten it then, and a caller that leaves does not end it.
+    ///
+    /// # Errors
+    ///
+    /// [`UidError::NotForgotten`] if it is deleted, and a node has not answered.
     pub async fn delete_uid(&self, kind: UidKind, name: &str) -> Result<Uid, UidError> {
-        self.shared.uids.delete(kind, name, &self.shared.ingest.series).await
+        let (engine, name) = (self.clone(), name.to_owned());
+        let deleting = async move {
+            let EngineShared { uids, ingest, .. } = &*engine.shared;
+            uids.delete(kind, &name, &ingest.series).await
+        };
+        tokio::spawn(deleting).await.unwrap_or(Err(UidError::Lost))
+    }
+
+    /// Removes names and UIDs from all caches, because another node has changed them in the store.
+    pub fn forget_names(&self, kind: UidKind, names: &[Bytes], uids: &[Uid]) {
+        self.shared.uids.resolver.caches.invalidate(kind, names, uids);
+        self.shared.ingest.series.clear();
+    }
+
+    /// UIDs of names for another node, which has decided that they may be created. New ones are assigned by this
+    /// node, whoever owns them. `None` in place of a name that gets none.
+    pub async fn assign_for_peer(&self, kind: UidKind, names: Vec<Bytes>) -> Vec<Option<Uid>> {
+        self.shared.uids.resolver.assign_for_peer(kind, names).await
     }
 
     /// Names all metrics to the rules of the retention, if there is one. Until then metrics have the longest

@@ -66,7 +66,7 @@ pub use engine::{Engine, StartError};
 pub use fsck::{
     FsckError, FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun, FsckSelection,
 };
-pub use handle::EngineHandle;
+pub use handle::{EngineHandle, WeakEngineHandle};
 pub use health::{HealthPart, Problem, UidSpace};
 pub use ingest::{IngestSession, NameText, RolledUpValue, RollupPlace, Sample, SampleContent};
 pub use last_point::{LastPoint, LastQuery, LastSeries};
@@ -115,7 +115,7 @@ pub use tsd_query::{
     SeriesSource, SubQuery, compile_pattern, find_zone,
 };
 pub use uid::{
-    CreatableNames, FilterError, MappingPage, StoredMapping, UidAdmin, UidError, UidFsckObserver,
-    UidFsckOptions, UidFsckReport,
+    CreatableNames, FilterError, MappingPage, NamePeers, StoredMapping, UidAdmin, UidError,
+    UidFsckObserver, UidFsckOptions, UidFsckReport,
 };
 pub use write_filter::{FilterRules, FilterRulesError, FilteredSeries, WriteFilter};

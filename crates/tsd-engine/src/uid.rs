@@ -2,7 +2,8 @@
 //!
 //! Correctness depends only on compare-and-set in the storage, by OpenTSDB's own protocol, so its
 //! daemons and several of ours may assign concurrently. The actor only saves work: look-ups are
-//! single-flight, and one increment serves many names.
+//! single-flight, and one increment serves many names. So do the nodes of a cluster, each of which assigns the
+//! UIDs of a part of the names ([`NamePeers`]).
 
 mod admin;
 mod assign;
@@ -14,6 +15,8 @@ mod error;
 mod filter;
 mod listing;
 mod loss_check;
+mod name_peers;
+mod pending_names;
 mod per_kind;
 mod resolver;
 mod series_limit;
@@ -26,9 +29,10 @@ pub use self::{
     error::UidError,
     filter::FilterError,
     listing::{MappingPage, StoredMapping},
+    name_peers::NamePeers,
 };
 pub(crate) use self::{
-    assigner::{AssignerSettings, AssignerStats, UidAssigner, UidMessage},
+    assigner::{AssignerSettings, AssignerStats, UidAssigner, UidAssigning, UidMessage},
     cache::UidCaches,
     filter::NameFilter,
     loss_check::LossCheck,

@@ -27,7 +27,7 @@ pub mod timed_http;
 pub use arguments::Arguments;
 pub use daemon::{Daemon, DaemonBuilder, bench_binary};
 pub use http::{BinaryResponse, HttpResponse, http, http_binary, try_http};
-pub use metric::metric;
+pub use metric::{metric, used_uids};
 pub use poll::{PATIENCE, wait_for};
 pub use process_clock::ProcessClock;
 pub use random::{SplitMix64, Xorshift64};

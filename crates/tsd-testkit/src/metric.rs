@@ -1,6 +1,8 @@
-//! The metrics page of a daemon.
+//! The metrics page and the statistics of a daemon.
 
 use std::net::SocketAddr;
+
+use serde_json::Value;
 
 use crate::http::try_http;
 
@@ -14,4 +16,16 @@ pub fn metric(address: SocketAddr, name: &str) -> Option<f64> {
     };
     let values = samples.filter(is_requested).filter_map(|(_, value)| value.parse::<f64>().ok());
     values.reduce(|sum, value| sum + value)
+}
+
+/// Numbers of UIDs of a kind that were used up, as `/api/stats` has them; `None` if there is no answer.
+#[must_use]
+pub fn used_uids(address: SocketAddr, kind: &str) -> Option<u64> {
+    let page = try_http(address, "GET", "/api/stats", None).ok()?.body;
+    let stats: Vec<Value> = serde_json::from_str(&page).ok()?;
+    let is_used = |stat: &&Value| {
+        stat.get("metric").is_some_and(|name| name == "tsd.uid.ids-used")
+            && stat.pointer("/tags/kind").is_some_and(|of| of == kind)
+    };
+    stats.iter().find(is_used)?.get("value")?.as_str()?.parse().ok()
 }

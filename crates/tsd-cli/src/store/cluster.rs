@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
+use bytes::Bytes;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 use tsd_cluster::{
@@ -17,18 +18,21 @@ use tsd_cluster::{
 };
 use tsd_cluster_log::ClusterLog;
 use tsd_cluster_net::{
-    ClockWatch, ClusterReads, ClusterSlots, ForwardConfig, ForwardReceiver, ForwardedWrites,
-    NetConfig, NodeAnswer, NodeControl, NodeIdentity, NodeReport, PeerError, PeerServer,
-    PeerService, Peers, ReadConfig, ReadMemory, SlotLog, TimedReport,
+    ClockWatch, ClusterReads, ClusterSlots, ForgottenNames, ForwardConfig, ForwardReceiver,
+    ForwardedWrites, NameOwners, NetConfig, NodeAnswer, NodeControl, NodeIdentity, NodeReport,
+    PeerError, PeerServer, PeerService, Peers, ReadConfig, ReadMemory, SlotLog, TimedReport,
 };
-use tsd_engine::{EngineHandle, MemoryPart, ProcessMemory, QueryId};
+use tsd_engine::{
+    EngineHandle, MemoryPart, NamePeers, ProcessMemory, QueryId, UidKind, WeakEngineHandle,
+};
+use tsd_model::Uid;
 use tsd_server::{
     CancelQueryError, ClusterFuture, ClusterNode, ClusterNodes, ClusterQueryId, ClusterStatus,
     DrainedNode, FlushedNode, NodeDetails, NodeQueries, NodeSlots, SlotSummary, running_queries,
 };
 use tsd_storage::{BoxFuture, MeteredStorage, Storage, StorageError, Table};
 
-use super::log_types::HBaseLog;
+use super::{log_types::HBaseLog, node_names::NodeNames};
 use crate::{
     config::{ClusterNetSettings, Settings, host_name},
     version,
@@ -101,23 +105,38 @@ pub(crate) struct ClusterNodeHandle {
     control: Arc<LogControl>,
     /// Its slots, if writes are forwarded.
     slots: Option<Arc<ClusterSlots>>,
+    names: Arc<NodeNames>,
     _server: PeerServer,
     _clock: ClockWatch,
 }
 
 impl ClusterNodeHandle {
-    /// Names the engine whose queries the other nodes see. Until then there are none.
-    pub(crate) fn attach(&self, engine: EngineHandle) {
+    /// Names the engine whose queries the other nodes see, and whose caches forget names. Until then there are
+    /// none.
+    pub(crate) fn attach(&self, engine: &EngineHandle) {
         // A node has one engine.
-        let _ = self.control.engine.set(engine);
+        let _ = self.control.engine.set(engine.downgrade());
+    }
+
+    /// Names on the other nodes.
+    pub(super) fn names(&self) -> Arc<dyn NamePeers> {
+        Arc::<NodeNames>::clone(&self.names)
     }
 }
 
-/// The log and the queries of this node, for its peers.
+/// The log and the engine of this node, for its peers.
 #[derive(Debug)]
 struct LogControl {
     log: Arc<HBaseLog>,
-    engine: OnceLock<EngineHandle>,
+    /// Weak, because the store of the engine knows this value, too.
+    engine: OnceLock<WeakEngineHandle>,
+}
+
+impl LogControl {
+    /// The engine, while it runs.
+    fn engine(&self) -> Option<EngineHandle> {
+        self.engine.get().and_then(WeakEngineHandle::upgrade)
+    }
 }
 
 impl NodeControl for LogControl {
@@ -145,15 +164,30 @@ impl NodeControl for LogControl {
 
     fn queries(&self) -> BoxFuture<'_, String> {
         Box::pin(async {
-            match self.engine.get() {
-                Some(engine) => running_queries(engine).await,
+            match self.engine() {
+                Some(engine) => running_queries(&engine).await,
                 None => "{}".to_owned(),
             }
         })
     }
 
     fn cancel_query(&self, id: u64) -> bool {
-        self.engine.get().is_some_and(|engine| engine.cancel_query(QueryId(id)))
+        self.engine().is_some_and(|engine| engine.cancel_query(QueryId(id)))
+    }
+
+    fn forget(&self, names: &ForgottenNames) {
+        if let Some(engine) = self.engine() {
+            engine.forget_names(names.kind, &names.names, &names.uids);
+        }
+    }
+
+    fn assign_uids(&self, kind: UidKind, names: Vec<Bytes>) -> BoxFuture<'_, Vec<Option<Uid>>> {
+        Box::pin(async move {
+            match self.engine() {
+                Some(engine) => engine.assign_for_peer(kind, names).await,
+                None => vec![None; names.len()],
+            }
+        })
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -229,7 +263,13 @@ pub(super) fn join(
     let server = PeerServer::start(listener, identity, net, service)?;
     info!(address = %server.local_addr(), advertised, "answers the other nodes of the cluster");
     let clock = ClockWatch::start(Arc::clone(&peers), hbase.cluster_net.max_clock_skew);
-    let node = ClusterNodeHandle { peers, control, slots, _server: server, _clock: clock };
+    let limit = hbase.cluster_net.read_timeout;
+    let owners = slots.as_ref().map(|slots| {
+        let patience = hbase.cluster_net.forward_timeout;
+        NameOwners::new(Arc::clone(&peers), Arc::clone(slots), patience)
+    });
+    let names = Arc::new(NodeNames { peers: Arc::clone(&peers), owners, limit });
+    let node = ClusterNodeHandle { peers, control, slots, names, _server: server, _clock: clock };
     Ok((storage, Arc::new(node)))
 }
 

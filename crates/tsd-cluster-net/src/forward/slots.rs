@@ -105,6 +105,11 @@ impl SlotView {
         self.holder.route(slot)
     }
 
+    /// True if a node gives all its slots away.
+    fn is_leaving(&self, incarnation: u64) -> bool {
+        self.holder.adopted().leaving.contains(&incarnation)
+    }
+
     pub(super) fn accepts(&self, slots: &SlotSet) -> bool {
         self.is_sole || self.holder.accepts(slots)
     }
@@ -207,6 +212,18 @@ impl ClusterSlots {
         is_lasting.then(|| format!("slots of the cluster have no owner: {problem}"))
     }
 
+    /// The other node that owns a slot, unless it leaves; `None` also while nobody is known to own it.
+    pub(crate) fn other_owner(&self, slot: Slot) -> Option<u64> {
+        let view = self.view();
+        if view.is_sole() {
+            return None;
+        }
+        match view.route(slot) {
+            SlotRoute::Peer(owner) => (!view.is_leaving(owner)).then_some(owner),
+            SlotRoute::Own | SlotRoute::Unsettled => None,
+        }
+    }
+
     pub(super) fn membership(&self) -> &Arc<dyn Membership> {
         &self.membership
     }
@@ -252,7 +269,7 @@ impl ClusterSlots {
     }
 
     /// Goes by an assignment from now on, if it is newer.
-    fn adopt(&self, assignment: Assignment) {
+    pub(crate) fn adopt(&self, assignment: Assignment) {
         if assignment.generation <= lock(&self.holder).adopted().generation {
             return;
         }

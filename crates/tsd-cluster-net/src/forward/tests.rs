@@ -55,8 +55,8 @@ fn batch(series: impl IntoIterator<Item = u16>, value: &[u8]) -> CellBatch {
 
 /// The row of the log table, of all nodes.
 #[derive(Debug, Default)]
-struct SharedRow {
-    assignment: Mutex<Option<Assignment>>,
+pub(crate) struct SharedRow {
+    pub(crate) assignment: Mutex<Option<Assignment>>,
     /// The answers to so many changes are lost.
     lost: AtomicUsize,
     /// Reads fail.
@@ -131,17 +131,19 @@ impl SlotLog for FakeLog {
     }
 }
 
-struct ForwardNode {
+pub(crate) struct ForwardNode {
     store: Arc<FaultyStorage<MemoryStorage>>,
     log: Arc<FakeLog>,
-    membership: Arc<FakeMembership>,
-    slots: Arc<ClusterSlots>,
+    pub(crate) membership: Arc<FakeMembership>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) control: Arc<FakeControl>,
+    pub(crate) slots: Arc<ClusterSlots>,
     writes: Arc<ForwardedWrites<FaultyStorage<MemoryStorage>>>,
-    server: Option<PeerServer>,
+    pub(crate) server: Option<PeerServer>,
 }
 
 /// Nodes 1.. that list each other.
-async fn nodes(count: u64, row: &Arc<SharedRow>, timeout: Duration) -> Vec<ForwardNode> {
+pub(crate) async fn nodes(count: u64, row: &Arc<SharedRow>, timeout: Duration) -> Vec<ForwardNode> {
     let mut listeners = Vec::new();
     for _ in 0..count {
         listeners.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
@@ -178,20 +180,22 @@ fn start_node(
     let slot_log = Arc::<FakeLog>::clone(&log);
     let slots = ClusterSlots::start(slot_table, Arc::clone(&dyn_membership), slot_log);
     let config = ForwardConfig { tables: vec![table()], layout: LAYOUT, timeout };
-    let writes = ForwardedWrites::new(Arc::clone(&store), Arc::clone(&slots), peers, config);
+    let writes =
+        ForwardedWrites::new(Arc::clone(&store), Arc::clone(&slots), Arc::clone(&peers), config);
     let writes = Arc::new(writes);
+    let control = Arc::<FakeControl>::default();
     let service = PeerService {
         rows: Arc::<FakeRows>::default(),
         membership: dyn_membership,
         writes: Some(Arc::<ForwardedWrites<_>>::clone(&writes)),
-        node: Arc::<FakeControl>::default(),
+        node: Arc::<FakeControl>::clone(&control),
     };
     let server = PeerServer::start(listener, identity(this), net, service).unwrap();
-    ForwardNode { store, log, membership, slots, writes, server: Some(server) }
+    ForwardNode { store, log, membership, peers, control, slots, writes, server: Some(server) }
 }
 
 /// Waits until all slots have owners that take them.
-async fn settled(nodes: &[ForwardNode]) {
+pub(crate) async fn settled(nodes: &[ForwardNode]) {
     loop {
         let counts: Vec<SlotCounts> = nodes.iter().map(|node| node.slots.counts()).collect();
         let owned: usize = counts.iter().map(|counts| counts.owned).sum();

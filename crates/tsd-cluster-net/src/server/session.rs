@@ -22,6 +22,7 @@ use crate::{
     forward::ForwardFrame,
     frame_writer::{WriteEnd, write_frames},
     metrics::NetMetrics,
+    names::{AssignedUidsMessage, NameMetrics},
     peers::no_query,
     service::{HeldQuery, PeerService},
     socket::configure,
@@ -33,6 +34,8 @@ use crate::{
 
 /// Frames that wait to be written.
 const WAITING_FRAMES: usize = 8;
+/// Answer to a message about other names.
+const UNKNOWN_KIND: &str = "names of a kind that this version does not know";
 
 /// Why a connection was closed.
 #[derive(Debug, thiserror::Error)]
@@ -254,6 +257,20 @@ async fn answer(
                 answers.send(ResponseBody::Forwarded(reply.0)).await
             }
             None => answers.done(Err("this node takes no writes of others".to_owned())).await,
+        },
+        Some(RequestBody::Forget(message)) => {
+            let names = message.into_names();
+            let done = names.map(|names| service.node.forget(&names));
+            answers.done(done.ok_or_else(|| UNKNOWN_KIND.to_owned())).await
+        }
+        Some(RequestBody::AssignUids(message)) => match message.into_names() {
+            Some((kind, names)) => {
+                NameMetrics::of_process().received.increment(names.len() as u64);
+                let uids = service.node.assign_uids(kind, names).await;
+                let answer = AssignedUidsMessage::of(&uids);
+                answers.send(ResponseBody::AssignedUids(answer)).await
+            }
+            None => answers.done(Err(UNKNOWN_KIND.to_owned())).await,
         },
         Some(RequestBody::Hello(_) | RequestBody::Cancel(_)) | None => {
             answers.done(Err("a request that this version does not know".to_owned())).await

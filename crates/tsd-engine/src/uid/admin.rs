@@ -9,7 +9,7 @@ use tsd_model::{
 };
 use tsd_storage::{CellBatch, CellRef, Column, Delete, Recovery, Scan, StorageError};
 
-use super::{Resolver, UidError, UidTable};
+use super::{NamePeers, Resolver, UidError, UidTable};
 use crate::{ingest::NameRules, series_cache::SeriesCache, series_scan::prefix_end};
 
 /// Attempts of a rename's puts.
@@ -25,6 +25,8 @@ pub struct UidAdmin {
     pub(crate) rules: NameRules,
     /// Names that this process is changing.
     pub(crate) changing: Arc<papaya::HashSet<(UidKind, Bytes)>>,
+    /// The other nodes of the cluster, which have caches too.
+    pub(crate) peers: Option<Arc<dyn NamePeers>>,
 }
 
 /// Marks a name as being changed until it is dropped.
@@ -209,10 +211,9 @@ impl UidAdmin {
         }
         .await;
         // After a failure it may be deleted or not, so the caches are invalidated in any case.
-        self.resolver.caches.invalidate(kind, &stored, uid);
-        series.clear();
+        let forgotten = self.forget(kind, name, vec![stored], uid, series).await;
         result?;
-        Ok(uid)
+        forgotten.map(|()| uid)
     }
 
     /// Renames a UID. Not atomic: after a crash both names may have the UID.
@@ -243,9 +244,28 @@ impl UidAdmin {
         }
         .await;
         // After a failure either name may be stored, so the caches are invalidated in any case.
-        self.resolver.caches.invalidate(kind, &old_stored, uid);
+        let forgotten = self.forget(kind, old, vec![old_stored, new_stored], uid, series).await;
+        result?;
+        forgotten
+    }
+
+    /// Removes what is known of changed names, `name` among them, from the caches of all nodes.
+    async fn forget(
+        &self,
+        kind: UidKind,
+        name: &str,
+        names: Vec<Bytes>,
+        uid: Uid,
+        series: &SeriesCache,
+    ) -> Result<(), UidError> {
+        self.resolver.caches.invalidate(kind, &names, &[uid]);
         series.clear();
-        Ok(result?)
+        let Some(peers) = &self.peers else { return Ok(()) };
+        let forgotten = peers.forget(kind, names, vec![uid]).await;
+        forgotten.map_err(|reason| {
+            tracing::warn!(%kind, name, reason, "not all nodes have forgotten a changed name");
+            UidError::NotForgotten { kind, name: name.to_owned(), reason }
+        })
     }
 
     async fn find(&self, kind: UidKind, stored: Bytes) -> Result<Option<Uid>, UidError> {

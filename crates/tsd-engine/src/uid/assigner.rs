@@ -3,24 +3,22 @@
 //! A name that is being looked up or assigned is requested once; further callers wait for the same
 //! result. Names that arrive while the batches of their kind are in flight are queued and become
 //! the next batch: one read, or one increment, for all of them. Errors are not cached.
+//!
+//! Names that another node of the cluster owns are asked of that one, in batches too. Those that it does not answer
+//! are assigned here. What is assigned here for another node never waits for a third one.
 
-use std::{
-    cell::RefCell,
-    collections::VecDeque,
-    rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use bytes::Bytes;
-use hashbrown::HashMap;
 use tsd_model::{Uid, UidKind};
 
 use super::{
-    LossCheck, PerKind, UidCaches, UidError, UidTable,
+    LossCheck, NamePeers, PerKind, UidCaches, UidError, UidTable,
     assign::{AssignedBatch, UidAllocation, assign, create_meta_objects},
+    pending_names::{NamesRequest, PendingNames},
 };
 use crate::{
     actor::{Actor, ActorContext, Reply},
@@ -36,13 +34,24 @@ pub(crate) type UidAssignment = Result<Uid, UidError>;
 const MAX_LOOKUP_BATCHES: usize = 2;
 /// Most assignment batches of one kind in flight.
 const MAX_ASSIGNMENT_BATCHES: usize = 1;
+/// Most batches of one kind that other nodes are asked for.
+const MAX_ASKED_BATCHES: usize = 2;
+
+/// Who assigns the UIDs of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UidAssigning {
+    /// The node that owns each name.
+    Owner,
+    /// This node, because another one has asked it.
+    Here,
+}
 
 /// Messages to the UID actor.
 pub(crate) enum UidMessage {
     /// Look names up.
     Lookup { kind: UidKind, names: Vec<Bytes>, reply: Reply<Vec<UidLookup>> },
     /// Assign UIDs to names that had none when they were looked up.
-    Assign { kind: UidKind, names: Vec<Bytes>, reply: Reply<Vec<UidAssignment>> },
+    Assign { by: UidAssigning, kind: UidKind, names: Vec<Bytes>, reply: Reply<Vec<UidAssignment>> },
     /// Panic inside the handler.
     #[cfg(test)]
     Panic,
@@ -95,6 +104,8 @@ pub(crate) struct AssignerSettings {
     pub(crate) stats: Arc<AssignerStats>,
     /// Runs before assignments after a loss of names.
     pub(crate) loss_check: Arc<LossCheck>,
+    /// The other nodes of the cluster, if there is one.
+    pub(crate) peers: Option<Arc<dyn NamePeers>>,
 }
 
 /// State of the UID actor.
@@ -102,12 +113,19 @@ pub(crate) struct UidAssigner {
     settings: AssignerSettings,
     lookups: PerKind<PendingNames<UidLookup>>,
     assignments: PerKind<PendingNames<UidAssignment>>,
+    /// Names that other nodes are asked for.
+    asked: PerKind<PendingNames<UidAssignment>>,
 }
 
 impl UidAssigner {
     pub(crate) fn new(settings: AssignerSettings) -> Self {
         settings.stats.pending.store(0, Ordering::Relaxed);
-        Self { settings, lookups: PerKind::default(), assignments: PerKind::default() }
+        Self {
+            settings,
+            lookups: PerKind::default(),
+            assignments: PerKind::default(),
+            asked: PerKind::default(),
+        }
     }
 
     /// False, and counted, if the maximum of pending names is reached.
@@ -170,15 +188,33 @@ impl UidAssigner {
                     assigner.settings.stats.pending.fetch_sub(names.len(), Ordering::Relaxed);
                 } else {
                     // A name was renamed or deleted meanwhile, so the results may be stale: retry.
-                    pending.queue.extend(names);
+                    pending.queue_again(names);
                 }
                 assigner.start_lookups(kind, ctx);
             });
         }
     }
 
+    /// The names among which one waits for its UID.
+    fn waiting_with(
+        &mut self,
+        by: UidAssigning,
+        kind: UidKind,
+        name: &Bytes,
+    ) -> &mut PendingNames<UidAssignment> {
+        let has_other_owner = || {
+            let peers = self.settings.peers.as_ref();
+            peers.is_some_and(|peers| peers.has_other_owner(kind, name))
+        };
+        let is_asked = by == UidAssigning::Owner
+            && !self.assignments[kind].contains(name)
+            && (self.asked[kind].contains(name) || has_other_owner());
+        if is_asked { &mut self.asked[kind] } else { &mut self.assignments[kind] }
+    }
+
     fn assign(
         &mut self,
+        by: UidAssigning,
         kind: UidKind,
         names: Vec<Bytes>,
         reply: Reply<Vec<UidAssignment>>,
@@ -189,14 +225,54 @@ impl UidAssigner {
             // An assignment for another caller may have completed since this caller's look-up.
             if let Some(uid) = self.settings.caches.uid(kind, &name) {
                 request.set(i, Ok(uid));
-            } else if self.assignments[kind].contains(&name) || self.admits_name() {
-                let new = self.assignments[kind].wait(name, &request, i);
+            } else if self.waiting_with(by, kind, &name).contains(&name) || self.admits_name() {
+                let new = self.waiting_with(by, kind, &name).wait(name, &request, i);
                 self.settings.stats.pending.fetch_add(usize::from(new), Ordering::Relaxed);
             } else {
                 request.set(i, Err(UidError::Throttled));
             }
         }
         self.start_assignments(kind, ctx);
+        self.start_asking(kind, ctx);
+    }
+
+    /// Asks other nodes for the UIDs of their names.
+    fn start_asking(&mut self, kind: UidKind, ctx: &mut ActorContext<'_, Self>) {
+        let Some(peers) = self.settings.peers.clone() else { return };
+        let max = self.settings.max_batch;
+        while let Some(names) = self.asked[kind].next_batch(MAX_ASKED_BATCHES, max) {
+            let peers = Arc::clone(&peers);
+            let epoch = self.settings.caches.epoch();
+            let work = async move {
+                let uids = peers.assign(kind, names.clone()).await;
+                (names, uids)
+            };
+            ctx.spawn(work, move |assigner, (names, uids), ctx| {
+                assigner.asked[kind].in_flight -= 1;
+                let mut uids = uids.into_iter();
+                for name in names {
+                    assigner.end_asking(kind, name, uids.next().flatten(), epoch);
+                }
+                assigner.start_assignments(kind, ctx);
+                assigner.start_asking(kind, ctx);
+            });
+        }
+    }
+
+    /// Takes the UID that the owner of a name has assigned. Without one the name is assigned here.
+    fn end_asking(&mut self, kind: UidKind, name: Bytes, uid: Option<Uid>, epoch: u64) {
+        let AssignerSettings { table, caches, stats, .. } = &self.settings;
+        let width = kind.width(&table.schema);
+        let asked = &mut self.asked[kind];
+        let has_ended = match uid.filter(|uid| uid.as_bytes().len() == width) {
+            Some(uid) => {
+                caches.insert_at(epoch, kind, &name, uid);
+                asked.complete(&name, &Ok(uid));
+                true
+            }
+            None => !self.assignments[kind].take_over(name, asked),
+        };
+        stats.pending.fetch_sub(usize::from(has_ended), Ordering::Relaxed);
     }
 
     fn start_assignments(&mut self, kind: UidKind, ctx: &mut ActorContext<'_, Self>) {
@@ -246,107 +322,11 @@ impl Actor for UidAssigner {
     fn handle(&mut self, message: UidMessage, ctx: &mut ActorContext<'_, Self>) {
         match message {
             UidMessage::Lookup { kind, names, reply } => self.look_up(kind, names, reply, ctx),
-            UidMessage::Assign { kind, names, reply } => self.assign(kind, names, reply, ctx),
+            UidMessage::Assign { by, kind, names, reply } => {
+                self.assign(by, kind, names, reply, ctx);
+            }
             #[cfg(test)]
             UidMessage::Panic => panic!("requested by the test"),
-        }
-    }
-}
-
-/// A request, and the index of the name in it.
-type NameWaiter<R> = (Rc<NamesRequest<R>>, usize);
-
-/// Names of one kind that are queued or in flight, and the requests that wait for them.
-struct PendingNames<R> {
-    waiters: HashMap<Bytes, Vec<NameWaiter<R>>, foldhash::fast::RandomState>,
-    queue: VecDeque<Bytes>,
-    /// Batches in flight.
-    in_flight: usize,
-}
-
-impl<R> Default for PendingNames<R> {
-    fn default() -> Self {
-        Self { waiters: HashMap::default(), queue: VecDeque::new(), in_flight: 0 }
-    }
-}
-
-impl<R: Clone> PendingNames<R> {
-    fn contains(&self, name: &Bytes) -> bool {
-        self.waiters.contains_key(name)
-    }
-
-    /// Adds a waiter for a name. True if the name is new, which queues it.
-    fn wait(&mut self, name: Bytes, request: &Rc<NamesRequest<R>>, i: usize) -> bool {
-        let waiters = self.waiters.entry(name.clone()).or_default();
-        let new = waiters.is_empty();
-        waiters.push((Rc::clone(request), i));
-        if new {
-            self.queue.push_back(name);
-        }
-        new
-    }
-
-    /// Takes the next batch from the queue, unless `max_in_flight` batches are in flight.
-    fn next_batch(&mut self, max_in_flight: usize, max_batch: usize) -> Option<Vec<Bytes>> {
-        if self.in_flight >= max_in_flight || self.queue.is_empty() {
-            return None;
-        }
-        self.in_flight += 1;
-        let names = self.queue.len().min(max_batch.max(1));
-        Some(self.queue.drain(..names).collect())
-    }
-
-    /// Sets the result of a name for all of its waiters.
-    fn complete(&mut self, name: &Bytes, result: &R) {
-        for (request, i) in self.waiters.remove(name).into_iter().flatten() {
-            request.set(i, result.clone());
-        }
-    }
-}
-
-/// A request for several names, which replies when every name has its result.
-struct NamesRequest<R>(RefCell<NameResults<R>>);
-
-struct NameResults<R> {
-    results: Vec<Option<R>>,
-    missing: usize,
-    reply: Option<Reply<Vec<R>>>,
-}
-
-impl<R> NamesRequest<R> {
-    fn new(names: usize, reply: Reply<Vec<R>>) -> Rc<Self> {
-        let mut results = Vec::new();
-        results.resize_with(names, || None);
-        let request =
-            Self(RefCell::new(NameResults { results, missing: names, reply: Some(reply) }));
-        if names == 0 {
-            request.send_reply();
-        }
-        Rc::new(request)
-    }
-
-    fn set(&self, i: usize, result: R) {
-        let missing = {
-            let mut state = self.0.borrow_mut();
-            if let Some(slot) = state.results.get_mut(i)
-                && slot.is_none()
-            {
-                *slot = Some(result);
-                state.missing -= 1;
-            }
-            state.missing
-        };
-        if missing == 0 {
-            self.send_reply();
-        }
-    }
-
-    fn send_reply(&self) {
-        let mut state = self.0.borrow_mut();
-        if let Some(reply) = state.reply.take() {
-            let results = std::mem::take(&mut state.results).into_iter().flatten().collect();
-            // A failed send means that the caller stopped waiting.
-            let _ = reply.send(results);
         }
     }
 }

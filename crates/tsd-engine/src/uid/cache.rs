@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use papaya::HashMap;
 use tsd_model::{Uid, UidKind};
 
@@ -102,10 +103,16 @@ impl UidCaches {
         names.insert(uid, name.into());
     }
 
-    /// Removes a name and its UID, and starts a new epoch.
-    pub(crate) fn invalidate(&self, kind: UidKind, name: &[u8], uid: Uid) {
+    /// Removes names and UIDs, and starts a new epoch.
+    pub(crate) fn invalidate(&self, kind: UidKind, names: &[Bytes], uids: &[Uid]) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        self.remove(kind, name, uid);
+        let cache = &self.kinds[kind];
+        for name in names {
+            cache.uids.pin().remove(&**name);
+        }
+        for uid in uids {
+            cache.names.pin().remove(uid);
+        }
         // What was read in between may be what is removed here.
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }

@@ -124,6 +124,19 @@ pub enum UidError {
         /// The name.
         name: String,
     },
+    /// The name is renamed or deleted, but a node of the cluster may still use what it knew of it.
+    #[error(
+        "the {kind} name '{name}' is changed, but other nodes may use its former UID: {reason}; drop \
+         their caches (/api/dropcaches)"
+    )]
+    NotForgotten {
+        /// Kind of the name.
+        kind: UidKind,
+        /// The name.
+        name: String,
+        /// Which nodes have not answered, and why.
+        reason: String,
+    },
     /// The storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),

@@ -13,7 +13,8 @@ use smallvec::SmallVec;
 use tsd_model::{BaseTime, SeriesKey, TableSchema, Uid, UidKind, decode_latin1};
 
 use super::{
-    CreatableNames, NameFilter, PerKind, SeriesLimit, UidCaches, UidError, UidMessage,
+    CreatableNames, NameFilter, PerKind, SeriesLimit, UidAssigning, UidCaches, UidError,
+    UidMessage,
     assigner::{AssignerStats, UidAssignment, UidLookup},
 };
 use crate::{
@@ -289,9 +290,46 @@ impl Resolver {
         kind: UidKind,
         names: Vec<Bytes>,
     ) -> Vec<(Bytes, UidAssignment)> {
+        self.assign_by(UidAssigning::Owner, kind, names).await
+    }
+
+    /// UIDs of names for another node, as far as they get any. It has looked them up, but another one may have
+    /// created them since.
+    pub(crate) async fn assign_for_peer(
+        &self,
+        kind: UidKind,
+        names: Vec<Bytes>,
+    ) -> Vec<Option<Uid>> {
+        let mut uids: Vec<Option<Uid>> = Vec::with_capacity(names.len());
+        let mut missing = Vec::new();
+        for (at, (name, found)) in self.look_up(kind, names).await.into_iter().enumerate() {
+            if matches!(found, Ok(None)) {
+                missing.push((at, name));
+            }
+            uids.push(found.ok().flatten());
+        }
+        if missing.is_empty() {
+            return uids;
+        }
+        let (places, names): (Vec<usize>, Vec<Bytes>) = missing.into_iter().unzip();
+        let assigned = self.assign_by(UidAssigning::Here, kind, names).await;
+        for (at, (_, assigned)) in places.into_iter().zip(assigned) {
+            if let Some(uid) = uids.get_mut(at) {
+                *uid = assigned.ok();
+            }
+        }
+        uids
+    }
+
+    async fn assign_by(
+        &self,
+        by: UidAssigning,
+        kind: UidKind,
+        names: Vec<Bytes>,
+    ) -> Vec<(Bytes, UidAssignment)> {
         let requested = names.clone();
-        let response =
-            self.assigner.ask(|reply| UidMessage::Assign { kind, names: requested, reply }).await;
+        let message = |reply| UidMessage::Assign { by, kind, names: requested, reply };
+        let response = self.assigner.ask(message).await;
         pair(names, response)
     }
 }

@@ -18,7 +18,7 @@ fn uid_table() -> Table {
 }
 
 /// Both directions of the UID table, checked against each other; returns the UIDs by kind and name.
-async fn checked_names(store: &TestStore) -> BTreeMap<(String, Vec<u8>), Vec<u8>> {
+pub(super) async fn checked_names(store: &TestStore) -> BTreeMap<(String, Vec<u8>), Vec<u8>> {
     let (mut forward, mut reverse, mut counters) =
         (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for (row, cell) in cells(store, &uid_table()).await {

@@ -16,7 +16,9 @@ pub(super) fn name_error(label: &str, error: UidError) -> Result<String, ApiErro
         }
         UidError::IllegalName { .. } => Ok(format!("Invalid {label}: empty string")),
         UidError::Throttled | UidError::Closed => Err(ApiError::overloaded(&error.to_string())),
-        UidError::Storage(_) | UidError::Lost => Err(ApiError::internal(error.to_string())),
+        UidError::Storage(_) | UidError::Lost | UidError::NotForgotten { .. } => {
+            Err(ApiError::internal(error.to_string()))
+        }
         error => Ok(error.to_string()),
     }
 }
