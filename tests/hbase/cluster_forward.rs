@@ -22,7 +22,7 @@ use tokio::{
 use tsd_testkit::{Daemon, metric};
 
 use crate::{
-    cluster_nodes::{Expected, put, seed, tag, wait_until_read, wrong},
+    cluster_nodes::{Expected, SetOnDrop, put, seed, tag, wait_until_read, wrong},
     regions::{ScenarioResult, TIMEOUT},
     tsd,
 };
@@ -67,20 +67,11 @@ struct RunningNode {
 #[derive(Default)]
 struct ForwardLoad {
     addresses: Mutex<Vec<SocketAddr>>,
-    is_over: AtomicBool,
+    is_over: Arc<AtomicBool>,
     /// By writer: the last round that was begun, and the last that was acknowledged.
     rounds: [(AtomicU64, AtomicU64); WRITERS as usize],
     acknowledged: AtomicU64,
     refused: AtomicU64,
-}
-
-/// Ends the writers when it is dropped.
-struct StopWriters(Arc<ForwardLoad>);
-
-impl Drop for StopWriters {
-    fn drop(&mut self) {
-        self.0.is_over.store(true, Ordering::SeqCst);
-    }
 }
 
 /// Moves slots by all kinds of faults, and counts what is missing.
@@ -88,11 +79,11 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     tsd::create_tables(cluster, &SETTINGS)?;
     let directory = tempfile::tempdir()?;
     let load = Arc::<ForwardLoad>::default();
-    let _stop = StopWriters(Arc::clone(&load));
+    let _stop = SetOnDrop(Arc::clone(&load.is_over));
     let mut nodes: Vec<RunningNode> =
         (0..NAMES.len()).map(|number| start(cluster, directory.path(), number)).collect();
     load.send_to(&nodes);
-    wait_until_shared(&nodes).await?;
+    wait_until_shared(&addresses(&nodes)).await?;
     let writers: Vec<JoinHandle<()>> = (0..WRITERS)
         .map(|writer| {
             let load = Arc::clone(&load);
@@ -113,7 +104,7 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
             load.refused.load(Ordering::SeqCst) - refused
         );
         nodes.push(start(cluster, directory.path(), number));
-        wait_until_shared(&nodes).await?;
+        wait_until_shared(&addresses(&nodes)).await?;
         load.send_to(&nodes);
     }
     sleep(LOAD).await;
@@ -134,7 +125,7 @@ async fn end(
     load: &ForwardLoad,
 ) -> ScenarioResult<()> {
     let expected = load.expected();
-    let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.daemon.address()).collect();
+    let addresses = addresses(&nodes);
     let took = wait_until_read(&addresses, &expected).await?;
     let forwarded: f64 = addresses
         .iter()
@@ -177,17 +168,17 @@ async fn fail(fault: Fault, node: RunningNode, others: &[RunningNode]) -> Scenar
             if directory.exists() {
                 std::fs::remove_dir_all(&directory)?;
             }
-            wait_until_shared(others).await?;
+            wait_until_shared(&addresses(others)).await?;
         }
         Fault::Restart => {
             if !block_in_place(|| daemon.terminate()).success() {
                 return Err(format!("{} has not ended well", NAMES[number]).into());
             }
-            wait_until_shared(others).await?;
+            wait_until_shared(&addresses(others)).await?;
         }
         Fault::Pause => {
             daemon.signal("STOP");
-            wait_until_shared(others).await?;
+            wait_until_shared(&addresses(others)).await?;
             daemon.signal("CONT");
             let _ = block_in_place(|| daemon.terminate());
         }
@@ -195,12 +186,16 @@ async fn fail(fault: Fault, node: RunningNode, others: &[RunningNode]) -> Scenar
     Ok(number)
 }
 
+fn addresses(nodes: &[RunningNode]) -> Vec<SocketAddr> {
+    nodes.iter().map(|node| node.daemon.address()).collect()
+}
+
 /// Waits until these nodes own all slots, each some.
-async fn wait_until_shared(nodes: &[RunningNode]) -> ScenarioResult<()> {
+pub(crate) async fn wait_until_shared(nodes: &[SocketAddr]) -> ScenarioResult<()> {
     let deadline = Instant::now() + TIMEOUT;
     let is_shared = || {
-        let value = |node: &RunningNode, name: &str| {
-            block_in_place(|| metric(node.daemon.address(), name)).unwrap_or(f64::NAN)
+        let value = |node: &SocketAddr, name: &str| {
+            block_in_place(|| metric(*node, name)).unwrap_or(f64::NAN)
         };
         let owned: Vec<f64> =
             nodes.iter().map(|node| value(node, "tsd_cluster_slots_owned")).collect();
@@ -219,8 +214,8 @@ async fn wait_until_shared(nodes: &[RunningNode]) -> ScenarioResult<()> {
 
 impl ForwardLoad {
     fn send_to(&self, nodes: &[RunningNode]) {
-        let addresses = nodes.iter().map(|node| node.daemon.address()).collect();
-        *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+        let mut of = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        *of = addresses(nodes);
     }
 
     /// Writes round after round, each to the next node, until it is over. A request is repeated until it is

@@ -68,15 +68,15 @@ struct RunningNode {
     directory: PathBuf,
     load: Arc<NodeLoad>,
     writers: Vec<JoinHandle<()>>,
-    _stop: StopWriters,
+    _stop: SetOnDrop,
 }
 
 /// Ends writers when it is dropped.
-struct StopWriters(Arc<NodeLoad>);
+pub(crate) struct SetOnDrop(pub(crate) Arc<AtomicBool>);
 
-impl Drop for StopWriters {
+impl Drop for SetOnDrop {
     fn drop(&mut self) {
-        self.0.is_over.store(true, Ordering::SeqCst);
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 
@@ -84,7 +84,7 @@ impl Drop for StopWriters {
 struct NodeLoad {
     node: usize,
     address: SocketAddr,
-    is_over: AtomicBool,
+    is_over: Arc<AtomicBool>,
     /// By writer: the last round that was begun, and the last that was acknowledged.
     rounds: [(AtomicU64, AtomicU64); WRITERS_PER_NODE as usize],
     acknowledged: AtomicU64,
@@ -299,7 +299,7 @@ impl RunningNode {
         let load = Arc::new(NodeLoad {
             node: number,
             address: daemon.address(),
-            is_over: AtomicBool::new(false),
+            is_over: Arc::default(),
             rounds: rounds.map(|round| (AtomicU64::new(round), AtomicU64::new(round))),
             acknowledged: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -309,7 +309,7 @@ impl RunningNode {
             spawn_blocking(move || load.write(writer))
         };
         let writers = (0..WRITERS_PER_NODE as usize).map(writer).collect();
-        let stop = StopWriters(Arc::clone(&load));
+        let stop = SetOnDrop(Arc::clone(&load.is_over));
         Self { number, daemon, directory, load, writers, _stop: stop }
     }
 
@@ -380,7 +380,7 @@ pub(crate) fn put(address: SocketAddr, node: u64, writer: u64, round: u64) -> bo
 }
 
 /// Also of another length from time to time: then the correction is another column.
-const fn value(seed: u64, round: u64, instant: u64) -> u64 {
+pub(crate) const fn value(seed: u64, round: u64, instant: u64) -> u64 {
     let scale = if round.is_multiple_of(3) { 1 } else { 100_000 };
     (round * 7 + seed + instant + 1) * scale
 }

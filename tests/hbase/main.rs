@@ -2,13 +2,16 @@
 //! processes of their own.
 //!
 //! ```text
-//! tests/hbase.sh [scenario...]       all scenarios if none is named
+//! tests/hbase.sh [scenario...]       all scenarios but `cluster_kills` if none is named
 //! ```
 //!
 //! | variable | |
 //! |---|---|
 //! | `HBASE_ROUNDS` | number of rounds over the faults, 1 unless set |
 //! | `HBASE_FAULTS` | only faults whose names contain this text |
+//! | `CLUSTER_KILLS_MINUTES` | minutes of faults of the scenario `cluster_kills`, 3 unless set |
+//! | `CLUSTER_KILLS_NODES` | number of its daemons, 3 unless set |
+//! | `CLUSTER_KILLS_SEED` | seed of its faults, another one in every run unless set; it is printed |
 //! | `HBASE_PAIR_ROUNDS` | rounds of each pair of nodes of the scenario `cluster_nodes`, 300 unless set |
 //! | `HBASE_SERIES` | number of series of the scenario `series-index`, 4000 unless set |
 //! | `HBASE_TABLE` | file to which the fault table is written too |
@@ -19,6 +22,7 @@
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 mod cluster_forward;
+mod cluster_kills;
 mod cluster_log;
 mod cluster_nodes;
 mod conformance;

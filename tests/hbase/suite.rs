@@ -1,14 +1,17 @@
 //! Runs the scenarios on the cluster they share.
 
-use std::{process::ExitCode, time::Instant};
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use cluster::{Cluster, ClusterConfig};
 use futures_util::future::LocalBoxFuture;
 use tsd_testkit::hbase_workload::error_chain;
 
 use crate::{
-    cluster_forward, cluster_log, cluster_nodes, conformance, copy, corrections, faults, live,
-    opentsdb, outage, regions::ScenarioResult, series_index, two_daemons,
+    cluster_forward, cluster_kills, cluster_log, cluster_nodes, conformance, copy, corrections,
+    faults, live, opentsdb, outage, regions::ScenarioResult, series_index, two_daemons,
 };
 
 type Scenario = for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, ScenarioResult<()>>;
@@ -29,16 +32,26 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("faults", |cluster| Box::pin(faults::run(cluster))),
 ];
 
-/// Runs the scenarios with these names, or all.
+/// A scenario that runs only if it is named, since it takes long.
+const CLUSTER_KILLS: (&str, Scenario) =
+    ("cluster_kills", |cluster| Box::pin(cluster_kills::run(cluster)));
+
+/// Scenarios with these names; without names all of [`SCENARIOS`].
+fn requested(names: &[String]) -> impl Iterator<Item = (&'static str, Scenario)> {
+    let is_named = move |(known, _): &(&str, Scenario)| names.iter().any(|name| name == known);
+    let usual = SCENARIOS.iter().copied().filter(move |one| names.is_empty() || is_named(one));
+    usual.chain(Some(CLUSTER_KILLS).filter(is_named))
+}
+
+/// Runs the scenarios with these names, or all that need no name.
 pub(crate) async fn run(names: &[String]) -> ExitCode {
-    let unknown = |name: &&String| !SCENARIOS.iter().any(|(known, _)| known == name);
-    if let Some(name) = names.iter().find(unknown) {
-        let known: Vec<_> = SCENARIOS.iter().map(|(name, _)| *name).collect();
+    let known: Vec<_> = SCENARIOS.iter().chain([&CLUSTER_KILLS]).map(|(name, _)| *name).collect();
+    if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
         eprintln!("hbase: no scenario {name}, there are {}", known.join(", "));
         return ExitCode::FAILURE;
     }
     let start = Instant::now();
-    let mut cluster = match Cluster::start(config()).await {
+    let mut cluster = match Cluster::start(config(names)).await {
         Ok(cluster) => cluster,
         Err(error) => {
             eprintln!("hbase: {}", error_chain(&error));
@@ -47,10 +60,7 @@ pub(crate) async fn run(names: &[String]) -> ExitCode {
     };
     println!("hbase: serves after {:.1?}", start.elapsed());
     let mut failed = Vec::new();
-    for (name, scenario) in SCENARIOS {
-        if !names.is_empty() && !names.iter().any(|requested| requested == name) {
-            continue;
-        }
+    for (name, scenario) in requested(names) {
         let start = Instant::now();
         match scenario(&mut cluster).await {
             Ok(()) => println!("hbase: {name}: passed in {:.1?}", start.elapsed()),
@@ -74,10 +84,12 @@ pub(crate) async fn run(names: &[String]) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn config() -> ClusterConfig {
+fn config(names: &[String]) -> ClusterConfig {
     let mut config = ClusterConfig::new(2);
     config.proxied = true;
-    config.opentsdb = true;
+    // For a machine that other work keeps busy.
+    config.start_timeout = Duration::from_mins(10);
+    config.opentsdb = requested(names).any(|(name, _)| name != CLUSTER_KILLS.0);
     config.properties = vec![
         // The checksummed local file system buffers up to a checksum block in memory; a server's log
         // must survive SIGKILL.

@@ -31,11 +31,18 @@ pub(crate) fn settings(cluster: &Cluster, more: &Settings<'_>) -> Vec<(String, S
 
 /// Starts a daemon with its log in `data`.
 pub(crate) fn start(cluster: &Cluster, data: &Path, more: &Settings<'_>) -> Daemon {
-    let level = ["--log-level", "warn,tsd_cli=info"];
-    let daemon = DaemonBuilder::new(TSDB, data).args(&level);
-    let environment = settings(cluster, more);
-    let daemon = environment.iter().fold(daemon, |daemon, (name, value)| daemon.env(name, value));
+    let daemon = builder(&settings(cluster, more), data, "warn,tsd_cli=info");
     block_in_place(|| daemon.start())
+}
+
+/// A daemon with this environment that logs at this level, with its log in `data`.
+pub(crate) fn builder(
+    environment: &[(String, String)],
+    data: &Path,
+    log_level: &str,
+) -> DaemonBuilder {
+    let daemon = DaemonBuilder::new(TSDB, data).args(&["--log-level", log_level]);
+    environment.iter().fold(daemon, |daemon, (name, value)| daemon.env(name, value))
 }
 
 /// Creates the tables with `tsdb table create`.
