@@ -97,8 +97,9 @@ pub(crate) async fn run(cluster: &mut Cluster) -> ScenarioResult<()> {
     println!("cluster_kills: {options:?}");
     tsd::create_tables(cluster, &SETTINGS)?;
     let directory = tempfile::tempdir()?;
-    let result = run_in(cluster, directory.path(), options).await;
-    if result.is_err() {
+    let load = Arc::new(KillLoad::new(options.seed));
+    let result = run_in(cluster, directory.path(), options, &load).await;
+    if result.is_err() || load.keeps_logs.load(Ordering::SeqCst) {
         let kept = directory.keep();
         let from = cluster.directory().join("logs");
         for log in std::fs::read_dir(from)?.filter_map(Result::ok) {
@@ -113,16 +114,16 @@ async fn run_in(
     cluster: &mut Cluster,
     directory: &Path,
     options: KillOptions,
+    load: &Arc<KillLoad>,
 ) -> ScenarioResult<()> {
-    let load = Arc::new(KillLoad::new(options.seed));
     let _abandon = SetOnDrop(Arc::clone(&load.is_abandoned));
     let environment = tsd::settings(cluster, &SETTINGS);
-    let mut fleet = Fleet::start(environment, directory, options.nodes, &load).await?;
+    let mut fleet = Fleet::start(environment, directory, options.nodes, load).await?;
     wait_until_shared(&fleet.addresses()).await?;
     load.report.begin();
     let clients = load.start_clients();
-    let minutes = tokio::spawn(print_minutes(Arc::clone(&load)));
-    let driven = run_faults(cluster, &mut fleet, &load, options).await;
+    let minutes = tokio::spawn(print_minutes(Arc::clone(load)));
+    let driven = run_faults(cluster, &mut fleet, load, options).await;
     load.is_over.store(true, Ordering::SeqCst);
     let ended = match driven {
         Ok(probes) => end_clients(clients, probes).await,
@@ -132,7 +133,7 @@ async fn run_in(
     load.report.end_minute();
     println!("{}", load.report.table());
     ended?;
-    let all_wrong = end(cluster, directory, fleet, &load).await?;
+    let all_wrong = end(cluster, directory, fleet, load).await?;
     println!("{}", load.report.recoveries());
     let wrong = load.report.wrong();
     if all_wrong == 0 && wrong == 0 {
@@ -199,7 +200,7 @@ async fn end(
     );
     fleet.end().await?;
     let before = load.report.wrong();
-    let other = start_without_log(cluster, directory, &mut fleet).await?;
+    let other = start_without_log(cluster, directory, &mut fleet, load).await?;
     let read = read_all(other.address(), load).await?;
     let wrong = load.report.wrong() - before;
     println!("cluster_kills: {read} points in HBase after the end of all nodes, {wrong} wrong");
@@ -214,17 +215,19 @@ async fn start_without_log(
     cluster: &Cluster,
     directory: &Path,
     fleet: &mut Fleet,
+    load: &KillLoad,
 ) -> ScenarioResult<Daemon> {
     let mut settings = SETTINGS.to_vec();
     settings.extend([("tsd.storage.ack", "storage"), ("tsd.storage.fix_duplicates", "true")]);
     let environment = tsd::settings(cluster, &settings);
     for _ in 0..ENDS {
-        let builder = tsd::builder(&environment, &directory.join("other"), "warn");
+        let builder = tsd::builder(&environment, &directory.join("other"), tsd::LOG_LEVEL);
         let (log, started) = block_in_place(|| builder.try_start());
         if let Ok(daemon) = started {
             return Ok(daemon);
         }
-        println!("cluster_kills: {}", log.lines().last().unwrap_or_default());
+        load.report.print(log.lines().last().unwrap_or_default());
+        load.keeps_logs.store(true, Ordering::SeqCst);
         fleet.start_again();
         fleet.settle().await?;
         fleet.end().await?;

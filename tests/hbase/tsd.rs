@@ -29,9 +29,12 @@ pub(crate) fn settings(cluster: &Cluster, more: &Settings<'_>) -> Vec<(String, S
     all
 }
 
+/// With less a daemon does not say that it serves.
+pub(crate) const LOG_LEVEL: &str = "warn,tsd_cli=info";
+
 /// Starts a daemon with its log in `data`.
 pub(crate) fn start(cluster: &Cluster, data: &Path, more: &Settings<'_>) -> Daemon {
-    let daemon = builder(&settings(cluster, more), data, "warn,tsd_cli=info");
+    let daemon = builder(&settings(cluster, more), data, LOG_LEVEL);
     block_in_place(|| daemon.start())
 }
 

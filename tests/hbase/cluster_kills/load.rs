@@ -71,6 +71,8 @@ pub(super) struct KillLoad {
     pub(super) is_over: AtomicBool,
     /// The run has failed: nothing is repeated any more.
     pub(super) is_abandoned: Arc<AtomicBool>,
+    /// The logs of the nodes are worth a look.
+    pub(super) keeps_logs: AtomicBool,
     pub(super) probes: Probes,
     histories: Vec<History>,
     seed: u64,
@@ -83,6 +85,7 @@ impl KillLoad {
             report: Report::new(),
             is_over: AtomicBool::new(false),
             is_abandoned: Arc::default(),
+            keeps_logs: AtomicBool::new(false),
             probes: Probes::default(),
             histories: (0..WRITERS).map(History::new).collect(),
             seed,
