@@ -51,6 +51,9 @@ pub(super) fn run(cluster: &Cluster, nodes: &[SocketAddr]) -> ScenarioResult<()>
             return Err(format!("{counted:?} series of {count} names").into());
         }
     }
+    if unanswered >= count as u64 {
+        return Err(format!("{unanswered} names were not answered by their owners").into());
+    }
     let orphans = block_in_place(|| check_names(cluster))?;
     if !orphans.is_empty() || used < count as u64 || used - count as u64 > unanswered {
         return Err(format!("{used} numbers for {count} names; fsck: {orphans}").into());

@@ -42,6 +42,8 @@ use crate::{
 const STATUS_LIMIT: Duration = Duration::from_secs(1);
 /// How long a flush of all nodes may take.
 const FLUSH_LIMIT: Duration = Duration::from_mins(5);
+/// How long the owner of new names may take, if it answers otherwise.
+const ASSIGN_LIMIT: Duration = Duration::from_mins(1);
 
 /// The listener for other nodes, which nobody answers yet, and the address that they are told.
 #[derive(Debug)]
@@ -264,10 +266,9 @@ pub(super) fn join(
     info!(address = %server.local_addr(), advertised, "answers the other nodes of the cluster");
     let clock = ClockWatch::start(Arc::clone(&peers), hbase.cluster_net.max_clock_skew);
     let limit = hbase.cluster_net.read_timeout;
-    let owners = slots.as_ref().map(|slots| {
-        let patience = hbase.cluster_net.forward_timeout;
-        NameOwners::new(Arc::clone(&peers), Arc::clone(slots), patience)
-    });
+    let owners = slots
+        .as_ref()
+        .map(|slots| NameOwners::new(Arc::clone(&peers), Arc::clone(slots), ASSIGN_LIMIT));
     let names = Arc::new(NodeNames { peers: Arc::clone(&peers), owners, limit });
     let node = ClusterNodeHandle { peers, control, slots, names, _server: server, _clock: clock };
     Ok((storage, Arc::new(node)))

@@ -2,7 +2,8 @@
 //!
 //! Names that are new to several nodes at once take one number each, since one node assigns them. That saves work and
 //! numbers; which UID a name has is decided by compare-and-set in the store. So a node assigns by itself whenever the
-//! owner is not known, leaves, or does not answer.
+//! owner is not known, leaves, or does not answer. An owner that is only slow is waited for: others that assign its
+//! names beside it would make the store slower still.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -30,6 +31,8 @@ use crate::{
 const SILENCE: Duration = Duration::from_secs(1);
 /// Time in which a probe is answered.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
+/// So many probes in a row without an answer are the end.
+const PROBES: u32 = 2;
 /// After a failure an owner is not asked for this time.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -102,8 +105,25 @@ impl NameOwners {
             return None;
         }
         drop(failed);
+        self.serving(owner)
+    }
+
+    /// A member whose heartbeats go on.
+    fn serving(&self, incarnation: u64) -> Option<Member> {
         let mut members = self.peers.membership().members().into_iter();
-        members.find(|member| member.incarnation == owner && member.state == MemberState::Serving)
+        members.find(|member| {
+            member.incarnation == incarnation && member.state == MemberState::Serving
+        })
+    }
+
+    /// Completes when a node answers nothing any more, or its heartbeats have stopped.
+    async fn silent(&self, member: &Member, client: &PeerClient) {
+        let mut unanswered = 0;
+        while unanswered < PROBES && self.serving(member.incarnation).is_some() {
+            sleep(SILENCE).await;
+            let probed = client.probe(Instant::now() + PROBE_LIMIT).await;
+            unanswered = if probed.is_ok() { 0 } else { unanswered + 1 };
+        }
     }
 
     async fn ask_member(
@@ -115,7 +135,7 @@ impl NameOwners {
         let client = self.peers.client(member);
         let answer = tokio::select! {
             answer = client.assign_uids(kind, names, Instant::now() + self.limit) => answer,
-            () = silent(&client) => Err(PeerError::Timeout),
+            () = self.silent(member, &client) => Err(PeerError::Timeout),
         };
         let error = match answer {
             Ok(uids) => return uids,
@@ -131,16 +151,6 @@ impl NameOwners {
             failed.insert(member.incarnation, now + FAILED_PAUSE);
         }
         Vec::new()
-    }
-}
-
-/// Completes when a node answers nothing any more. One that is only slow does.
-async fn silent(client: &PeerClient) {
-    loop {
-        sleep(SILENCE).await;
-        if client.probe(Instant::now() + PROBE_LIMIT).await.is_err() {
-            return;
-        }
     }
 }
 
