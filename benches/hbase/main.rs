@@ -79,6 +79,8 @@ struct Options {
     /// Sizes of small requests, and numbers of clients that send them.
     request_points: Vec<u32>,
     clients: Vec<u32>,
+    /// The rate of paced requests, as a multiple of what a shared `BufferedMutator` has.
+    paced: f64,
     /// Numbers of nodes of a cluster, and its series.
     nodes: Vec<u32>,
     cluster_series: u32,
@@ -174,6 +176,7 @@ impl Options {
             held_rounds: 1,
             request_points: vec![1, 10, 50, 500],
             clients: vec![4, 16, 64],
+            paced: 1.3,
             nodes: vec![1, 3],
             cluster_series: 6_000,
             offered: None,
@@ -202,6 +205,7 @@ impl Options {
                 "--query-series" => options.query_series = arguments.number(),
                 "--query-rounds" => options.query_rounds = arguments.number(),
                 "--cluster-series" => options.cluster_series = arguments.number(),
+                "--paced" => options.paced = arguments.number(),
                 "--clients" => options.clients = numbers(&arguments.text()),
                 "--attach" => options.attach = Some(arguments.text().into()),
                 // A small run that only tests the bench.

@@ -7,15 +7,19 @@
 //!
 //! The daemon acknowledges by HBase, or by its own log: then rows are held for a tenth of a second, so that
 //! requests of all clients share calls, and the clock runs until HBase has everything.
+//!
+//! A client that sends the next request after the response to the one before shows the highest rate, and the latency of
+//! a saturated machine. So the daemon is also offered `--paced` times the rate that the shared `BufferedMutator` had just
+//! before: each client then has a timetable, and the latency of a request counts from the instant when it was due.
 
 use std::{
     net::SocketAddr,
     ops::Range,
     path::Path,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
-use tokio::{runtime::Builder, task::JoinSet};
+use tokio::{runtime::Builder, task::JoinSet, time::sleep_until};
 use tsd_testkit::{Daemon, process, put_load::ConnectionLoad};
 
 use crate::{
@@ -67,11 +71,13 @@ struct Round {
 }
 
 /// The ways of writing that are compared; ours are last.
-const WAYS: [&str; 4] = [
+const WAYS: [&str; 6] = [
     "one BufferedMutator, not durable",
     "Table.put(List), durable",
     "HTTP put, acknowledged by HBase",
     "HTTP put, acknowledged by the log",
+    "… by HBase, paced",
+    "… by the log, paced",
 ];
 
 /// Settings of the last way.
@@ -94,7 +100,7 @@ pub(crate) fn run(
     for _ in 0..WARM_UP {
         java_round(cluster, &mut java, options, warm, "mutator");
         java_round(cluster, &mut java, options, warm, "put");
-        our_round(cluster, &tsdb, options, warm);
+        our_round(cluster, &tsdb, options, warm, None);
     }
     report::print_head(&[
         "points a request",
@@ -114,13 +120,18 @@ pub(crate) fn run(
     for &request_points in &options.request_points {
         for &clients in &options.clients {
             let shape = Shape { request_points, clients };
-            let mut rounds: [Vec<Round>; 4] = Default::default();
+            let mut rounds: [Vec<Round>; WAYS.len()] = Default::default();
             for number in 0..options.rounds {
-                rounds[0].push(java_round(cluster, &mut java, options, shape, "mutator"));
+                let mutator = java_round(cluster, &mut java, options, shape, "mutator");
+                rounds[0].push(mutator);
                 rounds[1].push(java_round(cluster, &mut java, options, shape, "put"));
-                rounds[2].push(our_round(cluster, &tsdb, options, shape));
+                let paced = mutator.rate() * options.paced;
                 let data = directory.join(format!("log-{request_points}-{clients}-{number}"));
-                rounds[3].push(log_round(cluster, &tsdb, &data, options, shape));
+                for (at, pace) in [(2, None), (4, Some(paced))] {
+                    rounds[at].push(our_round(cluster, &tsdb, options, shape, pace));
+                    let data = data.join(at.to_string());
+                    rounds[at + 1].push(log_round(cluster, &tsdb, &data, options, shape, pace));
+                }
             }
             print_shape(shape, &rounds);
         }
@@ -137,7 +148,7 @@ fn current_steps(steps: Range<u32>) -> Range<u32> {
     first + steps.start..first + steps.end
 }
 
-fn print_shape(shape: Shape, all: &[Vec<Round>; 4]) {
+fn print_shape(shape: Shape, all: &[Vec<Round>; WAYS.len()]) {
     for (way, rounds) in WAYS.iter().zip(all) {
         let median = |of: fn(&Round) -> f64| report::median_of(rounds.iter().map(of).collect());
         let ratios_of = |ours: &[Round]| {
@@ -179,6 +190,12 @@ impl Shape {
         let points = (REQUESTS * self.request_points).min(POINTS);
         (points / options.series).max(1)
     }
+
+    /// Time between two requests of one client, so that all send `pace` points a second.
+    fn interval(self, pace: Option<f64>) -> Option<Duration> {
+        let points = f64::from(self.request_points) * f64::from(self.clients);
+        pace.map(|pace| Duration::from_secs_f64(points / pace))
+    }
 }
 
 fn java_round(
@@ -212,7 +229,14 @@ fn java_round(
     }
 }
 
-fn our_round(cluster: &BenchCluster, tsdb: &Daemon, options: &Options, shape: Shape) -> Round {
+/// A round of the daemon that HBase acknowledges; `pace` is the rate in points a second, as fast as it goes if absent.
+fn our_round(
+    cluster: &BenchCluster,
+    tsdb: &Daemon,
+    options: &Options,
+    shape: Shape,
+    pace: Option<f64>,
+) -> Round {
     let load = PointLoad { series: options.series, steps: current_steps(0..shape.steps(options)) };
     daemon::truncate_points(cluster);
     let requests = load.render_requests_of(shape.request_points as usize, shape.clients);
@@ -220,7 +244,7 @@ fn our_round(cluster: &BenchCluster, tsdb: &Daemon, options: &Options, shape: Sh
     let client_cpu = process::cpu_seconds(tsdb.pid());
     let (server_cpu, sender_cpu) = (cluster.region_server_cpu(), process::own_cpu_seconds());
     let start = Instant::now();
-    let mut times = send(tsdb.address(), requests);
+    let mut times = send(tsdb.address(), requests, shape.interval(pace));
     let seconds = start.elapsed().as_secs_f64();
     let sender_cpu = process::own_cpu_seconds() - sender_cpu;
     let client_cpu = process::cpu_seconds(tsdb.pid()) - client_cpu;
@@ -248,6 +272,7 @@ fn log_round(
     data: &Path,
     options: &Options,
     shape: Shape,
+    pace: Option<f64>,
 ) -> Round {
     let load = PointLoad { series: options.series, steps: current_steps(0..shape.steps(options)) };
     daemon::truncate_points(cluster);
@@ -259,7 +284,7 @@ fn log_round(
     let client_cpu = process::cpu_seconds(tsdb.pid());
     let (server_cpu, sender_cpu) = (cluster.region_server_cpu(), process::own_cpu_seconds());
     let start = Instant::now();
-    let mut times = send(tsdb.address(), requests);
+    let mut times = send(tsdb.address(), requests, shape.interval(pace));
     let sender_cpu = process::own_cpu_seconds() - sender_cpu;
     let used = terminate_and_count(tsdb);
     let seconds = start.elapsed().as_secs_f64();
@@ -279,27 +304,49 @@ fn log_round(
     }
 }
 
-/// Sends the requests of all clients, each request after the response to the one before; returns the
-/// milliseconds of each. All clients share one thread, which costs less than the thread switches of
-/// one for each.
-fn send(address: SocketAddr, loads: Vec<ConnectionLoad>) -> Vec<f64> {
-    let runtime = Builder::new_current_thread().enable_io().build().expect("a runtime");
+/// Sends the requests of all clients, each request after the response to the one before, and not before it is due if
+/// there is an interval; returns the milliseconds of each, from its due time. All clients share one thread, which costs
+/// less than the thread switches of one for each.
+fn send(
+    address: SocketAddr,
+    loads: Vec<ConnectionLoad>,
+    interval: Option<Duration>,
+) -> Vec<f64> {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let mut clients = JoinSet::new();
-        for load in loads {
-            clients.spawn(send_requests(address, load));
+        // Clients that are due at once would be measured in a queue behind each other.
+        let share = interval.map(|interval| interval / u32::try_from(loads.len()).unwrap_or(1));
+        let start = Instant::now();
+        for (load, number) in loads.into_iter().zip(0..) {
+            let first = share.map_or(start, |share| start + share * number);
+            clients.spawn(send_requests(address, load, first, interval));
         }
         clients.join_all().await.concat()
     })
 }
 
-async fn send_requests(address: SocketAddr, load: ConnectionLoad) -> Vec<f64> {
+async fn send_requests(
+    address: SocketAddr,
+    load: ConnectionLoad,
+    first: Instant,
+    interval: Option<Duration>,
+) -> Vec<f64> {
     let mut client = PutClient::connect(address).await;
     let mut times = Vec::with_capacity(load.request_ends.len());
     let mut from = 0;
+    let mut due = first;
     for to in load.request_ends {
-        times.push(client.put(&load.bytes[from..to]).await);
+        sleep_until(due.into()).await;
+        let milliseconds = client.put(&load.bytes[from..to]).await;
         from = to;
+        match interval {
+            Some(interval) => {
+                times.push(due.elapsed().as_secs_f64() * 1e3);
+                due += interval;
+            }
+            None => times.push(milliseconds),
+        }
     }
     times
 }
