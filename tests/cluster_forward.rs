@@ -53,7 +53,7 @@ pub(crate) fn addresses(nodes: &[(Daemon, TempDir)]) -> Vec<SocketAddr> {
 }
 
 /// Waits until these nodes own all slots, each some.
-fn wait_until_shared(nodes: &[SocketAddr]) {
+pub(crate) fn wait_until_shared(nodes: &[SocketAddr]) {
     let is_shared = || {
         let value = |node: &SocketAddr, name: &str| metric(*node, name).unwrap_or(0.0);
         let owned: Vec<f64> =

@@ -307,11 +307,7 @@ fn log_round(
 /// Sends the requests of all clients, each request after the response to the one before, and not before it is due if
 /// there is an interval; returns the milliseconds of each, from its due time. All clients share one thread, which costs
 /// less than the thread switches of one for each.
-fn send(
-    address: SocketAddr,
-    loads: Vec<ConnectionLoad>,
-    interval: Option<Duration>,
-) -> Vec<f64> {
+fn send(address: SocketAddr, loads: Vec<ConnectionLoad>, interval: Option<Duration>) -> Vec<f64> {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let mut clients = JoinSet::new();

@@ -14,6 +14,7 @@ const LICENCES: &[&str] = &[
     "BSD-2-Clause",
     "BSD-3-Clause",
     "BSL-1.0",
+    "ISC",
     "MIT",
     "Unicode-3.0",
     "Zlib",

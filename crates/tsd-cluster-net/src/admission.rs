@@ -24,7 +24,7 @@ pub(crate) const DIAL_BACK_LIMIT: u32 = 5;
 const ANSWER_LIMIT: u32 = 7;
 
 /// Why a node must not join.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdmissionError {
     /// A live node cannot connect to it.
@@ -36,6 +36,14 @@ pub enum AdmissionError {
         by: String,
         /// Why not.
         reason: String,
+    },
+    /// It and a live node do not agree on encryption, or on certificates.
+    #[error("node {by}: {error}")]
+    Tls {
+        /// The live node.
+        by: String,
+        /// What is wrong.
+        error: PeerError,
     },
     /// Its clock differs from those of the others.
     #[error(
@@ -95,6 +103,9 @@ fn judge(answers: &[LiveAnswer], address: &str, max_skew: Duration) -> Result<()
                     by,
                     reason,
                 });
+            }
+            Err(error @ PeerError::Tls { .. }) => {
+                return Err(AdmissionError::Tls { by: by.clone(), error: error.clone() });
             }
             Err(error) => {
                 tracing::warn!(node = by, %error, "a node has not said whether it reaches this one");

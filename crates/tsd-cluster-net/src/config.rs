@@ -1,8 +1,10 @@
 //! Limits of connections between nodes, and who a node is.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tsd_cluster::ClusterId;
+
+use crate::tls::PeerTls;
 
 /// Who a node is, as its peers check it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,9 +17,11 @@ pub struct NodeIdentity {
     pub incarnation: u64,
 }
 
-/// Limits of connections between nodes.
+/// Limits of connections between nodes, and their encryption.
 #[derive(Clone, Debug)]
 pub struct NetConfig {
+    /// Certificates; `None`: connections are not encrypted.
+    pub tls: Option<Arc<PeerTls>>,
     /// How long a connection and its greeting may take.
     pub connect_timeout: Duration,
     /// How long the other side may take to read what was written to it.
@@ -44,6 +48,7 @@ pub struct NetConfig {
 impl Default for NetConfig {
     fn default() -> Self {
         Self {
+            tls: None,
             connect_timeout: Duration::from_secs(1),
             write_timeout: Duration::from_secs(10),
             silence_timeout: Duration::from_secs(5),

@@ -12,15 +12,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::StreamExt;
 use prost::Message;
-use tokio::{
-    io::AsyncWriteExt,
-    net::{
-        TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
-    sync::mpsc,
-    time::timeout,
-};
+use tokio::{net::TcpStream, sync::mpsc, time::timeout};
 use tokio_util::{
     codec::{FramedRead, LengthDelimitedCodec},
     task::AbortOnDropHandle,
@@ -32,6 +24,7 @@ use crate::{
     frame_writer::write_frames,
     metrics::NetMetrics,
     socket::configure,
+    tls::{ReadSide, WriteSide, greet},
     wire::{
         Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame, VERSIONS, codec,
         decode, encode,
@@ -104,11 +97,15 @@ impl Connection {
             let stream = stream.map_err(|error| PeerError::connect(address, &error))?;
             let configured = configure(&stream, config.silence_timeout);
             configured.map_err(|error| PeerError::connect(address, &error))?;
-            let (read, mut write) = stream.into_split();
-            let hello = encode(&hello(identity));
-            write.write_all(&hello).await.map_err(|_| PeerError::Lost)?;
+            let (tls, hello) = (config.tls.as_deref(), encode(&hello(identity)));
+            let (read, write) = greet(stream, address, tls, &hello).await?;
             let mut frames = FramedRead::new(read, codec(config.max_frame_bytes));
-            let welcome = next_frame(&mut frames).await?.ok_or(PeerError::Lost)?;
+            let welcome = next_frame(&mut frames).await.map_err(|error| match error {
+                // The other node has not accepted the certificate.
+                PeerError::Frame(reason) if tls.is_some() => PeerError::tls(address, &reason),
+                error => error,
+            });
+            let welcome = welcome?.ok_or(PeerError::Lost)?;
             check_welcome(welcome, incarnation)?;
             Ok((frames, write))
         };
@@ -199,7 +196,7 @@ fn check_welcome(answer: ResponseFrame, incarnation: u64) -> Result<(), PeerErro
     }
 }
 
-type AnswerFrames = FramedRead<OwnedReadHalf, LengthDelimitedCodec>;
+type AnswerFrames = FramedRead<ReadSide, LengthDelimitedCodec>;
 
 /// The next answer; `None` at the end of the stream.
 async fn next_frame(frames: &mut AnswerFrames) -> Result<Option<ResponseFrame>, PeerError> {
@@ -236,7 +233,7 @@ async fn read_answers(mut frames: AnswerFrames, answers: Arc<PendingAnswers>) {
 }
 
 async fn write_requests(
-    write: OwnedWriteHalf,
+    write: WriteSide,
     waiting: mpsc::Receiver<Bytes>,
     answers: Arc<PendingAnswers>,
     limit: Duration,

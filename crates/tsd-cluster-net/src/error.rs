@@ -14,6 +14,14 @@ pub enum PeerError {
         /// Why not.
         reason: Arc<str>,
     },
+    /// The two nodes do not agree on encryption, or on certificates.
+    #[error("cannot encrypt the connection to {address}: {reason}")]
+    Tls {
+        /// Where the peer is said to be.
+        address: Arc<str>,
+        /// Why not.
+        reason: Arc<str>,
+    },
     /// The peer does not accept this node, or it is not the expected one.
     #[error("refused: {0}")]
     Refused(Arc<str>),
@@ -44,6 +52,10 @@ impl PeerError {
         Self::Connect { address: address.into(), reason: error.to_string().into() }
     }
 
+    pub(crate) fn tls(address: &str, reason: &str) -> Self {
+        Self::Tls { address: address.into(), reason: reason.into() }
+    }
+
     pub(crate) fn frame(error: &dyn std::error::Error) -> Self {
         Self::Frame(error.to_string().into())
     }
@@ -53,6 +65,7 @@ impl PeerError {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Connect { .. } => "connect",
+            Self::Tls { .. } => "tls",
             Self::Refused(_) => "refused",
             Self::Lost => "lost",
             Self::Timeout => "timeout",
@@ -63,6 +76,6 @@ impl PeerError {
     }
 
     /// All values of [`Self::reason`].
-    pub(crate) const REASONS: [&'static str; 7] =
-        ["connect", "refused", "lost", "timeout", "too_large", "frame", "failed"];
+    pub(crate) const REASONS: [&'static str; 8] =
+        ["connect", "tls", "refused", "lost", "timeout", "too_large", "frame", "failed"];
 }

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::{io::AsyncWriteExt, net::tcp::OwnedWriteHalf, sync::mpsc, time::timeout};
+use tokio::{io::AsyncWriteExt, sync::mpsc, time::timeout};
 
-use crate::metrics::NetMetrics;
+use crate::{metrics::NetMetrics, tls::WriteSide};
 
 /// Frames of a write.
 const FRAMES: usize = 16;
@@ -26,7 +26,7 @@ pub(crate) enum WriteEnd {
 
 /// Writes frames as they come, until their senders or the connection end.
 pub(crate) async fn write_frames(
-    mut write: OwnedWriteHalf,
+    mut write: WriteSide,
     mut waiting: mpsc::Receiver<Bytes>,
     limit: Duration,
 ) -> WriteEnd {
@@ -34,7 +34,11 @@ pub(crate) async fn write_frames(
     let mut frames = Vec::with_capacity(FRAMES);
     while waiting.recv_many(&mut frames, FRAMES).await > 0 {
         for part in join_small(&mut frames) {
-            match timeout(limit, write.write_all(&part)).await {
+            let written = async {
+                write.write_all(&part).await?;
+                write.flush().await
+            };
+            match timeout(limit, written).await {
                 Ok(Ok(())) => metrics.sent_bytes.increment(part.len() as u64),
                 Ok(Err(_)) => return WriteEnd::Closed,
                 Err(_) => {

@@ -27,6 +27,7 @@ mod row_merge;
 mod server;
 mod service;
 mod socket;
+mod tls;
 mod wire;
 
 pub use self::{
@@ -42,6 +43,7 @@ pub use self::{
     reads::{ClusterReads, ReadConfig, ReadMemory},
     server::PeerServer,
     service::{HeldQuery, NodeControl, NodeReport, PeerService},
+    tls::{PeerTls, TlsFileError, TlsFiles},
     wire::VERSIONS,
 };
 

@@ -9,7 +9,7 @@ use metrics::{
 
 use crate::{error::PeerError, forward::describe_forward_metrics, names::describe_name_metrics};
 
-const COUNTERS: [(&str, Unit, &str); 15] = [
+const COUNTERS: [(&str, Unit, &str); 16] = [
     ("tsd_cluster_net_requests_total", Unit::Count, "Requests to other nodes, by kind."),
     (
         "tsd_cluster_net_failures_total",
@@ -37,6 +37,11 @@ const COUNTERS: [(&str, Unit, &str); 15] = [
         "tsd_cluster_net_greetings_refused_total",
         Unit::Count,
         "Connections of nodes of another cluster or version.",
+    ),
+    (
+        "tsd_cluster_net_tls_failures_total",
+        Unit::Count,
+        "Connections of nodes that were closed because of their encryption or certificate.",
     ),
     (
         "tsd_cluster_net_bad_frames_total",
@@ -137,6 +142,7 @@ pub(crate) struct NetMetrics {
     pub(crate) busy: Counter,
     pub(crate) connections_refused: Counter,
     pub(crate) greetings_refused: Counter,
+    pub(crate) tls_failures: Counter,
     pub(crate) bad_frames: Counter,
     pub(crate) slow_readers: Counter,
     pub(crate) suspicions: Counter,
@@ -176,6 +182,7 @@ impl NetMetrics {
             busy: counter!("tsd_cluster_net_busy_total"),
             connections_refused: counter!("tsd_cluster_net_connections_refused_total"),
             greetings_refused: counter!("tsd_cluster_net_greetings_refused_total"),
+            tls_failures: counter!("tsd_cluster_net_tls_failures_total"),
             bad_frames: counter!("tsd_cluster_net_bad_frames_total"),
             slow_readers: counter!("tsd_cluster_net_slow_readers_total"),
             suspicions: counter!("tsd_cluster_net_suspicions_total"),

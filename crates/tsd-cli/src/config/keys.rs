@@ -159,6 +159,11 @@ pub static KEYS: &[Key] = &[
     one_of("tsd.cluster.reads", "held", &["held", "stored"]),
     // How long the heartbeats of a node are missed until another one recovers its log, seconds.
     seconds("tsd.cluster.suspect_after", "5", 1.0, 3600.0),
+    // Certificates of the connections between nodes, files in PEM: the authorities, the certificate of this node, and its
+    // key. Set together, on all nodes; without them the connections are not encrypted.
+    text("tsd.cluster.tls.ca", Some("")),
+    text("tsd.cluster.tls.cert", Some("")),
+    text("tsd.cluster.tls.key", Some("")),
     // Who may stop the daemon, drop its caches, change UIDs, delete data and cancel queries:
     // addresses, networks (10.0.0.0/8) or `*`.
     text("tsd.core.admin.peers", Some("127.0.0.0/8,::1")),

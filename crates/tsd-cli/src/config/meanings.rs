@@ -75,6 +75,12 @@ static MEANINGS: &[(&str, &str)] = &[
         "tsd.cluster.suspect_after",
         "How long heartbeats of a node are missed until another one recovers its log, seconds",
     ),
+    ("tsd.cluster.tls.ca", "Authorities of the certificates of nodes, a file in PEM"),
+    (
+        "tsd.cluster.tls.cert",
+        "Certificate of this node, a file in PEM; encrypts the connections between nodes",
+    ),
+    ("tsd.cluster.tls.key", "Private key of this node, a file in PEM"),
     ("tsd.core.admin.peers", "Addresses and networks of administrators, or *"),
     ("tsd.core.authentication.enable", "Clients must say who they are"),
     (

@@ -20,7 +20,8 @@ use tsd_cluster_log::ClusterLog;
 use tsd_cluster_net::{
     ClockWatch, ClusterReads, ClusterSlots, ForgottenNames, ForwardConfig, ForwardReceiver,
     ForwardedWrites, NameOwners, NetConfig, NodeAnswer, NodeControl, NodeIdentity, NodeReport,
-    PeerError, PeerServer, PeerService, Peers, ReadConfig, ReadMemory, SlotLog, TimedReport,
+    PeerError, PeerServer, PeerService, PeerTls, Peers, ReadConfig, ReadMemory, SlotLog,
+    TimedReport,
 };
 use tsd_engine::{
     EngineHandle, MemoryPart, NamePeers, ProcessMemory, QueryId, UidKind, WeakEngineHandle,
@@ -62,6 +63,14 @@ impl PeerListener {
         let advertised = advertised(settings.advertise.as_deref(), listener.local_addr()?);
         Ok(Self { listener, advertised })
     }
+}
+
+/// How nodes and tools connect to nodes.
+pub(super) fn net_config(settings: &ClusterNetSettings) -> anyhow::Result<NetConfig> {
+    let load = |files| PeerTls::load(files).map(Arc::new);
+    let tls = settings.tls.clone().map(load).transpose();
+    let tls = tls.context("the certificates of tsd.cluster.tls cannot be used")?;
+    Ok(NetConfig { tls, ..NetConfig::default() })
 }
 
 /// The address that other nodes connect to: as it is set, with the port of the listener if it has none; else
@@ -221,7 +230,7 @@ impl ReadMemory for QueryMemory {
 /// Answers other nodes, and returns the store whose reads see what they hold, and whose writes they make.
 pub(super) fn join(
     settings: &Settings,
-    listener: PeerListener,
+    (listener, net): (PeerListener, NetConfig),
     cluster_log: Arc<ClusterLog>,
     log: Arc<HBaseLog>,
     tables: Vec<Table>,
@@ -235,7 +244,6 @@ pub(super) fn join(
     };
     let rows = log.held_row_reader();
     let control = Arc::new(LogControl { log: Arc::clone(&log), engine: OnceLock::new() });
-    let net = NetConfig::default();
     let peers = Arc::new(Peers::new(identity.clone(), net.clone(), Arc::clone(&membership)));
     let metered = Arc::new(MeteredStorage::new("log", log));
     let mut storage: Arc<dyn Storage> = if hbase.cluster_net.reads_held {

@@ -312,6 +312,7 @@ async fn cluster_logged(
     let hbase = &settings.storage.hbase;
     // Connections of its own: a record must not wait behind a flush.
     let log_client = hbase.client();
+    let net = cluster::net_config(&hbase.cluster_net)?;
     let listener = PeerListener::bind(&hbase.cluster_net).await?;
     let log_config = ClusterLogConfig {
         address: Some(listener.advertised.clone()),
@@ -322,7 +323,7 @@ async fn cluster_logged(
     let opened = match Box::pin(tsd_cluster_log::open(&log_client, log_config.clone())).await {
         Ok(opened) => opened,
         Err(error) => {
-            joining::note_refusal(&log_client, &log_config, &error).await;
+            joining::note_refusal(&log_client, &log_config, &net, &error).await;
             return Err(error.into());
         }
     };
@@ -337,7 +338,7 @@ async fn cluster_logged(
         && let Some((log, _)) = &hbase.log
     {
         let (table, log) = (Arc::clone(&table), Arc::clone(log));
-        let (storage, node) = cluster::join(settings, listener, table, log, held(settings))?;
+        let (storage, node) = cluster::join(settings, (listener, net), table, log, held(settings))?;
         open.storage = storage;
         hbase.cluster_node = Some(node);
         hbase.cluster_log = Some(opened.log);

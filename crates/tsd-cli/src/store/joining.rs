@@ -27,6 +27,10 @@ fn explain(error: &AdmissionError) -> anyhow::Error {
         AdmissionError::Unreachable { .. } => anyhow::anyhow!(
             "{error}: set tsd.cluster.advertise to an address of this host that the other nodes reach, and open its port"
         ),
+        AdmissionError::Tls { .. } => anyhow::anyhow!(
+            "{error}: all nodes of a cluster have tsd.cluster.tls.* or none has, and their certificates are of authorities \
+             that all of them have in tsd.cluster.tls.ca"
+        ),
         AdmissionError::Clock { ahead_ms, own_ms, nodes } => {
             let (off, direction) =
                 (ahead_ms.unsigned_abs(), if *ahead_ms > 0 { "ahead of" } else { "behind" });
@@ -46,7 +50,12 @@ fn time(epoch_ms: i64) -> String {
 }
 
 /// Has the nodes that are alive note why this one does not join, if they may wonder.
-pub(super) async fn note_refusal(client: &Client, config: &ClusterLogConfig, error: &OpenLogError) {
+pub(super) async fn note_refusal(
+    client: &Client,
+    config: &ClusterLogConfig,
+    net: &NetConfig,
+    error: &OpenLogError,
+) {
     if !matches!(error, OpenLogError::Settings(_) | OpenLogError::NameInUse { .. }) {
         return;
     }
@@ -60,7 +69,7 @@ pub(super) async fn note_refusal(client: &Client, config: &ClusterLogConfig, err
     };
     let this = NodeIdentity { cluster, name: config.node.clone(), incarnation: 0 };
     let reason = error.to_string();
-    tsd_cluster_net::note_refusal(&Arc::new(this), &NetConfig::default(), &others, &reason).await;
+    tsd_cluster_net::note_refusal(&Arc::new(this), net, &others, &reason).await;
 }
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
 //! Who else knows names and their UIDs: the other nodes, as the engine of a node or a tool needs them.
 //! What is sent to them is left out: `tsd-cluster-net`.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hbase_rs::Client;
 use tsd_cluster::Membership;
 use tsd_cluster_log::{ClusterLogConfig, ListedMembers};
-use tsd_cluster_net::{ForgottenNames, NetConfig, NodeIdentity, Peers};
+use tsd_cluster_net::{ForgottenNames, NodeIdentity, Peers};
 use tsd_engine::{NamePeers, UidKind};
 use tsd_model::Uid;
 use tsd_storage::BoxFuture;
 
-use super::{on_hbase::OnHBase, open_store::Purpose};
-use crate::config::Settings;
+use super::{cluster::net_config, on_hbase::OnHBase, open_store::Purpose};
+use crate::config::{ClusterNetSettings, Settings};
 
 /// Name of a tool, as nodes see it that it connects to.
 const TOOL: &str = "tsdb uid";
@@ -33,7 +33,7 @@ pub(crate) fn name_peers(
         let tool = ToolNames {
             client: hbase.client.clone(),
             log: settings.cluster_log.clone(),
-            limit: settings.cluster_net.read_timeout,
+            net: settings.cluster_net.clone(),
         };
         Arc::new(tool) as Arc<dyn NamePeers>
     })
@@ -44,7 +44,7 @@ pub(crate) fn name_peers(
 struct ToolNames {
     client: Client,
     log: ClusterLogConfig,
-    limit: Duration,
+    net: ClusterNetSettings,
 }
 
 impl ToolNames {
@@ -54,8 +54,9 @@ impl ToolNames {
         let Some(members) = found.map_err(unknown)? else { return Ok(()) };
         let identity =
             NodeIdentity { cluster: members.cluster(), name: TOOL.to_owned(), incarnation: 0 };
-        let peers = Peers::new(identity, NetConfig::default(), members);
-        peers.forget(&names, self.limit).await
+        let net = net_config(&self.net).map_err(|error| format!("{error:#}"))?;
+        let peers = Peers::new(identity, net, members);
+        peers.forget(&names, self.net.read_timeout).await
     }
 }
 

@@ -6,10 +6,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::{
     io::AsyncWriteExt,
-    net::{
-        TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    net::TcpStream,
     sync::mpsc,
     task::{AbortHandle, JoinSet},
     time::timeout,
@@ -26,6 +23,7 @@ use crate::{
     peers::no_query,
     service::{HeldQuery, PeerService},
     socket::configure,
+    tls::{ReadSide, WriteSide, accept},
     wire::{
         Hello, Nothing, ReportMessage, RequestBody, RequestFrame, ResponseBody, ResponseFrame,
         RowMessage, RowsMessage, VERSIONS, Welcome, codec, decode, encode,
@@ -40,6 +38,8 @@ const UNKNOWN_KIND: &str = "names of a kind that this version does not know";
 /// Why a connection was closed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
+    #[error("not encrypted: {0}")]
+    Tls(String),
     #[error("refused: {0}")]
     Greeting(String),
     #[error("bad frame: {0}")]
@@ -80,12 +80,20 @@ pub(super) async fn serve(
         // The peer is gone.
         return Ok(());
     }
-    let (read, mut write) = stream.into_split();
-    let frames = FramedRead::new(read, codec(context.config.max_frame_bytes));
-    let mut requests = Requests { frames };
-    let greeted = greet(&mut requests, &mut write, context);
+    let greeted = async {
+        let accepted = accept(stream, context.config.tls.as_deref()).await;
+        let (read, mut write) = accepted.map_err(|error| {
+            NetMetrics::of_process().tls_failures.increment(1);
+            SessionError::Tls(error.to_string())
+        })?;
+        let frames = FramedRead::new(read, codec(context.config.max_frame_bytes));
+        let mut requests = Requests { frames };
+        let peer = greet(&mut requests, &mut write, context).await?;
+        Ok((peer, requests, write))
+    };
     let greeted = timeout(context.config.connect_timeout, greeted).await;
-    let Some(peer) = greeted.unwrap_or(Err(SessionError::NoGreeting))? else { return Ok(()) };
+    let (peer, mut requests, write) = greeted.unwrap_or(Err(SessionError::NoGreeting))?;
+    let Some(peer) = peer else { return Ok(()) };
     let peer: Arc<str> = peer.into();
     let (frames, waiting) = mpsc::channel(WAITING_FRAMES);
     tokio::select! {
@@ -99,7 +107,7 @@ pub(super) async fn serve(
 
 /// Requests as they come.
 struct Requests {
-    frames: FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
+    frames: FramedRead<ReadSide, LengthDelimitedCodec>,
 }
 
 impl Requests {
@@ -126,7 +134,7 @@ impl Requests {
 /// Checks who connects, and returns its name. `None`: the connection has ended before.
 async fn greet(
     requests: &mut Requests,
-    write: &mut OwnedWriteHalf,
+    write: &mut WriteSide,
     context: &ServerContext,
 ) -> Result<Option<String>, SessionError> {
     let Some(request) = requests.next().await? else { return Ok(None) };
@@ -145,7 +153,9 @@ async fn greet(
     };
     let frame = encode(&ResponseFrame { id: request.id, body: Some(body) });
     // A failure is noticed by the next read.
-    let _ = write.write_all(&frame).await;
+    if write.write_all(&frame).await.is_ok() {
+        let _ = write.flush().await;
+    }
     greeted
 }
 

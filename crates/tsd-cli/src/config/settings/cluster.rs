@@ -1,6 +1,8 @@
 //! Settings of a daemon as a node of a cluster.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
+
+use tsd_cluster_net::TlsFiles;
 
 use crate::config::{Config, ConfigError};
 
@@ -21,6 +23,8 @@ pub struct ClusterNetSettings {
     pub forward: bool,
     /// How long a write waits for that node.
     pub forward_timeout: Duration,
+    /// Certificates of the connections between nodes; `None`: they are not encrypted.
+    pub tls: Option<TlsFiles>,
 }
 
 pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigError> {
@@ -42,7 +46,25 @@ pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigE
         max_clock_skew: Duration::from_millis(config.int("tsd.cluster.max_clock_skew")),
         forward: config.bool("tsd.cluster.forward"),
         forward_timeout: config.seconds("tsd.cluster.forward_timeout"),
+        tls: tls_files(config)?,
     })
+}
+
+/// All files, or none.
+fn tls_files(config: &Config) -> Result<Option<TlsFiles>, ConfigError> {
+    const KEYS: [&str; 3] = ["tsd.cluster.tls.cert", "tsd.cluster.tls.key", "tsd.cluster.tls.ca"];
+    let files = KEYS.map(|key| config.string(key));
+    if files.iter().all(String::is_empty) {
+        return Ok(None);
+    }
+    for (key, file) in KEYS.iter().zip(&files) {
+        if file.is_empty() {
+            let all = KEYS.join(", ");
+            return Err(config.bad_value(key, format!("expected a file: {all} are set together")));
+        }
+    }
+    let [certificate, key, authority] = files.map(PathBuf::from);
+    Ok(Some(TlsFiles { certificate, key, authority }))
 }
 
 #[cfg(test)]
@@ -50,6 +72,17 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+
+    #[test]
+    fn certificates_are_set_together() {
+        let mut config = Config::new();
+        for name in ["cert", "key", "ca"] {
+            config.set_flag("test", &format!("tsd.cluster.tls.{name}"), &format!("{name}.pem"));
+        }
+        let files = cluster_net(&config).unwrap().tls.unwrap();
+        let names = [files.certificate, files.key, files.authority];
+        assert_eq!(names, ["cert.pem", "key.pem", "ca.pem"].map(PathBuf::from));
+    }
 
     #[test]
     fn addresses_of_nodes_are_checked() {
@@ -66,7 +99,9 @@ mod tests {
         assert!(!of("tsd.cluster.reads", "stored").unwrap().reads_held);
         let advertised = of("tsd.cluster.advertise", "tsd1:9").unwrap().advertise;
         assert_eq!(advertised.as_deref(), Some("tsd1:9"));
+        assert_eq!(default.tls, None);
         for (key, bad) in [
+            ("tsd.cluster.tls.cert", "node.pem"),
             ("tsd.cluster.bind", "10.0.0.1"),
             ("tsd.cluster.bind", "10.0.0.1:x"),
             ("tsd.cluster.advertise", "http://tsd1"),

@@ -1,0 +1,272 @@
+//! Encryption of the connections between nodes: each side shows a certificate that was issued by the authority of the
+//! cluster, and checks that of the other. The name in it is that of the address which a node has published.
+//!
+//! The files are read again when they have changed, so that certificates are renewed without a restart. Which requests
+//! a node may make is left out: every node of the cluster may make all.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, sink, split},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::{
+    TlsAcceptor, TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore, ServerConfig,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem, pem::PemObject},
+        server::WebPkiClientVerifier,
+        version::TLS13,
+    },
+};
+
+use crate::{
+    error::PeerError,
+    wire::{ResponseBody, ResponseFrame, encode},
+};
+
+/// How long a connection is read that is refused.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Why a node that encrypts and one that does not are not connected.
+const UNENCRYPTED: &str =
+    "one of the nodes encrypts, and the other one has no certificates (tsd.cluster.tls.*)";
+/// First byte of what a client that encrypts sends.
+const HANDSHAKE: u8 = 22;
+/// First byte of what a server that encrypts answers to one that does not.
+const ALERT: u8 = 21;
+
+/// One side of a connection.
+pub(crate) type ReadSide = Box<dyn AsyncRead + Send + Unpin>;
+/// The other one. It is to be flushed after each write.
+pub(crate) type WriteSide = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// Files in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate of the node, then those between it and the authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Certificates of the authorities that issue those of the nodes.
+    pub authority: PathBuf,
+}
+
+/// Files that encryption needs cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct TlsFileError {
+    path: PathBuf,
+    reason: String,
+}
+
+/// The certificates of a node.
+pub struct PeerTls {
+    files: TlsFiles,
+    state: Mutex<TlsState>,
+}
+
+struct TlsState {
+    loaded: LoadedTls,
+    /// The files when they were read last, successfully or not.
+    stamps: FileStamps,
+}
+
+#[derive(Clone)]
+struct LoadedTls {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+/// Time of the last change and length of each file.
+type FileStamps = [Option<(SystemTime, u64)>; 3];
+
+impl fmt::Debug for PeerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerTls").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl PeerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// One of them cannot be read or used; the message names it.
+    pub fn load(files: TlsFiles) -> Result<Self, TlsFileError> {
+        let stamps = files.stamps();
+        let state = TlsState { loaded: files.load()?, stamps };
+        Ok(Self { files, state: Mutex::new(state) })
+    }
+
+    /// What the files say now. If they have changed for the worse, what they said before.
+    fn current(&self) -> LoadedTls {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamps = self.files.stamps();
+        if state.stamps != stamps {
+            state.stamps = stamps;
+            match self.files.load() {
+                Ok(loaded) => {
+                    tracing::info!("the certificates of connections between nodes were read again");
+                    state.loaded = loaded;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "changed certificates cannot be used; the former ones are");
+                }
+            }
+        }
+        state.loaded.clone()
+    }
+}
+
+impl TlsFiles {
+    fn stamps(&self) -> FileStamps {
+        [&self.certificate, &self.key, &self.authority].map(|path| {
+            let metadata = fs::metadata(path).ok()?;
+            Some((metadata.modified().ok()?, metadata.len()))
+        })
+    }
+
+    fn load(&self) -> Result<LoadedTls, TlsFileError> {
+        let Self { certificate, key, authority } = self;
+        let provider = Arc::new(ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        for root in certificates(authority)? {
+            roots.add(root).map_err(|error| unusable(authority, &error))?;
+        }
+        let chain = certificates(certificate)?;
+        let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| not_pem(key, &error))?;
+        let roots = Arc::new(roots);
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
+        let verifier = verifier.build().map_err(|error| unusable(authority, &error))?;
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| unusable(certificate, &error))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain.clone(), secret.clone_key())
+            .map_err(|error| unusable(certificate, &error))?;
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| unusable(certificate, &error))?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, secret)
+            .map_err(|error| unusable(certificate, &error))?;
+        Ok(LoadedTls { client: Arc::new(client), server: Arc::new(server) })
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let found: Vec<_> = read.map_err(|error| not_pem(path, &error))?;
+    if found.is_empty() {
+        return Err(not_pem(path, &pem::Error::NoItemsFound));
+    }
+    Ok(found)
+}
+
+fn not_pem(path: &Path, error: &pem::Error) -> TlsFileError {
+    let reason = match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => "there is no certificate or key in PEM in it".to_owned(),
+        error => error.to_string(),
+    };
+    TlsFileError { path: path.to_owned(), reason }
+}
+
+fn unusable(path: &Path, error: &dyn std::error::Error) -> TlsFileError {
+    TlsFileError { path: path.to_owned(), reason: error.to_string() }
+}
+
+/// Sends the greeting to the node at `address`, encrypted if there are certificates. What comes next is its answer.
+pub(crate) async fn greet(
+    mut stream: TcpStream,
+    address: &str,
+    tls: Option<&PeerTls>,
+    greeting: &[u8],
+) -> Result<(ReadSide, WriteSide), PeerError> {
+    let Some(tls) = tls else {
+        stream.write_all(greeting).await.map_err(|_| PeerError::Lost)?;
+        if starts_with(&stream, ALERT).await {
+            return Err(PeerError::tls(address, UNENCRYPTED));
+        }
+        return Ok(plain(stream));
+    };
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let name = ServerName::try_from(host);
+    let name = name.map_err(|error| PeerError::tls(address, &error.to_string()))?;
+    let connector = TlsConnector::from(tls.current().client);
+    let stream = connector.connect(name, stream).await.map_err(|error| {
+        if error.kind() == io::ErrorKind::InvalidData {
+            PeerError::tls(address, &error.to_string())
+        } else {
+            PeerError::connect(address, &error)
+        }
+    })?;
+    let (read, mut write) = split(stream);
+    let sent = async {
+        write.write_all(greeting).await?;
+        write.flush().await
+    };
+    sent.await.map_err(|_| PeerError::Lost)?;
+    Ok((Box::new(read), Box::new(write)))
+}
+
+/// Takes a connection that was accepted, encrypted if there are certificates.
+pub(crate) async fn accept(
+    stream: TcpStream,
+    tls: Option<&PeerTls>,
+) -> io::Result<(ReadSide, WriteSide)> {
+    let Some(tls) = tls else {
+        if !starts_with(&stream, HANDSHAKE).await {
+            return Ok(plain(stream));
+        }
+        let body = Some(ResponseBody::Failed(UNENCRYPTED.to_owned()));
+        let mut stream = stream;
+        let _ = stream.write_all(&encode(&ResponseFrame { id: 0, body })).await;
+        close(stream).await;
+        return Err(io::Error::other(UNENCRYPTED));
+    };
+    let acceptor = TlsAcceptor::from(tls.current().server);
+    match acceptor.accept(stream).into_fallible().await {
+        Ok(stream) => {
+            let (read, write) = split(stream);
+            Ok((Box::new(read), Box::new(write)))
+        }
+        Err((error, stream)) => {
+            close(stream).await;
+            Err(error)
+        }
+    }
+}
+
+/// Closes a connection so that the other side reads why: what it has sent is read, for else the system drops what
+/// waits to be sent.
+async fn close(mut stream: TcpStream) {
+    let closing = async {
+        let _ = stream.shutdown().await;
+        let _ = copy(&mut stream, &mut sink()).await;
+    };
+    let _ = timeout(CLOSE_TIMEOUT, closing).await;
+}
+
+/// Waits for the first byte. A frame of our own does not begin with one of these: it would be too long.
+async fn starts_with(stream: &TcpStream, byte: u8) -> bool {
+    let mut first = [0];
+    matches!(stream.peek(&mut first).await, Ok(1)) && first == [byte]
+}
+
+fn plain(stream: TcpStream) -> (ReadSide, WriteSide) {
+    let (read, write) = stream.into_split();
+    (Box::new(read), Box::new(write))
+}
