@@ -5,11 +5,15 @@
 //! at worst an orphaned UID, never a name whose UID has no name. If another process has assigned a UID
 //! to the name first, the mapping from our UID is deleted again, which OpenTSDB does not do. A batch
 //! takes its numbers with one increment; its names are then assigned independently.
+//!
+//! The mappings from the UIDs of many tags are written by one put, after a read that none is there: a number of the counter
+//! belongs to one process only. UIDs of metrics may be random numbers of another one, so each takes its own
+//! compare-and-set.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use tsd_model::{Family, Uid, UidKind, UidMeta, decode_latin1};
-use tsd_storage::{Column, StorageError};
+use tsd_storage::{CellBatch, CellRef, Column, StorageError};
 
 use super::{UidError, UidTable};
 
@@ -20,6 +24,8 @@ const RANDOM_ATTEMPTS: u32 = 9;
 
 /// Names of a batch assigned concurrently.
 const CONCURRENT_NAMES: usize = 256;
+/// From this number of names on, the mappings from their UIDs are written by one put: it needs one more call.
+const MANY_NAMES: usize = 8;
 
 /// How the numbers of UIDs are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,18 +151,91 @@ async fn attempt(
         *highest = numbers.last().copied().max(*highest);
     }
     let width = kind.width(&table.schema);
-    futures_util::stream::iter(open.iter().copied().zip(numbers))
-        .map(|(i, number)| async move {
-            let name = names.get(i).cloned().unwrap_or_default();
-            let attempt = match u64::try_from(number).map(|n| Uid::from_number(n, width)) {
-                Ok(Ok(uid)) => write_mappings(table, kind, name, uid).await,
-                _ => Attempt::Done(Err(UidError::AllAssigned { kind, width })),
+    let numbered = open.iter().copied().zip(numbers);
+    let mut tried = Vec::with_capacity(open.len());
+    let mut new = Vec::with_capacity(open.len());
+    for (i, number) in numbered {
+        match u64::try_from(number).map(|n| Uid::from_number(n, width)) {
+            Ok(Ok(uid)) => {
+                new.push(NewName { i, name: names.get(i).cloned().unwrap_or_default(), uid })
+            }
+            _ => tried.push((i, Attempt::Done(Err(UidError::AllAssigned { kind, width })))),
+        }
+    }
+    let writes_reverse = kind == UidKind::Metric || new.len() < MANY_NAMES;
+    if !writes_reverse {
+        new = match put_reverse_mappings(table, kind, new, &mut tried).await {
+            Ok(new) => new,
+            Err((new, error)) => {
+                tried.extend(new.into_iter().map(|new| (new.i, Attempt::Failed(error.clone()))));
+                return tried;
+            }
+        };
+    }
+    let mappings = futures_util::stream::iter(new)
+        .map(|NewName { i, name, uid }| async move {
+            let reverse =
+                if writes_reverse { write_reverse(table, kind, &name, uid).await } else { None };
+            let attempt = match reverse {
+                Some(failed) => failed,
+                None => write_forward(table, kind, name, uid).await,
             };
             (i, attempt)
         })
-        .buffer_unordered(CONCURRENT_NAMES)
-        .collect()
-        .await
+        .buffer_unordered(CONCURRENT_NAMES);
+    tried.extend(mappings.collect::<Vec<_>>().await);
+    tried
+}
+
+/// A name of a batch, and the UID that it may get.
+struct NewName {
+    i: usize,
+    name: Bytes,
+    uid: Uid,
+}
+
+/// Writes the mappings from UIDs that have none, and returns their names. The others are taken.
+async fn put_reverse_mappings(
+    table: &UidTable,
+    kind: UidKind,
+    new: Vec<NewName>,
+    tried: &mut Vec<(usize, Attempt)>,
+) -> Result<Vec<NewName>, (Vec<NewName>, StorageError)> {
+    let uids: Vec<Uid> = new.iter().map(|new| new.uid).collect();
+    let present = match table.names(kind, &uids).await {
+        Ok(present) => present,
+        Err(error) => return Err((new, error)),
+    };
+    let mut free = Vec::with_capacity(new.len());
+    for (new, present) in new.into_iter().zip(present) {
+        if present.is_none() {
+            free.push(new);
+        } else {
+            tried.push((new.i, Attempt::Taken));
+        }
+    }
+    let batch = match reverse_mappings(kind, &free) {
+        Ok(batch) => batch,
+        Err(error) => return Err((free, error)),
+    };
+    match table.storage.put(&table.table, batch).await {
+        Ok(()) => Ok(free),
+        Err(error) => Err((free, error)),
+    }
+}
+
+fn reverse_mappings(kind: UidKind, new: &[NewName]) -> Result<CellBatch, StorageError> {
+    let mut batch = CellBatch::new();
+    for NewName { name, uid, .. } in new {
+        batch.begin_row(uid.as_bytes())?;
+        batch.push(CellRef {
+            family: Family::Name,
+            qualifier: kind.as_str().as_bytes(),
+            value: name,
+            timestamp_ms: None,
+        })?;
+    }
+    Ok(batch)
 }
 
 /// Allocates `count` numbers, in order.
@@ -192,16 +271,20 @@ fn random_number(width: usize) -> Result<i64, getrandom::Error> {
     Ok((i64::from_be_bytes(bytes) & i64::MAX).max(1))
 }
 
-/// Writes the reverse mapping, then the forward one.
-async fn write_mappings(table: &UidTable, kind: UidKind, name: Bytes, uid: Uid) -> Attempt {
+/// Writes the mapping from a UID. Returns how the attempt has failed.
+async fn write_reverse(table: &UidTable, kind: UidKind, name: &Bytes, uid: Uid) -> Option<Attempt> {
+    let reverse = UidTable::reverse(kind, uid);
+    match table.storage.compare_and_set(&table.table, reverse, None, name.clone()).await {
+        Ok(true) => None,
+        Ok(false) => Some(Attempt::Taken),
+        Err(error) => Some(Attempt::Failed(error)),
+    }
+}
+
+/// Writes the mapping from a name, after that from its UID.
+async fn write_forward(table: &UidTable, kind: UidKind, name: Bytes, uid: Uid) -> Attempt {
     let value = Bytes::copy_from_slice(uid.as_bytes());
     let UidTable { storage, table: uid_table, .. } = table;
-    match storage.compare_and_set(uid_table, UidTable::reverse(kind, uid), None, name.clone()).await
-    {
-        Ok(true) => {}
-        Ok(false) => return Attempt::Taken,
-        Err(error) => return Attempt::Failed(error),
-    }
     match storage.compare_and_set(uid_table, UidTable::forward(kind, &name), None, value).await {
         Ok(true) => Attempt::Done(Ok(uid)),
         // Another process assigned a UID first, or an earlier try of this one that seemed to fail.

@@ -292,6 +292,64 @@ async fn lost_acknowledgement_leaves_at_worst_an_orphan() {
     }
 }
 
+/// Puts a point of each of twenty new hosts at once.
+async fn put_hosts(engine: &EngineHandle) -> usize {
+    let mut session = engine.ingest_session(NameText::Latin1);
+    for host in 0..20 {
+        put(&mut session, "m", &format!("host=web{host}"), 1, 1, 0).unwrap();
+    }
+    session.commit().await.stored
+}
+
+#[tokio::test]
+async fn many_names_skip_taken_numbers() {
+    let store = store();
+    for uid in [3_u8, 7, 8] {
+        plant(&store, &[0, 0, uid], Family::Name, UidKind::Tagv, b"taken").await;
+    }
+    let engine = start(config(), &store);
+    assert_eq!(put_hosts(&engine).await, 20);
+    let mut numbers = Vec::new();
+    for host in 0..20 {
+        let name = format!("web{host}");
+        let uid = engine.uids().uid_of(UidKind::Tagv, &name).await.unwrap();
+        engine.drop_caches();
+        assert_eq!(engine.uids().name_of(UidKind::Tagv, uid).await.unwrap(), name);
+        numbers.push(uid.to_number());
+    }
+    numbers.sort_unstable();
+    let expected = (1..=23).filter(|number| ![3, 7, 8].contains(number));
+    assert_eq!(numbers, expected.collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_lost_put_of_many_names_leaves_at_worst_orphans() {
+    for fault in
+        [Fault::Error(StorageError::Timeout("test")), Fault::LostAck(StorageError::Timeout("test"))]
+    {
+        let is_lost = matches!(fault, Fault::LostAck(_));
+        let store = store();
+        let engine = start(config(), &store);
+        // The first put of the store is that of the mappings.
+        store.script(Operation::Put, [fault]);
+        assert_eq!(put_hosts(&engine).await, 20);
+        let (mut forward, mut reverse) = (BTreeMap::new(), BTreeMap::new());
+        for (row, cell) in cells(&store, &uid_table()).await {
+            if *cell.qualifier != *b"tagv" || row == [0] {
+                continue;
+            }
+            if cell.family == Family::Id {
+                forward.insert(cell.value.to_vec(), row);
+            } else {
+                reverse.insert(row, cell.value.to_vec());
+            }
+        }
+        assert_eq!(forward.len(), 20);
+        assert!(forward.iter().all(|(uid, name)| reverse.get(uid) == Some(name)));
+        assert_eq!(reverse.len(), if is_lost { 40 } else { 20 });
+    }
+}
+
 #[tokio::test]
 async fn random_metric_uids_do_not_use_the_counter() {
     let store = store();
