@@ -204,7 +204,8 @@ fn damaged_mappings_are_found_and_repaired() {
         runtime.block_on(node.storage().put(&Table::new("tsdb-uid"), batch)).expect("planted");
     }
     in_process::stop(&runtime, node);
-    let (status, stdout, _) = uid(&data, &["fsck"]);
+    let (status, stdout, stderr) = uid(&data, &["fsck"]);
+    assert!(stderr.contains(" cells checked: "), "{stderr}");
     assert_eq!(status, 4, "{stdout}");
     for line in [
         "ERROR Forward metrics mapping is missing reverse mapping: p -> 000009",

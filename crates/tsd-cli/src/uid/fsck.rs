@@ -34,6 +34,11 @@ pub(super) async fn fsck(
         Ok(report) => {
             if flags.json {
                 out.object(&as_json(&report));
+            } else {
+                let UidFsckReport { cells, errors, warnings, repairs, .. } = report;
+                tell!(
+                    "{cells} cells checked: {errors} errors, {warnings} warnings, {repairs} repairs"
+                );
             }
             if report.has_failed_repair { NOT_CLOSED } else { exit_status(&report) }
         }
