@@ -325,7 +325,10 @@ fn queries_of_all_nodes_are_listed_and_cancelled_on_any() {
     let id = wait_for(|| {
         let list = http(third.address(), "GET", "/api/cluster/queries", None);
         let list: Value = serde_json::from_str(&list.body).expect("JSON");
-        assert_eq!(list["silent"], serde_json::json!(["tsd1"]));
+        // On a busy machine another one may be silent for a second, too.
+        if list["silent"] != serde_json::json!(["tsd1"]) {
+            return None;
+        }
         let id = list["nodes"][0]["running"][0]["clusterId"].as_str()?.to_owned();
         assert_eq!(list["nodes"][0]["name"], "tsd0");
         Some(id)
