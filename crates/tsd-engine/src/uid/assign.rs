@@ -157,7 +157,7 @@ async fn attempt(
     for (i, number) in numbered {
         match u64::try_from(number).map(|n| Uid::from_number(n, width)) {
             Ok(Ok(uid)) => {
-                new.push(NewName { i, name: names.get(i).cloned().unwrap_or_default(), uid })
+                new.push(NewName { i, name: names.get(i).cloned().unwrap_or_default(), uid });
             }
             _ => tried.push((i, Attempt::Done(Err(UidError::AllAssigned { kind, width })))),
         }

@@ -77,7 +77,7 @@ mod tests {
     fn certificates_are_set_together() {
         let mut config = Config::new();
         for name in ["cert", "key", "ca"] {
-            config.set_flag("test", &format!("tsd.cluster.tls.{name}"), &format!("{name}.pem"));
+            config.set_flag("test", &format!("tsd.cluster.tls.{name}"), format!("{name}.pem"));
         }
         let files = cluster_net(&config).unwrap().tls.unwrap();
         let names = [files.certificate, files.key, files.authority];
