@@ -1,7 +1,7 @@
 //! Concurrent writers and readers while regions move, split and merge, servers die, connections break.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -95,8 +95,27 @@ impl Rng {
     }
 }
 
+/// Faults of calls. After each one the next call of its method succeeds: a client that backs off makes fewer
+/// calls than there would be faults, and would never get past them.
+struct CallFaults<'c> {
+    cluster: &'c FakeCluster,
+    /// By method: number of its calls at the last fault.
+    last: HashMap<&'static str, usize>,
+}
+
+impl CallFaults<'_> {
+    fn inject(&mut self, method: &'static str, kind: FaultKind) {
+        let calls = self.cluster.calls(method);
+        if self.last.get(method).is_none_or(|last| calls >= last + 2) {
+            self.last.insert(method, calls);
+            self.cluster.inject(InjectedFault::once(method, kind));
+        }
+    }
+}
+
 async fn inject_faults(cluster: &FakeCluster, table: &Table, done: &AtomicBool) {
     let mut rng = Rng(0x5eed);
+    let mut calls = CallFaults { cluster, last: HashMap::new() };
     while !done.load(Ordering::SeqCst) {
         let row = rng.letter();
         let server = rng.below(2) as usize;
@@ -112,12 +131,8 @@ async fn inject_faults(cluster: &FakeCluster, table: &Table, done: &AtomicBool) 
                 cluster.restart(1).await;
             }
             5 => cluster.expire_scanners(),
-            6 => cluster.inject(InjectedFault::once(
-                "Multi",
-                FaultKind::CloseAfter(rng.below(30) as usize),
-            )),
-            7 => cluster
-                .inject(InjectedFault::once("Scan", FaultKind::CloseAfter(rng.below(90) as usize))),
+            6 => calls.inject("Multi", FaultKind::CloseAfter(rng.below(30) as usize)),
+            7 => calls.inject("Scan", FaultKind::CloseAfter(rng.below(90) as usize)),
             _ => {
                 let (class, text) = [
                     ("RegionTooBusyException", "busy"),
@@ -125,7 +140,7 @@ async fn inject_faults(cluster: &FakeCluster, table: &Table, done: &AtomicBool) 
                     ("regionserver.RegionServerStoppedException", "bye"),
                 ][rng.below(3) as usize];
                 let method = ["Mutate", "Multi", "Scan"][rng.below(3) as usize];
-                cluster.inject(InjectedFault::once(method, FaultKind::Exception { class, text }));
+                calls.inject(method, FaultKind::Exception { class, text });
             }
         }
         sleep(Duration::from_millis(3)).await;
