@@ -52,6 +52,11 @@ pub(crate) struct OpenTable {
 }
 
 impl OpenTable {
+    /// Since when another daemon may compact a row, epoch milliseconds; `i64::MAX` if none does.
+    pub(crate) fn compactible_since_ms(&self, row: &[u8]) -> i64 {
+        self.compactible.map_or(i64::MAX, |rows| rows.since_ms(row))
+    }
+
     /// True if a daemon may wait to put points of a row again.
     pub(crate) fn may_be_put_again(&self, row: &[u8]) -> bool {
         let is_compactible = |rows: CompactibleRows| rows.contains(row, self.clock.system_ms());

@@ -27,6 +27,7 @@ use crate::{
     read_back::{UnverifiedRow, restore_superseded},
     request::timestamp,
     series_registry::SeriesRegistry,
+    superseded::flush_mark,
 };
 
 /// Size in bytes from which a batch is sent.
@@ -68,9 +69,10 @@ pub(crate) async fn flush_rows(
             if registry.is_some() {
                 keys.push(Bytes::copy_from_slice(row.key));
             }
-            let is_over = to.compactible.is_some_and(|rows| rows.contains(row.key, now_ms));
-            let mut columns = is_over.then(Vec::new);
-            add_row(&row, &mut compactor, &mut puts, &mut deletes, columns.as_mut())
+            let compactible_since_ms = to.compactible_since_ms(row.key);
+            let mut columns = (compactible_since_ms <= now_ms).then(Vec::new);
+            let batches = (&mut puts, &mut deletes);
+            add_row(&row, &mut compactor, batches, columns.as_mut(), compactible_since_ms)
                 .map_err(rejected)?;
             unverified.extend(UnverifiedRow::of_flush(&row, compactor.placed(), columns));
         }
@@ -112,13 +114,15 @@ async fn settle(table: &Table, receipt: Option<Receipt>) -> Result<(), StorageEr
     }
 }
 
-/// Adds the mutations of a row, and to `columns` those that are put, with their times.
+/// Adds the mutations of a row, and to `columns` those that are put, with their times. Columns of several points
+/// that are put since the row is compactible are marked: see [`flush_mark`]. The mark comes first, so that no daemon
+/// reads the column without it.
 fn add_row(
     row: &FlushRow<'_>,
     compactor: &mut ColumnCompactor,
-    puts: &mut MutationBatch,
-    deletes: &mut MutationBatch,
+    (puts, deletes): (&mut MutationBatch, &mut MutationBatch),
     mut columns: Option<&mut Vec<(Bytes, i64)>>,
+    compactible_since_ms: i64,
 ) -> Result<(), StorageError> {
     let deleted_until = delete_time(row);
     puts.begin();
@@ -129,6 +133,10 @@ fn add_row(
         let at = timestamp_ms.max(after);
         if let Some(columns) = columns.as_deref_mut() {
             columns.push((Bytes::copy_from_slice(qualifier), at));
+        }
+        if let Some((mark, mark_ms)) = flush_mark(qualifier, at, compactible_since_ms) {
+            puts.delete_version(row.key, family.as_str().as_bytes(), &mark, timestamp(mark_ms)?)
+                .map_err(|error| StorageError::backend(&error))?;
         }
         let timestamp_ms = Some(at);
         put(puts, row.key, CellRef { family, qualifier, value, timestamp_ms })
@@ -185,7 +193,14 @@ mod tests {
         let row = FlushRow { key: b"row", delete_row, deletes: Vec::new(), cells };
         let (mut puts, mut deletes) = (MutationBatch::default(), MutationBatch::default());
         assert!(
-            add_row(&row, &mut ColumnCompactor::default(), &mut puts, &mut deletes, None).is_ok()
+            add_row(
+                &row,
+                &mut ColumnCompactor::default(),
+                (&mut puts, &mut deletes),
+                None,
+                i64::MAX
+            )
+            .is_ok()
         );
         (delete_time(&row), puts.len(), deletes.len())
     }

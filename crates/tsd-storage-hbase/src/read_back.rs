@@ -41,8 +41,7 @@ use crate::{
     request::{family_name, hbase_get, timestamp},
     row::model_row,
     superseded::{
-        Basis, Evidence, PointBytes, Restoration, RestoredPoint, RowHistory, WrittenPoint,
-        cells_to_restore, is_doubtful,
+        Basis, Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore, is_doubtful,
     },
 };
 
@@ -128,7 +127,7 @@ async fn check_row(
 ) -> Result<(Bytes, PutAgain), StorageError> {
     let mut cells = model_row(found).map_or_else(Vec::new, |row| row.cells);
     let written_ms = |cell: &Cell| of.read_backs.written_ms(key, cell);
-    let mut restoration = Restoration::default();
+    let mut restored = Vec::new();
     if is_doubtful(points, &cells, written_ms)
         && let Some(get) = hbase_get(all_points(key), None)
     {
@@ -137,19 +136,16 @@ async fn check_row(
     }
     if is_doubtful(points, &cells, written_ms) {
         let history = history(of, table, key).await?;
-        let settled_ms = of.read_backs.settled_ms(of.clock.system_ms());
-        let origins = history.origins(settled_ms);
-        let origin = |column: &Cell, point: PointBytes<'_>| origins.of_point(column, point);
+        let origin = |column: &Cell| history.origin(column);
         let evidence = Evidence { origin: &origin, written_ms: &written_ms, history: &history };
-        restoration = cells_to_restore(points, &cells, &evidence);
+        restored = cells_to_restore(points, &cells, &evidence);
     }
-    for RestoredPoint { point, .. } in &restoration.points {
+    for RestoredPoint { point, .. } in &restored {
         if let Some(point) = points.get_mut(*point) {
             point.column_ms = point.written_ms;
         }
     }
-    let mut again = put_again(of, table, key, restoration.points).await?;
-    again.is_unsettled |= restoration.is_unsettled;
+    let again = put_again(of, table, key, restored).await?;
     Ok((key.clone(), again))
 }
 
@@ -263,7 +259,8 @@ pub(crate) async fn history(
         selection.max_versions(HISTORY_VERSIONS).map_err(|e| StorageError::backend(&e))?;
     let scan = Scan::range(key.clone(), key.clone()).inclusive(true, true).select(selection);
     let mut rows = of.rows.scan(scan.raw().limit(1).read_type(ReadType::Pread));
-    let mut history = RowHistory::default();
+    let compactible_since_ms = of.compactible_since_ms(key);
+    let mut history = RowHistory { compactible_since_ms, ..RowHistory::default() };
     while let Some(row) = rows.next().await {
         let row = row.map_err(|error| storage_error(table, &error))?.row;
         for cell in row.cells() {
@@ -278,7 +275,9 @@ pub(crate) async fn history(
                 }),
                 CellKind::DeleteColumn => history.deleted.push((qualifier, timestamp_ms)),
                 CellKind::DeleteFamily => history.deleted_rows.push(timestamp_ms),
-                CellKind::Delete => history.compaction_marks.push((qualifier, timestamp_ms)),
+                CellKind::Delete => {
+                    history.marks.insert((qualifier, timestamp_ms));
+                }
                 CellKind::DeleteFamilyVersion => {}
             }
         }

@@ -1,6 +1,7 @@
 //! Finds points whose value is superseded by an older one.
 //!
-//! A column of several points has one timestamp, and what it tells depends on who wrote it:
+//! A column of several points has one timestamp, and what it tells depends on who wrote it
+//! ([`RowHistory::origin`]):
 //!
 //! * a flush puts the points of a row that were written in the order of their instants as one column
 //!   with the time of the first. A value that another daemon wrote after that and before a later point
@@ -17,14 +18,14 @@
 mod row_history;
 mod stored_points;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use tsd_model::{Cell, ColumnKind, Family, Qualifier};
 
 use self::stored_points::points_of;
 pub(crate) use self::{
-    row_history::{ColumnOrigin, PointBytes, RowHistory, compaction_mark_ms},
+    row_history::{ColumnOrigin, RowHistory, compaction_mark, flush_mark},
     stored_points::point_qualifier,
 };
 
@@ -58,10 +59,6 @@ struct ReadPoint<'a> {
 }
 
 impl ReadPoint<'_> {
-    const fn bytes(&self) -> PointBytes<'_> {
-        (self.qualifier.offset_ms(), self.qualifier.flags().bits(), self.value)
-    }
-
     /// The point that is read is the greatest.
     const fn rank(&self) -> (i64, bool) {
         (self.cell.timestamp_ms, self.is_single)
@@ -113,21 +110,12 @@ impl WrittenPoint {
 
 /// What tells writes from compactions in a row.
 pub(crate) struct Evidence<'a> {
-    /// Who has put a point of a column of several points.
-    pub(crate) origin: &'a (dyn Fn(&Cell, PointBytes<'_>) -> ColumnOrigin + Sync),
+    /// Who has put a column of several points.
+    pub(crate) origin: &'a (dyn Fn(&Cell) -> ColumnOrigin + Sync),
     /// Time of the write of a stored cell of one point: before its timestamp if it was put again.
     pub(crate) written_ms: &'a (dyn Fn(&Cell) -> i64 + Sync),
     /// What the row had.
     pub(crate) history: &'a RowHistory,
-}
-
-/// What is to be done so that points are read.
-#[derive(Debug, Default)]
-pub(crate) struct Restoration {
-    /// The cells to put.
-    pub(crate) points: Vec<RestoredPoint>,
-    /// The row has to be read once more when its compactions are over.
-    pub(crate) is_unsettled: bool,
 }
 
 /// A cell that makes a point visible.
@@ -166,10 +154,10 @@ pub(crate) fn cells_to_restore(
     points: &[WrittenPoint],
     cells: &[Cell],
     evidence: &Evidence<'_>,
-) -> Restoration {
+) -> Vec<RestoredPoint> {
     let history = evidence.history;
     let (read, had) = (by_instant(cells), by_instant(&history.writes));
-    let mut restoration = Restoration::default();
+    let mut restored = Vec::new();
     for (index, point) in points.iter().enumerate() {
         let Some(qualifier) = Qualifier::decode(point.qualifier()) else { continue };
         let offset_ms = qualifier.offset_ms();
@@ -179,7 +167,7 @@ pub(crate) fn cells_to_restore(
             let qualifier = Bytes::copy_from_slice(qualifier);
             let value = Bytes::copy_from_slice(value);
             let cell = Cell { family: Family::T, qualifier, value, timestamp_ms };
-            restoration.points.push(RestoredPoint { point: index, cell, written_ms, basis });
+            restored.push(RestoredPoint { point: index, cell, written_ms, basis });
         };
         let visible_ms = visible.map_or(i64::MIN, |visible| visible.cell.timestamp_ms);
         let is_same = is_read(candidates, qualifier.flags().bits(), point.value());
@@ -207,20 +195,16 @@ pub(crate) fn cells_to_restore(
         let is_visible = |c: &&ReadPoint<'_>| Some(c.rank()) == visible.as_ref().map(|v| v.rank());
         let mut greatest = candidates.iter().filter(is_visible);
         let visible = greatest.find(|c| !c.is_same_value(flags, value));
-        match evidence.origin_of_visible(visible, wanted, wanted_ms) {
-            ColumnOrigin::Write => {}
-            ColumnOrigin::Unsettled => restoration.is_unsettled = true,
-            ColumnOrigin::Compaction => {
-                let marker_ms = history.newest_marker_ms(wanted.as_bytes()).unwrap_or(i64::MIN);
-                let at = visible_ms.max(wanted_ms).max(marker_ms).saturating_add(1);
-                let newest = || cells.iter().max_by_key(|cell| cell.timestamp_ms);
-                let basis = visible.map(|visible| visible.cell).or_else(newest);
-                let basis = basis.map_or(Basis::EmptyRow, |cell| Basis::Cell(cell.clone()));
-                restore(wanted.as_bytes(), value, at, wanted_ms, basis);
-            }
+        if evidence.is_older(visible, wanted, wanted_ms) {
+            let marker_ms = history.newest_marker_ms(wanted.as_bytes()).unwrap_or(i64::MIN);
+            let at = visible_ms.max(wanted_ms).max(marker_ms).saturating_add(1);
+            let newest = || cells.iter().max_by_key(|cell| cell.timestamp_ms);
+            let basis = visible.map(|visible| visible.cell).or_else(newest);
+            let basis = basis.map_or(Basis::EmptyRow, |cell| Basis::Cell(cell.clone()));
+            restore(wanted.as_bytes(), value, at, wanted_ms, basis);
         }
     }
-    restoration
+    restored
 }
 
 impl Evidence<'_> {
@@ -236,22 +220,16 @@ impl Evidence<'_> {
         points: impl Iterator<Item = &'p ReadPoint<'c>>,
     ) -> Option<(Qualifier, &'c [u8], i64)> {
         // The time of a flushed column is not later than those of its points.
-        let is_write = |c: &&ReadPoint<'_>| {
-            c.is_single || (self.origin)(c.cell, c.bytes()) == ColumnOrigin::Write
-        };
+        let is_write =
+            |c: &&ReadPoint<'_>| c.is_single || (self.origin)(c.cell) == ColumnOrigin::Write;
         let later = points.filter(|c| self.time_of(c) > time_ms).filter(is_write);
         let last = later.max_by_key(|later| self.time_of(later))?;
         Some((last.qualifier, last.value, self.time_of(last)))
     }
 
-    /// Who has put what is read instead of a wanted value; one that is not older than it counts as a write.
-    fn origin_of_visible(
-        &self,
-        visible: Option<&ReadPoint<'_>>,
-        wanted: Qualifier,
-        wanted_ms: i64,
-    ) -> ColumnOrigin {
-        let is_older = match visible {
+    /// True if what is read instead of a wanted value is older than it.
+    fn is_older(&self, visible: Option<&ReadPoint<'_>>, wanted: Qualifier, wanted_ms: i64) -> bool {
+        match visible {
             None => self.history.is_lost(wanted.offset_ms(), wanted_ms),
             // Of single points with one timestamp readers decide by value or type: another timestamp
             // would not be theirs.
@@ -261,9 +239,8 @@ impl Evidence<'_> {
                 let is_hidden = || self.history.is_hidden(wanted.as_bytes(), wanted_ms);
                 visible_ms < wanted_ms && (was_put_again || is_hidden())
             }
-            Some(visible) => return (self.origin)(visible.cell, visible.bytes()),
-        };
-        if is_older { ColumnOrigin::Compaction } else { ColumnOrigin::Write }
+            Some(visible) => (self.origin)(visible.cell) == ColumnOrigin::Compaction,
+        }
     }
 }
 
@@ -311,22 +288,6 @@ pub(crate) fn is_doubtful(
             was_put_again || (visible_ms < point.written_ms && !is_same)
         })
     })
-}
-
-/// True if a column of a row can be a whole compaction, of a row with these cells: it has every instant
-/// of the older columns. `is_ours` are cells that were put since the row was last read.
-pub(crate) fn is_whole_compaction(
-    column: &Cell,
-    cells: &[Cell],
-    is_ours: impl Fn(&Cell) -> bool,
-) -> bool {
-    let instants: HashSet<u32> = points_of(column).map(|(q, _)| q.offset_ms()).collect();
-    let is_older = |cell: &&Cell| cell.timestamp_ms < column.timestamp_ms && !is_ours(cell);
-    cells
-        .iter()
-        .filter(is_older)
-        .flat_map(points_of)
-        .all(|(q, _)| instants.contains(&q.offset_ms()))
 }
 
 /// The points of a stored cell, as far as its time tells when they were written.

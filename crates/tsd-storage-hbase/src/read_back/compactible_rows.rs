@@ -16,10 +16,14 @@ pub(crate) struct CompactibleRows {
 impl CompactibleRows {
     /// True if the hour of the row is over at `now_ms`, or nearly.
     pub(crate) fn contains(self, key: &[u8], now_ms: i64) -> bool {
-        let Ok(key) = RowKey::decode(&self.schema, key) else { return false };
+        self.since_ms(key) <= now_ms
+    }
+
+    /// Since when another daemon may compact the row, epoch milliseconds; `i64::MAX` if it is not one of points.
+    pub(crate) fn since_ms(self, key: &[u8]) -> i64 {
+        let Ok(key) = RowKey::decode(&self.schema, key) else { return i64::MAX };
         let end_secs = i64::from(key.base_time().as_secs()) + i64::from(BaseTime::SPAN_SECONDS);
-        let tolerance_ms = CLOCK_TOLERANCE.as_millis() as i64;
-        end_secs.saturating_mul(1_000) <= now_ms.saturating_add(tolerance_ms)
+        end_secs * 1_000 - CLOCK_TOLERANCE.as_millis() as i64
     }
 }
 

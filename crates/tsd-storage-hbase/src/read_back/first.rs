@@ -22,8 +22,8 @@ use crate::{
     request::hbase_get,
     row::model_row,
     superseded::{
-        ColumnOrigin, Evidence, PointBytes, RestoredPoint, RowHistory, WrittenPoint,
-        cells_to_restore, is_doubtful, is_whole_compaction,
+        ColumnOrigin, Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore,
+        is_doubtful,
     },
 };
 
@@ -116,35 +116,14 @@ impl UnverifiedRow {
         cells: &[Cell],
         history: &RowHistory,
     ) -> Vec<RestoredPoint> {
-        let is_ours = |cell: &Cell| {
-            let is_cell = |(q, at): &(Bytes, i64)| (q, *at) == (&cell.qualifier, cell.timestamp_ms);
-            self.put.iter().flatten().any(is_cell)
-        };
-        let is_stored = |column: &Cell| {
-            cells
-                .iter()
-                .any(|c| (&c.qualifier, c.timestamp_ms) == (&column.qualifier, column.timestamp_ms))
-        };
-        let origins = history.origins(i64::MIN);
-        let origin = |column: &Cell, point: PointBytes<'_>| {
-            if self.put.is_none() {
-                return ColumnOrigin::Write;
-            }
-            match origins.of_point(column, point) {
-                // Its sources may not be deleted yet. A log that repeats values of the row beside this one
-                // may lose.
-                ColumnOrigin::Unsettled
-                    if is_stored(column) && is_whole_compaction(column, cells, is_ours) =>
-                {
-                    ColumnOrigin::Compaction
-                }
-                origin => origin,
-            }
+        let origin = |column: &Cell| match self.put {
+            None => ColumnOrigin::Write,
+            Some(_) => history.origin(column),
         };
         let written_ms = |cell: &Cell| of.read_backs.written_ms(&self.key, cell);
         let evidence = Evidence { origin: &origin, written_ms: &written_ms, history };
         // The points are read back once more in any case.
-        cells_to_restore(&self.points, cells, &evidence).points
+        cells_to_restore(&self.points, cells, &evidence)
     }
 
     /// Points were put again.

@@ -164,11 +164,6 @@ impl ReadBacks {
         self.is_enabled() && self.bytes.load(Ordering::Relaxed) < MAX_BYTES
     }
 
-    /// Compactions of OpenTSDB that have put their column before this time are over.
-    pub(crate) const fn settled_ms(&self, now_ms: i64) -> i64 {
-        now_ms.saturating_sub(self.delay.as_millis() as i64)
-    }
-
     /// Rows and bytes that wait.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         (self.queue().rows.len(), self.bytes.load(Ordering::Relaxed))

@@ -21,8 +21,8 @@ use crate::{
     metrics, read_back,
     request::{family_name, timestamp},
     superseded::{
-        ColumnOrigin, Evidence, PointBytes, RowHistory, WrittenPoint, cells_to_restore,
-        compaction_mark_ms, written_points,
+        ColumnOrigin, Evidence, RowHistory, WrittenPoint, cells_to_restore, compaction_mark,
+        written_points,
     },
 };
 
@@ -117,30 +117,28 @@ impl HBaseStorage {
             written_since.iter().flat_map(|cell| written_points(cell)).collect();
         let written_ms = |cell: &Cell| cell.timestamp_ms;
         let evidence = Evidence {
-            origin: &|_, _| ColumnOrigin::Compaction,
+            origin: &|_| ColumnOrigin::Compaction,
             written_ms: &written_ms,
             history: &RowHistory::default(),
         };
-        if cells_to_restore(&points, cells, &evidence).points.is_empty() {
+        if cells_to_restore(&points, cells, &evidence).is_empty() {
             return Ok(());
         }
         let history = self.history(table, row).await?;
         let is_compacted =
             |cell: &Cell| cell.qualifier == compacted.qualifier && cell.value == compacted.value;
-        // No compaction is waited for: OpenTSDB's are found by the read-backs of who wrote the points.
-        let origins = history.origins(i64::MAX);
-        let origin = |column: &Cell, point: PointBytes<'_>| match origins.of_point(column, point) {
+        let origin = |column: &Cell| match history.origin(column) {
             _ if is_compacted(column) => ColumnOrigin::Compaction,
             origin => origin,
         };
         let is_write = |cell: &&&Cell| {
             let is_single = ColumnKind::of(&cell.qualifier) == ColumnKind::Point;
-            is_single || origins.of_column(cell) == ColumnOrigin::Write
+            is_single || history.origin(cell) == ColumnOrigin::Write
         };
         let points: Vec<WrittenPoint> =
             written_since.iter().filter(is_write).flat_map(|cell| written_points(cell)).collect();
         let evidence = Evidence { origin: &origin, written_ms: &written_ms, history: &history };
-        for restored in cells_to_restore(&points, cells, &evidence).points {
+        for restored in cells_to_restore(&points, cells, &evidence) {
             ::metrics::counter!(metrics::RESTORED_POINTS).increment(1);
             self.put_while(table, row, &restored.cell, compacted).await?;
         }
@@ -243,11 +241,10 @@ fn marked_column(of: &OpenTable, row: Bytes, cell: &Cell) -> Result<Vec<Mutation
         .and_then(|put| put.cell(family, &cell.qualifier, at, &cell.value))
         .map_err(invalid)?;
     let mut mutations = vec![put.into()];
-    let is_column = ColumnKind::of(&cell.qualifier) == ColumnKind::Compacted;
-    let is_marked = of.compactible.is_some() && is_column;
-    if let Some(mark_ms) = compaction_mark_ms(cell.timestamp_ms).filter(|_| is_marked) {
+    let mark = compaction_mark(&cell.qualifier, cell.timestamp_ms);
+    if let Some((qualifier, mark_ms)) = mark.filter(|_| of.compactible.is_some()) {
         let mark = HBaseDelete::try_new(row)
-            .and_then(|mark| mark.version(family, &cell.qualifier, mark_ms.unsigned_abs()))
+            .and_then(|mark| mark.version(family, &qualifier, mark_ms.unsigned_abs()))
             .map_err(invalid)?;
         mutations.push(mark.into());
     }

@@ -1,11 +1,11 @@
-//! What a row had, and what that tells about its columns of several points.
+//! What a row had, and which of its columns of several points are flushes and which compactions.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use bytes::Bytes;
 use tsd_model::{Cell, ColumnKind};
 
-use super::stored_points::{has_instant, is_of_points, points_of};
+use super::stored_points::has_instant;
 
 /// What a row had, as far as HBase remembers it: it forgets deleted and replaced cells when it flushes
 /// the region, and delete markers in a major compaction.
@@ -17,18 +17,43 @@ pub(crate) struct RowHistory {
     pub(crate) deleted: Vec<(Bytes, i64)>,
     /// Up to which times all columns were deleted.
     pub(crate) deleted_rows: Vec<i64>,
-    /// Markers of single versions. Only row compactions of ours put them, see
-    /// [`compaction_mark_ms`].
-    pub(crate) compaction_marks: Vec<(Bytes, i64)>,
+    /// Markers of single versions. Only daemons of ours put them, as marks of their columns.
+    pub(crate) marks: HashSet<ColumnMark>,
+    /// Since when OpenTSDB may compact the row, epoch milliseconds.
+    pub(crate) compactible_since_ms: i64,
 }
 
-/// Time of the version whose delete marker a row compaction puts together with its column of this time.
+/// The version whose delete marker is put together with a column of several points: qualifier and time.
 ///
-/// The marker tells the column from a flush, also before its sources are deleted and when HBase has forgotten
-/// them. It hides nothing that the column does not supersede, and neither OpenTSDB nor any other write of ours
-/// deletes single versions.
-pub(crate) const fn compaction_mark_ms(column_ms: i64) -> Option<i64> {
-    if column_ms > 0 { Some(column_ms - 1) } else { None }
+/// It tells who has put the column, also when HBase has forgotten everything else. It hides nothing that the column
+/// does not supersede. OpenTSDB never deletes single versions.
+pub(crate) type ColumnMark = (Bytes, i64);
+
+/// Bytes of each end of a qualifier in the mark of its flush.
+const MARK_END_BYTES: usize = 4;
+
+/// The mark of a column that a row compaction puts: the version before it.
+pub(crate) fn compaction_mark(qualifier: &[u8], column_ms: i64) -> Option<ColumnMark> {
+    let is_marked = ColumnKind::of(qualifier) == ColumnKind::Compacted && column_ms > 0;
+    is_marked.then(|| (Bytes::copy_from_slice(qualifier), column_ms - 1))
+}
+
+/// The mark of a column that a flush puts, at its time: the end of its qualifier, and then the start. No column
+/// has such a qualifier, its instants would not be in order.
+///
+/// `compactible_since_ms` is the time since when OpenTSDB may compact the row. Earlier columns have no mark: nearly
+/// all, since a flush at that time is one of points that are late.
+pub(crate) fn flush_mark(
+    qualifier: &[u8],
+    column_ms: i64,
+    compactible_since_ms: i64,
+) -> Option<ColumnMark> {
+    if column_ms < compactible_since_ms || ColumnKind::of(qualifier) != ColumnKind::Compacted {
+        return None;
+    }
+    let start: &[u8] = qualifier.first_chunk::<MARK_END_BYTES>()?;
+    let end: &[u8] = qualifier.last_chunk::<MARK_END_BYTES>()?;
+    Some(([end, start].concat().into(), column_ms))
 }
 
 impl RowHistory {
@@ -71,27 +96,18 @@ impl RowHistory {
         was_compacted && self.deleted.iter().any(is_of_opentsdb)
     }
 
-    /// Who has put the columns of several points. Compactions of OpenTSDB that have put their column before
-    /// `settled_ms` are over.
-    pub(crate) fn origins(&self, settled_ms: i64) -> ColumnOrigins<'_> {
-        ColumnOrigins::of(self, settled_ms)
-    }
-
-    /// True if a row compaction of ours has put a column.
-    fn has_mark(&self, column: &Cell) -> bool {
-        let mark_ms = compaction_mark_ms(column.timestamp_ms);
-        let is_mark =
-            |(qualifier, at): &(Bytes, i64)| *qualifier == column.qualifier && Some(*at) == mark_ms;
-        self.compaction_marks.iter().any(is_mark)
-    }
-
-    /// True if a column was deleted and HBase has forgotten its cells. Then a flush of the region has also
-    /// removed other cells: deleted ones, and those that were replaced in the same column.
-    fn has_forgotten(&self) -> bool {
-        self.deleted.iter().any(|(qualifier, until)| {
-            let is_deleted = |w: &Cell| w.qualifier == qualifier && w.timestamp_ms <= *until;
-            is_of_points(qualifier) && !self.writes.iter().any(is_deleted)
-        })
+    /// Who has put a column of several points. Those of a daemon of ours have marks, but flushes from before OpenTSDB
+    /// may compact the row; it puts no other ones.
+    pub(crate) fn origin(&self, column: &Cell) -> ColumnOrigin {
+        let (qualifier, at) = (&column.qualifier, column.timestamp_ms);
+        let has = |mark: Option<ColumnMark>| mark.is_some_and(|mark| self.marks.contains(&mark));
+        if has(flush_mark(qualifier, at, self.compactible_since_ms)) {
+            ColumnOrigin::Write
+        } else if has(compaction_mark(qualifier, at)) || at >= self.compactible_since_ms {
+            ColumnOrigin::Compaction
+        } else {
+            ColumnOrigin::Write
+        }
     }
 }
 
@@ -102,133 +118,4 @@ pub(crate) enum ColumnOrigin {
     Write,
     /// A compaction: its points are older than its time.
     Compaction,
-    /// A compaction of OpenTSDB that has not deleted its sources yet, or a flush of values that the row
-    /// had before. Delete markers tell them apart as soon as every compaction is over.
-    Unsettled,
-}
-
-/// Who has put the columns of several points of a row. A row that is compacted all the time has had hundreds of
-/// columns, each with all of its points, and each point of it asks for all of them: so they are told apart once.
-pub(crate) struct ColumnOrigins<'h> {
-    history: &'h RowHistory,
-    settled_ms: i64,
-    has_forgotten: bool,
-    /// The first cells that have a value at an instant.
-    first_writes: HashMap<PointBytes<'h>, FirstWrites>,
-    /// By qualifier and time.
-    known: HashMap<(&'h [u8], i64), ColumnOrigin>,
-}
-
-/// Offset in the hour, flags, value.
-pub(crate) type PointBytes<'h> = (u32, u8, &'h [u8]);
-
-/// Times and numbers of the first two cells that have a point.
-#[derive(Clone, Copy, Debug)]
-struct FirstWrites {
-    first: (i64, usize),
-    second: Option<(i64, usize)>,
-}
-
-impl<'h> ColumnOrigins<'h> {
-    fn of(history: &'h RowHistory, settled_ms: i64) -> Self {
-        let mut first_writes: HashMap<PointBytes<'h>, FirstWrites> = HashMap::new();
-        for (number, cell) in history.writes.iter().enumerate() {
-            let write = (cell.timestamp_ms, number);
-            for (qualifier, value) in points_of(cell) {
-                first_writes
-                    .entry((qualifier.offset_ms(), qualifier.flags().bits(), value))
-                    .and_modify(|writes| writes.add(write))
-                    .or_insert(FirstWrites { first: write, second: None });
-            }
-        }
-        let has_forgotten = history.has_forgotten();
-        let known = HashMap::new();
-        let mut origins = Self { history, settled_ms, has_forgotten, first_writes, known };
-        let is_column = |cell: &&Cell| ColumnKind::of(&cell.qualifier) == ColumnKind::Compacted;
-        let columns = history.writes.iter().filter(is_column);
-        let known: HashMap<_, _> = columns
-            .map(|column| ((&*column.qualifier, column.timestamp_ms), origins.compute(column)))
-            .collect();
-        origins.known = known;
-        origins
-    }
-
-    /// Who has put a column of several points.
-    pub(crate) fn of_column(&self, column: &Cell) -> ColumnOrigin {
-        let known = self.known.get(&(&*column.qualifier, column.timestamp_ms));
-        known.copied().unwrap_or_else(|| self.compute(column))
-    }
-
-    /// Who has put a point of a column of several points. A value that no older cell has was written, whoever put
-    /// the others.
-    pub(crate) fn of_point(&self, column: &Cell, point: PointBytes<'_>) -> ColumnOrigin {
-        if !self.history.has_mark(column) && self.is_new(column, point) {
-            return ColumnOrigin::Write;
-        }
-        self.of_column(column)
-    }
-
-    /// A row compaction of ours is known by its mark. One of OpenTSDB puts values that the row had, a flush puts
-    /// others: of two values that are written to a column in one millisecond HBase keeps one, so that also a
-    /// compaction may have values that no cell has, but few. A flush may repeat old values, so
-    /// the deletes tell too: after its put OpenTSDB deletes the columns that it read, up to the present,
-    /// which is later than the column. The markers of our row compactions are not later than theirs.
-    ///
-    /// The order of the markers tells nothing: compactions of one row overlap, and one may delete the
-    /// column of another before, or with, the sources of that.
-    fn compute(&self, column: &Cell) -> ColumnOrigin {
-        if self.history.has_mark(column) {
-            return ColumnOrigin::Compaction;
-        }
-        let mut instants = HashSet::new();
-        let mut new_values = 0;
-        for (qualifier, value) in points_of(column) {
-            let point = (qualifier.offset_ms(), qualifier.flags().bits(), value);
-            instants.insert(qualifier.offset_ms());
-            new_values += usize::from(self.is_new(column, point));
-        }
-        if new_values * 2 >= instants.len().max(1) {
-            return ColumnOrigin::Write;
-        }
-        let is_source = |(qualifier, until): &(Bytes, i64)| {
-            let are_known = || !has_instant(qualifier, |at| !instants.contains(&at));
-            *until > column.timestamp_ms && is_of_points(qualifier) && are_known()
-        };
-        if self.history.deleted.iter().any(is_source) {
-            ColumnOrigin::Compaction
-        } else if column.timestamp_ms >= self.settled_ms {
-            ColumnOrigin::Unsettled
-        } else {
-            ColumnOrigin::Write
-        }
-    }
-
-    /// True if no cell that is older than a column has one of its values. Nothing is known to be new in a row of
-    /// which HBase has forgotten cells.
-    fn is_new(&self, column: &Cell, point: PointBytes<'_>) -> bool {
-        if self.has_forgotten {
-            return false;
-        }
-        let is_column = |number: usize| {
-            let cell = self.history.writes.get(number);
-            cell.is_some_and(|w| w.qualifier == column.qualifier && w.value == column.value)
-        };
-        let is_older = |(at, number): (i64, usize)| {
-            at < column.timestamp_ms || (at == column.timestamp_ms && !is_column(number))
-        };
-        self.first_writes
-            .get(&point)
-            .is_none_or(|writes| !is_older(writes.first) && !writes.second.is_some_and(is_older))
-    }
-}
-
-impl FirstWrites {
-    fn add(&mut self, write: (i64, usize)) {
-        if write < self.first {
-            self.second = Some(self.first);
-            self.first = write;
-        } else if self.second.is_none_or(|second| write < second) {
-            self.second = Some(write);
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use tsd_model::{Cell, ColumnKind, Family, Qualifier, read_column};
 
 /// True if a column has points.
-pub(super) fn is_of_points(qualifier: &[u8]) -> bool {
+fn is_of_points(qualifier: &[u8]) -> bool {
     matches!(ColumnKind::of(qualifier), ColumnKind::Point | ColumnKind::Compacted)
 }
 

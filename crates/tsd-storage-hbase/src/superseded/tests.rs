@@ -1,6 +1,5 @@
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
-use proptest::prelude::*;
 use tsd_model::{from_hex, to_hex};
 
 use super::*;
@@ -30,7 +29,7 @@ fn check_of(origin: ColumnOrigin, written: &[&str], row: &[&str], expected: &[&s
     let written: Vec<_> = written.iter().map(point).collect();
     let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
     let evidence = Evidence {
-        origin: &|_, _| origin,
+        origin: &|_| origin,
         written_ms: &|cell| cell.timestamp_ms,
         history: &RowHistory::default(),
     };
@@ -39,7 +38,6 @@ fn check_of(origin: ColumnOrigin, written: &[&str], row: &[&str], expected: &[&s
 
 fn restored(written: &[WrittenPoint], row: &[Cell], evidence: &Evidence<'_>) -> Vec<String> {
     cells_to_restore(written, row, evidence)
-        .points
         .iter()
         .map(|RestoredPoint { cell: c, .. }| {
             format!("{}={}@{}", to_hex(&c.qualifier), to_hex(&c.value), c.timestamp_ms)
@@ -119,11 +117,23 @@ fn deleted_instant_stays_deleted() {
     check(&["0000=07@15"], &[], &[]);
 }
 
-/// What HBase remembers of a row: its cells, the deleted ones, and markers `qualifier=@until`.
+/// What HBase remembers of a row that is compactible since 10: its cells, the deleted ones, and markers
+/// `qualifier=@until`.
 fn history(row: &[&str], writes: &[&str], deleted: &[&str]) -> RowHistory {
     let cells = |texts: &[&str]| texts.iter().map(|text| cell(text)).collect::<Vec<_>>();
     let deleted = cells(deleted).into_iter().map(|c| (c.qualifier, c.timestamp_ms)).collect();
-    RowHistory { writes: cells(&[row, writes].concat()), deleted, ..RowHistory::default() }
+    let writes = cells(&[row, writes].concat());
+    RowHistory { writes, deleted, compactible_since_ms: 10, ..RowHistory::default() }
+}
+
+/// A history in which daemons of ours have put the columns, by flushes.
+fn with_flushes(mut history: RowHistory, columns: &[&str]) -> RowHistory {
+    let mark = |text: &&str| {
+        let column = cell(text);
+        flush_mark(&column.qualifier, column.timestamp_ms, history.compactible_since_ms).unwrap()
+    };
+    history.marks.extend(columns.iter().map(mark));
+    history
 }
 
 /// Checks with the history of the row.
@@ -137,7 +147,7 @@ fn check_row(written: &str, row: &[&str], history: &RowHistory, then: &[&str]) {
     let written = written_points(&cell(written)).next().unwrap();
     let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
     let evidence = Evidence {
-        origin: &|column, point| history.origins(1_000).of_point(column, point),
+        origin: &|column| history.origin(column),
         // The value 9 was written at 5, and put again.
         written_ms: &|cell| if cell.value[..] == [9] { 5 } else { cell.timestamp_ms },
         history,
@@ -146,17 +156,13 @@ fn check_row(written: &str, row: &[&str], history: &RowHistory, then: &[&str]) {
 }
 
 #[test]
-fn history_tells_a_compaction_from_a_flush() {
+fn column_without_a_mark_is_a_compaction() {
     let (row, old) = (["00000010=050600@20"], ["0000=05@3", "0010=06@4"]);
     check_history("0000=07@15", &row, &old, &["0000=@21"], &["0000=07@22"]);
     check_history("0000=07@15", &row, &old, &["0010=@21"], &["0000=07@21"]);
-    // A flush, one of old values, and a row compaction of an earlier release.
-    check_history("0000=07@15", &row, &[], &[], &[]);
-    check_history("0000=07@15", &row, &old, &[], &[]);
-    check_history("0000=07@15", &row, &old, &["0000=@20"], &[]);
-    // The column was deleted for another compaction.
-    check_history("0000=07@15", &row, &old, &["00000020=@21"], &[]);
-    // HBase has forgotten the sources.
+    // Its sources are not deleted yet, or HBase has forgotten them.
+    check_history("0000=07@15", &row, &old, &[], &["0000=07@21"]);
+    check_history("0000=07@15", &row, &[], &[], &["0000=07@21"]);
     check_history("0000=07@15", &row, &[], &["0000=@21", "0010=@21"], &["0000=07@22"]);
     // A later write that the compaction has absorbed, and one that it has missed.
     let writes = ["0000=08@18", old[1]];
@@ -165,29 +171,70 @@ fn history_tells_a_compaction_from_a_flush() {
     check_history("0000=07@15", &row, &writes, &["0000=@21"], &["0001=0008@21"]);
 }
 
+/// OpenTSDB has read a value. A correction replaces it in its column, HBase flushes the region and forgets the
+/// replaced version, and OpenTSDB puts the value that it has read.
+#[test]
+fn compacted_value_that_hbase_has_forgotten_is_no_later_write() {
+    let row = ["00000010=050600@20"];
+    check_history("0000=07@15", &row, &["0000=07@15"], &["0000=@21"], &["0000=07@22"]);
+    // Overlapping compactions have emptied the instant.
+    let (row, columns) = (["0020=01@9"], ["00000010=050600@20", "0000=07@15"]);
+    let markers = ["00000010=@24", "0000=@21"];
+    check_history("0000=07@15", &row, &columns, &markers, &["0000=07@22"]);
+}
+
+#[test]
+fn flush_is_known_by_its_mark() {
+    let (row, old) = (["00000010=050600@20"], ["0000=05@3", "0010=06@4"]);
+    // Also one of values that the row had, of which a compaction has deleted the sources.
+    for deleted in [&[][..], &["0000=@21", "0010=@21"]] {
+        let of = || with_flushes(history(&row, &old, deleted), &row);
+        check_row("0000=07@15", &row, &of(), &[]);
+        check_row("0000=07@25", &["0000=07@25", row[0]], &of(), &[]);
+    }
+    let other = with_flushes(history(&row, &old, &[]), &["00000010=050600@19"]);
+    check_row("0000=07@15", &row, &other, &["0000=07@21"]);
+    // Before OpenTSDB may compact the row it is a flush without a mark.
+    check_history("0000=07@5", &["00000010=050600@9"], &[], &[], &[]);
+    check_history("0000=07@5", &["00000010=050600@10"], &[], &[], &["0000=07@11"]);
+}
+
+#[test]
+fn marks_tell_the_columns_of_a_row_apart() {
+    let mark = |qualifier: &str, at| flush_mark(&hex(qualifier), at, 10);
+    assert_eq!(mark("00000010", 9), None);
+    assert_eq!(mark("0000", 20), None, "one point");
+    assert_eq!(mark("00000010", 20), Some((hex("0000001000000010"), 20)));
+    assert_eq!(mark("000000100020F0001000", 20), Some((hex("F000100000000010"), 20)));
+    assert_eq!(compaction_mark(&hex("00000010"), 20), Some((hex("00000010"), 19)));
+    assert_eq!(compaction_mark(&hex("00000010"), 0), None);
+    assert_eq!(compaction_mark(&hex("0000"), 20), None);
+}
+
 #[test]
 fn row_compaction_is_known_by_its_mark() {
-    let row = ["00000010=050600@20"];
+    // With the time of its newest source, from before the row was compactible.
+    let row = ["00000010=050600@8"];
     let marked = |qualifier: &str, at| {
         let mut history = history(&row, &[], &[]);
-        history.compaction_marks.push((hex(qualifier), at));
+        history.marks.insert((hex(qualifier), at));
         history
     };
-    // HBase has forgotten the sources, or they are not deleted yet: the values may be new.
-    check_row("0000=07@15", &row, &marked("00000010", 19), &["0000=07@21"]);
+    check_row("0000=07@5", &row, &marked("00000010", 7), &["0000=07@9"]);
     // Marks of other columns, and of an earlier one.
-    check_row("0000=07@15", &row, &marked("00000020", 19), &[]);
-    check_row("0000=07@15", &row, &marked("00000010", 12), &[]);
+    check_row("0000=07@5", &row, &marked("00000020", 7), &[]);
+    check_row("0000=07@5", &row, &marked("00000010", 6), &[]);
 }
 
 #[test]
 fn later_write_may_be_in_a_flushed_column() {
     // Its value is in the compaction; the single point is older.
     let row = ["00000010=080600@20"];
-    let writes = ["0001=0009@17", "00000020=080500@18", "0010=06@4"];
+    let flush = "00000020=080500@18";
+    let writes = ["0001=0009@17", flush, "0010=06@4"];
     let sources = ["0001=@21", "00000020=@21"];
-    check_history("0000=07@15", &row, &writes, &sources, &[]);
-    check_history("0000=07@15", &["00000010=080600@18"], &[], &[], &[]);
+    let of = |writes, sources| with_flushes(history(&row, writes, sources), &[flush]);
+    check_row("0000=07@15", &row, &of(&writes, &sources), &[]);
     // An earlier compaction that missed the single point.
     let writes = [&writes[..], &["0000=08@3", "0020=05@3"]].concat();
     let sources = ["0000=@19", "0001=@21", "00000020=@21"];
@@ -208,28 +255,6 @@ fn column_that_an_overlapping_compaction_deletes_is_no_write() {
     // Both put the same column, of which the second one replaced the first.
     let (row, writes) = (["00000010=050600@23"], ["00000010=050600@20", old[0], old[1]]);
     check_history("0001=0007@15", &row, &writes, &["0000=@24"], &["0001=0007@24"]);
-}
-
-#[test]
-fn column_is_unsettled_until_its_sources_are_deleted() {
-    let (row, old) = (["00000010=050600@20"], ["0000=05@3", "0010=06@4"]);
-    let origin = |writes: &[&str], deleted: &[&str], settled_ms| {
-        history(&row, writes, deleted).origins(settled_ms).of_column(&cell(row[0]))
-    };
-    assert_eq!(origin(&old, &[], 20), ColumnOrigin::Unsettled);
-    assert_eq!(origin(&old, &[], 21), ColumnOrigin::Write);
-    assert_eq!(origin(&old, &["0000=@21"], 20), ColumnOrigin::Compaction);
-    assert_eq!(origin(&old[..1], &[], 20), ColumnOrigin::Write);
-    // Its older value is no later write, and it is read once more.
-    let history = history(&row, &old, &[]);
-    let evidence = Evidence {
-        origin: &|column, point| history.origins(20).of_point(column, point),
-        written_ms: &|cell| cell.timestamp_ms,
-        history: &history,
-    };
-    let point = written_points(&cell("0001=0007@15")).next().unwrap();
-    let restoration = cells_to_restore(&[point], &row.map(cell), &evidence);
-    assert!(restoration.is_unsettled && restoration.points.is_empty(), "{restoration:?}");
 }
 
 #[test]
@@ -261,11 +286,11 @@ fn point_is_put_again_while_the_row_has_what_was_read_instead() {
         let history = history(row, &columns, deleted);
         let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
         let evidence = Evidence {
-            origin: &|column, point| history.origins(1_000).of_point(column, point),
+            origin: &|column| history.origin(column),
             written_ms: &|cell| cell.timestamp_ms,
             history: &history,
         };
-        let mut restored = cells_to_restore(&[written], &row, &evidence).points;
+        let mut restored = cells_to_restore(&[written], &row, &evidence);
         assert_eq!(restored.len(), 1);
         restored.remove(0).basis
     };
@@ -275,15 +300,6 @@ fn point_is_put_again_while_the_row_has_what_was_read_instead() {
     let deleted = ["00000010=@21", "0000=@15"];
     assert_eq!(basis("0000=07@15", &read[..1], &deleted), Basis::Cell(cell(read[0])));
     assert_eq!(basis("0000=07@15", &[], &deleted), Basis::EmptyRow);
-}
-
-#[test]
-fn flush_over_a_deleted_point_is_no_compaction() {
-    // The marker is that of a compaction to one point, which put no column.
-    let (row, sources) = (["00000010=050600@20", "0001=0007@15"], ["F0000000=@21"]);
-    check_history("0001=0007@15", &row, &["F0000000=04@9", row[1]], &sources, &[]);
-    let writes = ["F0000000=05@9", "0010=06@9", row[1]];
-    check_history("0001=0007@15", &row, &writes, &sources, &["0001=0007@21"]);
 }
 
 #[test]
@@ -297,7 +313,7 @@ fn hidden_correction_beside_a_single_point_is_put_again() {
 #[test]
 fn instant_that_overlapping_compactions_have_deleted_is_put_again() {
     let (row, columns) = (["0020=01@9"], ["00000010=070600@20", "0000=07@15"]);
-    check_history("0000=07@15", &row, &columns, &["00000010=@21"], &["0000=07@21"]);
+    check_history("0000=07@15", &row, &columns, &["00000010=@21"], &["0000=07@16"]);
     // Deletes of ours, and before the write; no compaction.
     check_history("0000=07@15", &row, &columns, &["00000010=@20", "0000=@15"], &[]);
     check_history("0000=07@15", &row, &columns, &["00000010=@14"], &[]);
@@ -315,69 +331,9 @@ fn older_value_that_was_put_again_is_no_later_write() {
 }
 
 #[test]
-fn compaction_has_the_instants_of_all_older_columns() {
-    let row = ["0000=05@3", "00000010=050600@20", "0020=01@4", "0030=02@30"].map(cell);
-    assert!(!is_whole_compaction(&row[1], &row, |_| false));
-    assert!(is_whole_compaction(&row[1], &row, |cell| cell.timestamp_ms == 4));
-    assert!(is_whole_compaction(&row[1], &row[..2], |_| false));
-}
-
-/// The points of a column that no older cell has, found by reading every cell.
-fn new_points<'a>(history: &RowHistory, column: &'a Cell) -> Vec<PointBytes<'a>> {
-    let bytes = |(q, value): (Qualifier, &'a [u8])| (q.offset_ms(), q.flags().bits(), value);
-    let is_other = |w: &&Cell| w.qualifier != column.qualifier || w.value != column.value;
-    let is_older = |w: &&Cell| {
-        w.timestamp_ms < column.timestamp_ms || w.timestamp_ms == column.timestamp_ms && is_other(w)
-    };
-    let has = |w: &Cell, point: PointBytes<'_>| {
-        points_of(w).any(|(q, value)| (q.offset_ms(), q.flags().bits(), value) == point)
-    };
-    let is_new =
-        |point: &PointBytes<'a>| !history.writes.iter().filter(is_older).any(|w| has(w, *point));
-    points_of(column).map(bytes).filter(is_new).collect()
-}
-
-fn any_cell() -> impl Strategy<Value = Cell> {
-    let cells = ["0000", "0010", "00000010", "00000020", "000000100020", "00100020"];
-    (0..cells.len(), prop::collection::vec(1..3_u8, 3), 1..6_i64).prop_map(
-        move |(at, values, time)| {
-            let qualifier = hex(cells[at]);
-            let points = qualifier.len() / 2;
-            let tail: &[u8] = if points > 1 { &[0] } else { &[] };
-            let value = [&values[..points], tail].concat().into();
-            Cell { family: Family::T, qualifier, value, timestamp_ms: time }
-        },
-    )
-}
-
-proptest! {
-    #[test]
-    fn point_that_no_older_cell_has_was_written(
-        mut writes in prop::collection::vec(any_cell(), 1..12),
-    ) {
-        // HBase returns one cell of a column and a time.
-        writes.sort_by(|a, b| (&a.qualifier, a.timestamp_ms).cmp(&(&b.qualifier, b.timestamp_ms)));
-        writes.dedup_by(|a, b| (&a.qualifier, a.timestamp_ms) == (&b.qualifier, b.timestamp_ms));
-        let history = RowHistory { writes, ..RowHistory::default() };
-        let origins = history.origins(i64::MIN);
-        for column in history.writes.iter().filter(|cell| cell.qualifier.len() > 2) {
-            let (new, all) = (new_points(&history, column), points_of(column).count());
-            let is_flush = new.len() * 2 >= all;
-            for (qualifier, value) in points_of(column) {
-                let point = (qualifier.offset_ms(), qualifier.flags().bits(), value);
-                let is_write = origins.of_point(column, point) == ColumnOrigin::Write;
-                prop_assert_eq!(is_write, is_flush || new.contains(&point));
-            }
-        }
-    }
-}
-
-#[test]
 fn compaction_may_have_a_value_that_hbase_has_not() {
     // Two daemons have written the third point in one millisecond, and one value was read before the other.
     let row = ["000000100020=05060800@20"];
     let old = ["0000=05@3", "0010=06@4", "0020=09@5"];
     check_history("0000=07@15", &row, &old, &["0000=@21"], &["0000=07@22"]);
-    // The point that has the value was written.
-    check_history("0020=07@15", &row, &old, &["0000=@21"], &[]);
 }

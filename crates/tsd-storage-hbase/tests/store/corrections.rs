@@ -141,6 +141,24 @@ async fn correction_inside_a_compaction_of_opentsdb_is_read_back() {
 }
 
 #[tokio::test]
+async fn correction_wins_over_a_compacted_value_that_hbase_has_forgotten() {
+    let cluster = cluster().await;
+    let store = store_beside_opentsdb(&cluster);
+    let flush_regions = || cluster.flush_memstores(false);
+    corrections::correction_wins_over_a_compacted_value_that_hbase_has_forgotten(
+        &store,
+        flush_regions,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn repeated_values_of_a_later_flush_are_kept() {
+    let cluster = cluster().await;
+    corrections::repeated_values_of_a_later_flush_are_kept(&store_beside_opentsdb(&cluster)).await;
+}
+
+#[tokio::test]
 async fn later_correction_through_opentsdb_is_not_replaced() {
     let cluster = cluster().await;
     corrections::later_correction_through_opentsdb_is_not_replaced(&store_beside_opentsdb(

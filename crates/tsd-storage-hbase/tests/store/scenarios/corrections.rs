@@ -149,6 +149,51 @@ pub(crate) async fn correction_inside_a_compaction_of_opentsdb_is_read_back(stor
     }
 }
 
+/// A correction replaces a value in its column after OpenTSDB has read that, and HBase forgets it before OpenTSDB
+/// puts it: no cell tells that the compacted value is old.
+pub(crate) async fn correction_wins_over_a_compacted_value_that_hbase_has_forgotten(
+    store: &HBaseStorage,
+    flush_regions: impl Fn(),
+) {
+    for is_flushed in [false, true] {
+        delete_row(store).await;
+        let since = system_clock_ms();
+        put_cells(store, since, &["0000=05@0", "0010=06@0"]).await;
+        let compaction = OpenTsdbCompaction::read(store).await;
+        if is_flushed {
+            flush_held(store, system_clock_ms(), &["0000=07@0", "0010=08@0"]).await;
+        }
+        put(store, &key(), &[0, 0], &[7], None).await;
+        put(store, &key(), &[0, 16], &[8], None).await;
+        flush_regions();
+        compaction.put(store).await;
+        compaction.delete(store).await;
+        for _ in 0..3 {
+            store.read_back().await.unwrap();
+            assert_eq!(values(store).await, [7, 8]);
+            pause().await;
+        }
+    }
+}
+
+/// A daemon repeats values that the row has, and OpenTSDB compacts what it flushed. The correction from before the
+/// flush is not put over it.
+pub(crate) async fn repeated_values_of_a_later_flush_are_kept(store: &HBaseStorage) {
+    put_cells(store, system_clock_ms(), &["0000=05@0", "0010=06@0", "0020=04@0"]).await;
+    put(store, &key(), &[0, 1], &[0, 7], None).await;
+    pause().await;
+    flush_held(store, system_clock_ms(), &["0000=05@0", "0010=06@0"]).await;
+    assert_eq!(values(store).await, [5, 6, 4]);
+    let compaction = OpenTsdbCompaction::read(store).await;
+    compaction.put(store).await;
+    compaction.delete(store).await;
+    for _ in 0..3 {
+        store.read_back().await.unwrap();
+        assert_eq!(values(store).await, [5, 6, 4]);
+        pause().await;
+    }
+}
+
 pub(crate) async fn later_correction_through_opentsdb_is_not_replaced(store: &HBaseStorage) {
     put_cells(store, system_clock_ms(), &["0010=06@0"]).await;
     for later in ["0000=08", "0001=0008", "F0000000=08"] {
