@@ -1,7 +1,12 @@
 //! Daemon processes of a cluster whose connections are encrypted, on a fake HBase.
 
-use std::path::Path;
+use std::{
+    io::Read,
+    net::{Shutdown, TcpStream},
+    path::Path,
+};
 
+use serde_json::Value;
 use tsd_testkit::{DaemonBuilder, http, metric};
 
 use crate::{
@@ -48,6 +53,17 @@ fn nodes_with_certificates_forward_read_and_forget_names() {
     }
     let sum = |name| addresses.iter().filter_map(|node| metric(*node, name)).sum::<f64>();
     assert!(sum("tsd_cluster_forward_cells_total") > 0.0);
+
+    // Checks of their ports, as those of a load balancer.
+    let status = http(addresses[0], "GET", "/api/cluster", None);
+    let status: Value = serde_json::from_str(&status.body).unwrap();
+    for node in status["nodes"].as_array().unwrap() {
+        let mut checked = TcpStream::connect(node["address"].as_str().unwrap()).unwrap();
+        checked.shutdown(Shutdown::Write).unwrap();
+        // It has been closed by the node.
+        assert_eq!(checked.read(&mut [0]).unwrap(), 0);
+    }
+    assert!(sum("tsd_cluster_net_tls_failures_total") < 1.0);
 
     let settings = certificates("one", "node");
     let settings: Vec<_> = settings.iter().map(|(key, value)| (*key, &value[..])).collect();

@@ -10,6 +10,7 @@ use crate::shape::{self, Shape};
 pub(crate) const METRIC: &str = "bench.shape";
 /// Time of the first point: the start of a UTC day, so long ago that rows are not open any more.
 pub(crate) const FIRST_SECOND: u64 = 1_600_041_600;
+const DAY_SECS: u64 = 86_400;
 /// Series of one host, which differ in `cpu`.
 pub(crate) const CPUS: usize = 4;
 /// Values of the tag `region`.
@@ -25,6 +26,7 @@ const CHUNK: usize = 1 << 20;
 pub(crate) struct DataSet {
     pub(crate) name: &'static str,
     pub(crate) hosts: usize,
+    pub(crate) first_second: u64,
     pub(crate) steps: usize,
     pub(crate) step_secs: u64,
     pub(crate) shapes: Vec<Shape>,
@@ -34,7 +36,8 @@ pub(crate) struct DataSet {
 pub(crate) fn all(scale: usize) -> Vec<DataSet> {
     let set = |name, hosts: usize, steps, step_secs| DataSet {
         name,
-        hosts: (hosts / scale).max(5),
+        hosts: (hosts / scale).max(10),
+        first_second: FIRST_SECOND,
         steps,
         step_secs,
         shapes: Vec::new(),
@@ -52,6 +55,18 @@ pub(crate) fn all(scale: usize) -> Vec<DataSet> {
 }
 
 impl DataSet {
+    /// The same series in the days before, a point a minute.
+    pub(crate) const fn days_before(&self, days: usize) -> Self {
+        Self {
+            name: "backfill",
+            hosts: self.hosts,
+            first_second: self.first_second - days as u64 * DAY_SECS,
+            steps: days * 1_440,
+            step_secs: 60,
+            shapes: Vec::new(),
+        }
+    }
+
     pub(crate) const fn series(&self) -> usize {
         self.hosts * CPUS
     }
@@ -62,7 +77,7 @@ impl DataSet {
 
     /// The last second that has points.
     pub(crate) const fn last_second(&self) -> u64 {
-        FIRST_SECOND + (self.steps as u64 - 1) * self.step_secs
+        self.first_second + (self.steps as u64 - 1) * self.step_secs
     }
 
     /// Sum of all points. Values are multiples of a quarter, so it is exact.
@@ -91,7 +106,7 @@ impl DataSet {
             .collect();
         let mut lines = String::with_capacity(CHUNK + 100);
         for step in 0..self.steps {
-            let second = FIRST_SECOND + step as u64 * self.step_secs;
+            let second = self.first_second + step as u64 * self.step_secs;
             for (series, walk) in &mut series {
                 let (host, cpu) = (*series / CPUS, *series % CPUS);
                 let (value, region) = (walk.next_quarters() as f64 / 4.0, host % REGIONS);

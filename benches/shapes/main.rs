@@ -1,7 +1,7 @@
 //! Queries of many shapes, in one run beside VictoriaMetrics where there is a binary of it.
 //!
 //! ```text
-//! cargo bench --bench shapes -- [--sets day,months,wide,short] [--runs N] [--quick]
+//! cargo bench --bench shapes -- [--sets day,months,wide,short] [--runs N] [--quick] [--backfill DAYS]
 //! VM_BINARY=/path/to/victoria-metrics cargo bench --bench shapes
 //! ```
 //!
@@ -9,18 +9,21 @@
 //! *loaded* (at once) and *settled* (restarted, so that all points are in files, and when the server uses no
 //! CPU any more). Servers alternate query by
 //! query, with their caches of results off. Of each set the sum of all points is compared with the one
-//! that is known, of each query the number of points that it is about, and of each response the number of series and points. Left out: queries while points
-//! are written.
+//! that is known, of each query the number of points that it is about, and of each response the number of series and points.
+//!
+//! With `--backfill`, days before those of a set are written to it then, a point a minute of each series, as fast as a server takes
+//! them, and the queries of the set are run beside.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench may panic")]
 
+mod backfill;
 mod data_set;
 mod report;
 mod saltern;
 mod shape;
 mod victoria;
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use data_set::DataSet;
 use report::{Figures, Report};
@@ -35,11 +38,14 @@ struct Options {
     runs: usize,
     /// Divides the series of each set.
     scale: usize,
+    /// Days before those of a set that are written beside its queries.
+    backfill_days: usize,
 }
 
 /// A server with a data set.
 trait Server {
     fn pid(&self) -> u32;
+    fn telnet(&self) -> SocketAddr;
     /// Answers a query; returns its time, and fails if its series or points are not as many as expected.
     fn query(&self, set: &DataSet, shape: &Shape) -> Duration;
 }
@@ -54,13 +60,13 @@ fn main() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let data = directory.path().join("saltern");
         let saltern = Saltern::start(&data);
-        set.write(saltern.address());
+        set.write(saltern.telnet());
         saltern.check_sum(&set);
         for shape in &set.shapes {
             saltern.check_input(shape);
         }
-        let mut report = Report::new(&set, vm_binary.is_some());
-        measure(&mut report, "loaded", &options, &set, &saltern, None);
+        let report = Report::new(&set, vm_binary.is_some());
+        measure(&report, "loaded", &options, &set, &saltern, None);
         // Rows of minutes are in memory in a daemon that runs, not of all days.
         saltern.stop();
         let saltern = Saltern::start(&data);
@@ -73,21 +79,32 @@ fn main() {
             victoria
         });
         let other = victoria.as_ref().map(|victoria| victoria as &dyn Server);
-        measure(&mut report, "settled", &options, &set, &saltern, other);
+        let quiet = measure(&report, "settled", &options, &set, &saltern, other);
+        if options.backfill_days > 0 {
+            let earlier = set.days_before(options.backfill_days);
+            backfill::measure(&options, &set, &earlier, (&saltern, other), &quiet);
+            saltern.check_sum(&earlier);
+            if let Some(victoria) = &victoria {
+                victoria.wait_for_points(&earlier);
+            }
+        }
         saltern.stop();
     }
 }
 
+/// Figures of a query on ours and, if there is one, the other server.
+type BothFigures = (Figures, Option<Figures>);
+
 /// Runs all queries of a set, alternating between the servers, and prints their figures.
 fn measure(
-    report: &mut Report,
+    report: &Report,
     state: &str,
     options: &Options,
     set: &DataSet,
     saltern: &Saltern,
     other: Option<&dyn Server>,
-) {
-    for shape in &set.shapes {
+) -> Vec<BothFigures> {
+    let figures_of = |shape| {
         let mut ours = Figures::default();
         let mut theirs = other.map(|_| Figures::default());
         for _ in 0..options.runs {
@@ -97,12 +114,14 @@ fn measure(
             }
         }
         report.line(state, shape, &ours, theirs.as_ref());
-    }
+        (ours, theirs)
+    };
+    set.shapes.iter().map(figures_of).collect()
 }
 
 impl Options {
     fn parse() -> Self {
-        let mut options = Self { sets: Vec::new(), runs: 7, scale: 1 };
+        let mut options = Self { sets: Vec::new(), runs: 7, scale: 1, backfill_days: 0 };
         let mut arguments = Arguments::of_process();
         while let Some(option) = arguments.next_option() {
             match option.as_str() {
@@ -110,6 +129,7 @@ impl Options {
                     options.sets = arguments.text().split(',').map(str::to_owned).collect();
                 }
                 "--runs" => options.runs = arguments.number(),
+                "--backfill" => options.backfill_days = arguments.number(),
                 "--quick" => (options.runs, options.scale) = (2, 100),
                 _ => arguments.unknown(),
             }

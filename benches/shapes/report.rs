@@ -32,7 +32,7 @@ impl Figures {
     }
 
     /// Median time, milliseconds.
-    fn millis(&self) -> f64 {
+    pub(crate) fn millis(&self) -> f64 {
         let mut times = self.times.clone();
         times.sort_unstable();
         times[times.len() / 2].as_secs_f64() * 1e3

@@ -27,16 +27,13 @@ impl Saltern {
         Self(daemon)
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.0.address()
-    }
-
     /// Fails if the sum of all points is not the known one.
     pub(crate) fn check_sum(&self, set: &DataSet) {
         // `0all` leaves out the end.
         let end = set.last_second() + 1;
-        let uri = format!("/api/query?start={FIRST_SECOND}&end={end}&m=sum:0all-sum:{METRIC}");
-        let response = timed_http::get(self.address(), &uri, BodyUse::Keep);
+        let start = set.first_second;
+        let uri = format!("/api/query?start={start}&end={end}&m=sum:0all-sum:{METRIC}");
+        let response = timed_http::get(self.0.address(), &uri, BodyUse::Keep);
         let body: Value = serde_json::from_slice(&response.body).expect("JSON");
         let sums = body[0]["dps"].as_object().unwrap_or_else(|| panic!("{uri}: {body}"));
         let sum: f64 = sums.values().filter_map(Value::as_f64).sum();
@@ -55,7 +52,7 @@ impl Saltern {
             return;
         }
         let uri = format!("/api/query?start={start}&end={end}&m={}", encoded(opentsdb_count));
-        let response = timed_http::get(self.address(), &uri, BodyUse::Keep);
+        let response = timed_http::get(self.0.address(), &uri, BodyUse::Keep);
         let body: Value = serde_json::from_slice(&response.body).expect("JSON");
         let series = body.as_array().unwrap_or_else(|| panic!("{uri}: {body}"));
         let counts = series.iter().flat_map(|one| one["dps"].as_object().expect("points").values());
@@ -73,10 +70,14 @@ impl Server for Saltern {
         self.0.pid()
     }
 
+    fn telnet(&self) -> SocketAddr {
+        self.0.address()
+    }
+
     fn query(&self, _: &DataSet, shape: &Shape) -> Duration {
         let Shape { range: (start, end), opentsdb, .. } = shape;
         let uri = format!("/api/query?start={start}&end={end}&m={}", encoded(opentsdb));
-        let response = timed_http::get(self.address(), &uri, BodyUse::Keep);
+        let response = timed_http::get(self.0.address(), &uri, BodyUse::Keep);
         let body: Value = serde_json::from_slice(&response.body).expect("JSON");
         let series = body.as_array().unwrap_or_else(|| panic!("{uri}: {body}"));
         let points: usize =

@@ -50,10 +50,6 @@ impl Victoria {
         Self { process, http, telnet }
     }
 
-    pub(crate) const fn telnet(&self) -> SocketAddr {
-        self.telnet
-    }
-
     /// Waits until all points are found by queries.
     pub(crate) fn wait_for_points(&self, set: &DataSet) {
         let _ = timed_http::get(self.http, "/internal/force_flush", BodyUse::Discard);
@@ -78,6 +74,10 @@ impl Victoria {
 impl Server for Victoria {
     fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    fn telnet(&self) -> SocketAddr {
+        self.telnet
     }
 
     /// A point of the answer is that of the interval that ends there, so the last one is a step later.

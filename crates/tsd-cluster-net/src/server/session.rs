@@ -81,7 +81,11 @@ pub(super) async fn serve(
         return Ok(());
     }
     let greeted = async {
-        let accepted = accept(stream, context.config.tls.as_deref()).await;
+        let accepted = match accept(stream, context.config.tls.as_deref()).await {
+            // A check of the port, for example.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            accepted => accepted,
+        };
         let (read, mut write) = accepted.map_err(|error| {
             NetMetrics::of_process().tls_failures.increment(1);
             SessionError::Tls(error.to_string())
@@ -89,11 +93,11 @@ pub(super) async fn serve(
         let frames = FramedRead::new(read, codec(context.config.max_frame_bytes));
         let mut requests = Requests { frames };
         let peer = greet(&mut requests, &mut write, context).await?;
-        Ok((peer, requests, write))
+        Ok(peer.map(|peer| (peer, requests, write)))
     };
     let greeted = timeout(context.config.connect_timeout, greeted).await;
-    let (peer, mut requests, write) = greeted.unwrap_or(Err(SessionError::NoGreeting))?;
-    let Some(peer) = peer else { return Ok(()) };
+    let greeted = greeted.unwrap_or(Err(SessionError::NoGreeting))?;
+    let Some((peer, mut requests, write)) = greeted else { return Ok(()) };
     let peer: Arc<str> = peer.into();
     let (frames, waiting) = mpsc::channel(WAITING_FRAMES);
     tokio::select! {
