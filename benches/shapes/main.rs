@@ -23,14 +23,13 @@ mod saltern;
 mod shape;
 mod victoria;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use data_set::DataSet;
 use report::{Figures, Report};
 use saltern::Saltern;
 use shape::Shape;
-use tsd_testkit::{Arguments, process};
-use victoria::Victoria;
+use tsd_testkit::{Arguments, VictoriaMetrics, process};
 
 /// Options of the command line.
 struct Options {
@@ -52,7 +51,7 @@ trait Server {
 
 fn main() {
     let options = Options::parse();
-    let vm_binary = std::env::var_os("VM_BINARY").map(PathBuf::from);
+    let vm_binary = VictoriaMetrics::binary();
     for set in data_set::all(options.scale) {
         if !options.sets.is_empty() && !options.sets.iter().any(|name| *name == set.name) {
             continue;
@@ -67,25 +66,29 @@ fn main() {
         }
         let report = Report::new(&set, vm_binary.is_some());
         measure(&report, "loaded", &options, &set, &saltern, None);
+        let peak_of_load = process::peak_resident_bytes(saltern.pid());
         // Rows of minutes are in memory in a daemon that runs, not of all days.
         saltern.stop();
         let saltern = Saltern::start(&data);
         process::wait_until_idle(saltern.pid());
         let victoria = vm_binary.as_ref().map(|binary| {
-            let victoria = Victoria::start(binary, &directory.path().join("victoria"));
+            let victoria = VictoriaMetrics::start(binary, &directory.path().join("victoria"));
             set.write(victoria.telnet());
-            victoria.wait_for_points(&set);
+            victoria::wait_for_points(&victoria, &set);
             process::wait_until_idle(victoria.pid());
             victoria
         });
         let other = victoria.as_ref().map(|victoria| victoria as &dyn Server);
         let quiet = measure(&report, "settled", &options, &set, &saltern, other);
+        let peak = process::peak_resident_bytes(saltern.pid());
+        let peak_of_other = other.map(|server| process::peak_resident_bytes(server.pid()));
+        Report::memory(peak_of_load, peak, peak_of_other);
         if options.backfill_days > 0 {
             let earlier = set.days_before(options.backfill_days);
             backfill::measure(&options, &set, &earlier, (&saltern, other), &quiet);
             saltern.check_sum(&earlier);
             if let Some(victoria) = &victoria {
-                victoria.wait_for_points(&earlier);
+                victoria::wait_for_points(victoria, &earlier);
             }
         }
         saltern.stop();

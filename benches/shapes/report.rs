@@ -67,6 +67,21 @@ impl Report {
         Self { beside }
     }
 
+    /// Prints peaks of resident memory, in bytes: of our daemons that were loaded and settled, and of the other server.
+    pub(crate) fn memory(loaded: u64, settled: u64, other: Option<u64>) {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        println!();
+        println!(
+            "peak resident memory, MiB: loaded {:.0}, settled {:.0}",
+            mib(loaded),
+            mib(settled)
+        );
+        if let Some(other) = other {
+            let ratio = loaded.max(settled) as f64 / other as f64;
+            println!("VM: {:.0}; {ratio:.2} ×", mib(other));
+        }
+    }
+
     pub(crate) fn line(
         &self,
         state: &str,

@@ -4,14 +4,14 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 
 use serde_json::Value;
 use tsd_testkit::{
-    Daemon, DaemonBuilder,
+    Daemon, DaemonBuilder, encoded,
     timed_http::{self, BodyUse},
 };
 
 use crate::{
     Server,
     data_set::{DataSet, FIRST_SECOND, METRIC},
-    shape::{Shape, encoded},
+    shape::Shape,
 };
 
 /// A running daemon.

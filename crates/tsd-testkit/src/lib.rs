@@ -23,6 +23,7 @@ pub mod put_load;
 mod random;
 mod socket;
 pub mod timed_http;
+mod victoria_metrics;
 
 pub use arguments::Arguments;
 pub use daemon::{Daemon, DaemonBuilder, bench_binary};
@@ -32,3 +33,4 @@ pub use poll::{PATIENCE, wait_for};
 pub use process_clock::ProcessClock;
 pub use random::{SplitMix64, Xorshift64};
 pub use socket::{close_and_drain, connect, exchange};
+pub use victoria_metrics::{VictoriaMetrics, encoded};

@@ -1,0 +1,131 @@
+//! A VictoriaMetrics process, the rival of benches, fed by its listeners for OpenTSDB's protocols.
+
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::timed_http::{self, BodyUse};
+
+/// Longest wait for the start, and for the last points.
+const TIMEOUT: Duration = Duration::from_mins(2);
+
+/// A running process; killed when dropped.
+#[derive(Debug)]
+pub struct VictoriaMetrics {
+    process: Child,
+    queries: SocketAddr,
+    telnet: SocketAddr,
+    puts: SocketAddr,
+}
+
+impl VictoriaMetrics {
+    /// The binary that the environment names by `VM_BINARY`.
+    #[must_use]
+    pub fn binary() -> Option<PathBuf> {
+        std::env::var_os("VM_BINARY").map(PathBuf::from)
+    }
+
+    /// Starts it in an empty directory, with its cache of results off.
+    #[must_use]
+    pub fn start(binary: &Path, directory: &Path) -> Self {
+        let [queries, telnet, puts] = [(); 3].map(|()| free_address());
+        let process = Command::new(binary)
+            .arg(format!("-storageDataPath={}", directory.display()))
+            .arg(format!("-httpListenAddr={queries}"))
+            .arg(format!("-opentsdbListenAddr={telnet}"))
+            .arg(format!("-opentsdbHTTPListenAddr={puts}"))
+            .args(["-retentionPeriod=100y", "-search.disableCache"])
+            .args(["-search.maxUniqueTimeseries=5000000", "-search.maxSeries=5000000"])
+            .args(["-search.maxSamplesPerQuery=10000000000", "-search.maxQueryDuration=120s"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("start VM_BINARY");
+        let began = Instant::now();
+        while [queries, telnet, puts].iter().any(|address| TcpStream::connect(address).is_err()) {
+            assert!(began.elapsed() < TIMEOUT, "VM_BINARY does not serve");
+            thread::sleep(Duration::from_millis(50));
+        }
+        Self { process, queries, telnet, puts }
+    }
+
+    /// Process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Where it takes lines of `put`.
+    #[must_use]
+    pub const fn telnet(&self) -> SocketAddr {
+        self.telnet
+    }
+
+    /// Where it takes requests of `/api/put`.
+    #[must_use]
+    pub const fn puts(&self) -> SocketAddr {
+        self.puts
+    }
+
+    /// Waits until queries find as many points of the selected series in the `secs` seconds that end with `last`.
+    pub fn wait_for_points(&self, selector: &str, (secs, last): (u64, u64), points: usize) {
+        let _ = timed_http::get(self.queries, "/internal/force_flush", BodyUse::Discard);
+        let query = encoded(&format!("sum(count_over_time({selector}[{secs}s]))"));
+        let began = Instant::now();
+        loop {
+            let body = self.ask(&format!("/api/v1/query?query={query}&time={last}&nocache=1")).0;
+            let count = body["data"]["result"][0]["value"][1].as_str();
+            if count.and_then(|count| count.parse().ok()) == Some(points) {
+                return;
+            }
+            assert!(began.elapsed() < TIMEOUT, "VictoriaMetrics has not all points: {body}");
+            thread::sleep(Duration::from_millis(500));
+        }
+    }
+
+    /// Answers a range query, steps of seconds; returns the answer and its time.
+    #[must_use]
+    pub fn query_range(&self, query: &str, range: (u64, u64), step: u64) -> (Value, Duration) {
+        let (query, (start, end)) = (encoded(query), range);
+        self.ask(&format!(
+            "/api/v1/query_range?query={query}&start={start}&end={end}&step={step}s&nocache=1"
+        ))
+    }
+
+    fn ask(&self, uri: &str) -> (Value, Duration) {
+        let response = timed_http::get(self.queries, uri, BodyUse::Keep);
+        let body = serde_json::from_slice(&response.body).unwrap_or_else(|error| {
+            panic!("{uri}: {error}: {}", String::from_utf8_lossy(&response.body))
+        });
+        (body, response.total)
+    }
+}
+
+impl Drop for VictoriaMetrics {
+    fn drop(&mut self) {
+        // It may have exited already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Text as a value of a query string.
+#[must_use]
+pub fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+/// An address of this host that was free a moment ago.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address")
+}
