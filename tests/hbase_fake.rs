@@ -66,6 +66,11 @@ impl HBase {
         self.daemon(data).args(&["--ack", "log"])
     }
 
+    /// A daemon with a log, which has time to flush it at its end on a machine that has none to spare.
+    fn patient_daemon_with_log(&self, data: &Path) -> DaemonBuilder {
+        self.daemon_with_log(data).env("TSD_SHUTDOWN_TIMEOUT", "120")
+    }
+
     /// Runs a `tsdb` command on it.
     fn tsdb(&self, arguments: &[&str]) -> Output {
         self.tool(arguments, &[])
@@ -255,7 +260,7 @@ fn with_ack_log_no_point_is_lost_while_hbase_is_unavailable() {
     }
     daemon.kill();
     // The daemon starts without HBase and replays what was acknowledged.
-    let daemon = hbase.daemon_with_log(data.path()).start();
+    let daemon = hbase.patient_daemon_with_log(data.path()).start();
     let ready = daemon.events("ready to serve");
     assert_eq!(ready[0]["replayed_cells"], 500);
     hbase.restart();
@@ -274,7 +279,7 @@ fn with_ack_log_no_point_is_lost_while_hbase_is_unavailable() {
 fn graphs_count_the_points_of_compacted_columns() {
     let hbase = HBase::with_tables();
     let data = directory();
-    let daemon = hbase.daemon_with_log(data.path()).start();
+    let daemon = hbase.patient_daemon_with_log(data.path()).start();
     put(daemon.address(), "m", 0, 67);
     // Flushed as one column.
     assert!(daemon.terminate().success());
