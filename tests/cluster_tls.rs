@@ -56,12 +56,12 @@ fn nodes_with_certificates_forward_read_and_forget_names() {
 
     // Checks of their ports, as those of a load balancer.
     let status = http(addresses[0], "GET", "/api/cluster", None);
-    let status: Value = serde_json::from_str(&status.body).unwrap();
-    for node in status["nodes"].as_array().unwrap() {
-        let mut checked = TcpStream::connect(node["address"].as_str().unwrap()).unwrap();
-        checked.shutdown(Shutdown::Write).unwrap();
-        // It has been closed by the node.
-        assert_eq!(checked.read(&mut [0]).unwrap(), 0);
+    let status: Value = serde_json::from_str(&status.body).expect("JSON");
+    for node in status["nodes"].as_array().expect("nodes") {
+        let address = node["address"].as_str().expect("an address");
+        let mut checked = TcpStream::connect(address).expect("connect");
+        checked.shutdown(Shutdown::Write).expect("close");
+        assert_eq!(checked.read(&mut [0]).expect("closed by the node"), 0);
     }
     assert!(sum("tsd_cluster_net_tls_failures_total") < 1.0);
 
