@@ -89,7 +89,9 @@ fn run(options: &Options, series: usize, protocol: PutProtocol) {
             PutProtocol::Http => victoria.puts(),
         };
         let theirs = put(address).measure(loads, victoria.pid(), directory.path());
-        let range = (load.end_second() - load::FIRST_SECOND, load.end_second());
+        // The points of a range do not include its begin.
+        let (first, last) = (load::FIRST_SECOND, load.end_second() - load::STEP_SECS);
+        let range = (last - first + load::STEP_SECS, last);
         victoria.wait_for_points("{__name__=~\"bench.*\"}", range, load.points());
         println!("{:>31} {}", "VM", theirs.columns());
         println!("{:>31} {}", "×", ours.multiples_of(&theirs));
