@@ -18,7 +18,7 @@
 
 mod load;
 
-use std::{net::SocketAddr, path::Path, time::Instant};
+use std::{net::SocketAddr, time::Instant};
 
 use load::IngestLoad;
 use tsd_testkit::{
@@ -63,7 +63,8 @@ fn run(options: &Options, series: usize, protocol: PutProtocol) {
         .args(&["--log-level", "warn,tsd_cli=info"])
         .start();
     let put = |address| PutLoad { address, protocol, depth: options.depth, points: load.points() };
-    let ours = put(daemon.address()).measure(loads, daemon.pid(), directory.path());
+    let ours = put(daemon.address()).measure(loads, daemon.pid());
+    let live = process::directory_bytes(directory.path());
     let query_start = Instant::now();
     verify_totals(daemon.address(), load::FIRST_SECOND, load.end_second(), &load.totals);
     let query_seconds = query_start.elapsed().as_secs_f64();
@@ -72,9 +73,10 @@ fn run(options: &Options, series: usize, protocol: PutProtocol) {
     let shut = process::directory_bytes(directory.path());
     let points = load.points() as f64;
     println!(
-        "{:<6} {series:>7} {connections:>5} {points:>10} {} {:>9.2}   all there (asked for {query_seconds:.2} s{})",
+        "{:<6} {series:>7} {connections:>5} {points:>10} {} {:>9.2} {:>9.2}   all there (asked for {query_seconds:.2} s{})",
         protocol.name(),
         ours.columns(),
+        live as f64 / points,
         shut as f64 / points,
         if warnings == 0 { String::new() } else { format!("; {warnings} warnings") },
     );
@@ -88,7 +90,7 @@ fn run(options: &Options, series: usize, protocol: PutProtocol) {
             PutProtocol::Telnet => victoria.telnet(),
             PutProtocol::Http => victoria.puts(),
         };
-        let theirs = put(address).measure(loads, victoria.pid(), directory.path());
+        let theirs = put(address).measure(loads, victoria.pid());
         // The points of a range do not include its begin.
         let (first, last) = (load::FIRST_SECOND, load.end_second() - load::STEP_SECS);
         let range = (last - first + load::STEP_SECS, last);
@@ -111,13 +113,11 @@ struct PutCost {
     points_per_second: f64,
     cpu_secs_per_million: f64,
     peak_resident_mib: f64,
-    /// On the disk, while the server runs.
-    bytes_per_point: f64,
 }
 
 impl PutLoad {
     /// Sends the points.
-    fn measure(self, loads: Vec<ConnectionLoad>, pid: u32, directory: &Path) -> PutCost {
+    fn measure(self, loads: Vec<ConnectionLoad>, pid: u32) -> PutCost {
         let points = self.points as f64;
         let before = process::cpu_seconds(pid);
         let start = Instant::now();
@@ -128,27 +128,22 @@ impl PutLoad {
             points_per_second: points / seconds,
             cpu_secs_per_million: cpu / points * 1e6,
             peak_resident_mib: process::peak_resident_bytes(pid) as f64 / f64::from(1 << 20),
-            bytes_per_point: process::directory_bytes(directory) as f64 / points,
         }
     }
 }
 
 impl PutCost {
     fn columns(&self) -> String {
-        let Self { points_per_second, cpu_secs_per_million, peak_resident_mib, bytes_per_point } =
-            self;
-        format!(
-            "{points_per_second:>12.0} {cpu_secs_per_million:>10.3} {peak_resident_mib:>8.0} {bytes_per_point:>9.2}"
-        )
+        let Self { points_per_second, cpu_secs_per_million, peak_resident_mib } = self;
+        format!("{points_per_second:>12.0} {cpu_secs_per_million:>10.3} {peak_resident_mib:>8.0}")
     }
 
     fn multiples_of(&self, other: &Self) -> String {
         format!(
-            "{:>12.2} {:>10.2} {:>8.2} {:>9.2}",
+            "{:>12.2} {:>10.2} {:>8.2}",
             self.points_per_second / other.points_per_second,
             self.cpu_secs_per_million / other.cpu_secs_per_million,
-            self.peak_resident_mib / other.peak_resident_mib,
-            self.bytes_per_point / other.bytes_per_point
+            self.peak_resident_mib / other.peak_resident_mib
         )
     }
 }
