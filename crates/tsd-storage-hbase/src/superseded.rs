@@ -56,6 +56,8 @@ struct ReadPoint<'a> {
     cell: &'a Cell,
     /// The column has no other point: its timestamp is that of the write.
     is_single: bool,
+    /// Who has put the column.
+    origin: ColumnOrigin,
 }
 
 impl ReadPoint<'_> {
@@ -156,7 +158,8 @@ pub(crate) fn cells_to_restore(
     evidence: &Evidence<'_>,
 ) -> Vec<RestoredPoint> {
     let history = evidence.history;
-    let (read, had) = (by_instant(cells), by_instant(&history.writes));
+    let (read, had) =
+        (by_instant(cells, evidence.origin), by_instant(&history.writes, evidence.origin));
     let mut restored = Vec::new();
     for (index, point) in points.iter().enumerate() {
         let Some(qualifier) = Qualifier::decode(point.qualifier()) else { continue };
@@ -220,8 +223,7 @@ impl Evidence<'_> {
         points: impl Iterator<Item = &'p ReadPoint<'c>>,
     ) -> Option<(Qualifier, &'c [u8], i64)> {
         // The time of a flushed column is not later than those of its points.
-        let is_write =
-            |c: &&ReadPoint<'_>| c.is_single || (self.origin)(c.cell) == ColumnOrigin::Write;
+        let is_write = |c: &&ReadPoint<'_>| c.origin == ColumnOrigin::Write;
         let later = points.filter(|c| self.time_of(c) > time_ms).filter(is_write);
         let last = later.max_by_key(|later| self.time_of(later))?;
         Some((last.qualifier, last.value, self.time_of(last)))
@@ -239,7 +241,7 @@ impl Evidence<'_> {
                 let is_hidden = || self.history.is_hidden(wanted.as_bytes(), wanted_ms);
                 visible_ms < wanted_ms && (was_put_again || is_hidden())
             }
-            Some(visible) => (self.origin)(visible.cell) == ColumnOrigin::Compaction,
+            Some(visible) => visible.origin == ColumnOrigin::Compaction,
         }
     }
 }
@@ -252,13 +254,18 @@ fn is_read(candidates: &[ReadPoint<'_>], flags: u8, value: &[u8]) -> bool {
     greatest.is_some() && visible.all(|visible| visible.is_same_value(flags, value))
 }
 
-/// The points of columns by their offset in the hour.
-fn by_instant(cells: &[Cell]) -> HashMap<u32, Vec<ReadPoint<'_>>> {
+/// The points of columns by their offset in the hour. `origin` is asked once for each column of several points: a row
+/// that is compacted all the time has had hundreds of them, each with all of its points.
+fn by_instant(
+    cells: &[Cell],
+    origin: impl Fn(&Cell) -> ColumnOrigin,
+) -> HashMap<u32, Vec<ReadPoint<'_>>> {
     let mut instants: HashMap<u32, Vec<ReadPoint<'_>>> = HashMap::new();
     for cell in cells {
+        let is_single = ColumnKind::of(&cell.qualifier) == ColumnKind::Point;
+        let origin = if is_single { ColumnOrigin::Write } else { origin(cell) };
         for (qualifier, value) in points_of(cell) {
-            let is_single = ColumnKind::of(&cell.qualifier) == ColumnKind::Point;
-            let point = ReadPoint { qualifier, value, cell, is_single };
+            let point = ReadPoint { qualifier, value, cell, is_single, origin };
             instants.entry(qualifier.offset_ms()).or_default().push(point);
         }
     }
@@ -272,7 +279,8 @@ pub(crate) fn is_doubtful(
     cells: &[Cell],
     written_ms: impl Fn(&Cell) -> i64,
 ) -> bool {
-    let read = by_instant(cells);
+    // Who has put them is not asked here.
+    let read = by_instant(cells, |_| ColumnOrigin::Write);
     points.iter().any(|point| {
         let Some(qualifier) = Qualifier::decode(point.qualifier()) else { return false };
         let candidates = read.get(&qualifier.offset_ms()).map_or(&[][..], Vec::as_slice);
