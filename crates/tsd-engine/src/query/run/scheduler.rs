@@ -119,9 +119,19 @@ impl Scheduler {
         2 * processors
     }
 
+    /// Most threads that may block on a permit. Each is replaced by another one, which keeps memory of its own.
+    const fn max_blocked(&self) -> usize {
+        Self::max_slices(self.processors)
+    }
+
     /// Number of queries with queued slices.
     pub(crate) fn runnable(&self) -> usize {
         self.lock().run_queues.len()
+    }
+
+    /// True if a query other than that of `account` has queued slices.
+    fn has_others(&self, account: &Arc<CpuAccount>) -> bool {
+        self.lock().run_queues.iter().any(|queue| !Arc::ptr_eq(&queue.account, account))
     }
 
     fn lock(&self) -> MutexGuard<'_, SchedulerState> {

@@ -16,8 +16,6 @@ use super::{
     CpuAccount, PermitRequest, RunPermit, Scheduler, TooManyHeavyQueries, time_slice::TimeSlice,
 };
 
-/// Most threads that may block on a permit.
-const MAX_BLOCKED_THREADS: usize = 64;
 /// How often a blocked thread polls for cancellation.
 const CANCELLATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -50,7 +48,7 @@ impl SchedulerHandle {
         Ok(TimeSlice::begin(&self.account, permit))
     }
 
-    /// If the slice has expired and other queries are runnable, ends it and blocks this thread
+    /// If the slice has expired and slices of other queries are queued, ends it and blocks this thread
     /// until the next permit. Returns `None` if `is_cancelled` returned true meanwhile. Requires a
     /// multi-threaded runtime.
     pub(crate) fn renew(
@@ -62,10 +60,10 @@ impl SchedulerHandle {
             return Some(slice);
         }
         let blocked = &self.scheduler.blocked_threads;
-        let may_block = self.scheduler.runnable() > 0
+        let may_block = self.scheduler.has_others(&self.account)
             && blocked
                 .try_update(Ordering::Relaxed, Ordering::Relaxed, |threads| {
-                    (threads < MAX_BLOCKED_THREADS).then_some(threads + 1)
+                    (threads < self.scheduler.max_blocked()).then_some(threads + 1)
                 })
                 .is_ok();
         if !may_block {
