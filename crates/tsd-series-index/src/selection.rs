@@ -220,12 +220,10 @@ impl MetricIndex {
     }
 
     /// UIDs of the values that the series of a set have for a tag key, as numbers (their bytes are
-    /// big-endian); each once, ascending.
+    /// big-endian); each once, in no order.
     #[must_use]
     pub fn values(&self, tagk: &[u8], set: &SeriesSet) -> Vec<u64> {
-        let mut values = self.read().values(tagk, &set.0);
-        values.sort_unstable();
-        values
+        self.read().values(tagk, &set.0)
     }
 
     /// The series with one of several values of a tag key, given by their UIDs as numbers.

@@ -4,12 +4,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tsd_model::{Cell, Family, MAX_NAME_BYTES, Row, TableSchema, Uid, UidKind, decode_latin1};
-use tsd_storage::{Column, Delete, Get, MAX_KEY_BYTES, Storage, StorageError, Table};
+use tsd_storage::{Column, Delete, Get, MAX_KEY_BYTES, Scan, Storage, StorageError, Table};
 
 use super::UidError;
 
 /// Row of the counters.
 const COUNTER_ROW: &[u8] = &[0];
+
+/// Fewest UIDs whose names are read by a scan.
+const MIN_SCANNED: usize = 256;
+/// Rows that a scan reads in the time of a get.
+const ROWS_OF_A_GET: u64 = 8;
+/// Names begin with no lower byte, but for blanks where they are allowed.
+const FIRST_BYTE_OF_NAMES: u8 = b'!';
 
 const _: () = assert!(MAX_NAME_BYTES <= MAX_KEY_BYTES, "every valid name is a row key");
 
@@ -76,15 +83,46 @@ impl UidTable {
             .collect())
     }
 
-    /// Reads the names of UIDs.
+    /// Reads the names of UIDs: those of many neighbours by a scan, since a get costs as much as many rows of it.
     pub(crate) async fn names(
         &self,
         kind: UidKind,
         uids: &[Uid],
     ) -> Result<Vec<Option<Bytes>>, StorageError> {
+        if let Some(range) = dense_range(uids) {
+            return self.scanned_names(kind, uids, range).await;
+        }
         let gets = uids.iter().map(|&uid| get(Self::reverse(kind, uid))).collect();
         let rows = self.storage.multi_get(&self.table, gets).await?;
         Ok(rows.into_iter().map(|row| row.and_then(first_cell).map(|cell| cell.value)).collect())
+    }
+
+    /// Reads the names of ascending UIDs in a range of rows.
+    async fn scanned_names(
+        &self,
+        kind: UidKind,
+        uids: &[Uid],
+        (start, stop): (Bytes, Bytes),
+    ) -> Result<Vec<Option<Bytes>>, StorageError> {
+        let scan = Scan {
+            start,
+            stop,
+            family: Some(Family::Name),
+            qualifier: Some(Bytes::from_static(kind.as_str().as_bytes())),
+            ..Scan::default()
+        };
+        let mut scanner = self.storage.scan(&self.table, scan);
+        let mut names = vec![None; uids.len()];
+        let mut wanted = uids.iter().zip(&mut names).peekable();
+        while let Some(rows) = scanner.next_rows().await? {
+            for row in rows {
+                while wanted.next_if(|(uid, _)| *uid.as_bytes() < *row.key).is_some() {}
+                if let Some((_, name)) = wanted.next_if(|(uid, _)| *uid.as_bytes() == *row.key) {
+                    *name = first_cell(row).map(|cell| cell.value);
+                }
+            }
+        }
+        Ok(names)
     }
 
     /// Deletes the mapping from a UID, and its UIDMeta.
@@ -120,6 +158,20 @@ impl UidTable {
     }
 }
 
+/// The rows of ascending UIDs, if there are many of them and few others between them.
+fn dense_range(uids: &[Uid]) -> Option<(Bytes, Bytes)> {
+    let (first, last) = (uids.first()?, uids.last()?);
+    let rows = last.to_number().checked_sub(first.to_number())?;
+    let is_dense = uids.len() >= MIN_SCANNED && rows <= uids.len() as u64 * ROWS_OF_A_GET;
+    // Rows of names are not among them.
+    let is_apart = *last.as_bytes().first()? < FIRST_BYTE_OF_NAMES;
+    let is_ascending = || uids.is_sorted_by(|a, b| a.as_bytes() < b.as_bytes());
+    (is_dense && is_apart && is_ascending()).then(|| {
+        let stop = [last.as_bytes(), &[0]].concat();
+        (Bytes::copy_from_slice(first.as_bytes()), stop.into())
+    })
+}
+
 /// False for a name that has no UID because it is no possible row key. A store refuses to read it, and with it
 /// the other names of the call.
 fn is_storable(name: &[u8]) -> bool {
@@ -132,4 +184,92 @@ fn get(column: Column) -> Get {
 
 fn first_cell(row: Row) -> Option<Cell> {
     row.cells.into_iter().next()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use tsd_storage::{CellBatch, CellRef, Fault, Operation};
+
+    use super::*;
+    use crate::{
+        EngineConfig,
+        testing::{TestStore, config, store},
+    };
+
+    const KIND: UidKind = UidKind::Tagv;
+
+    fn uid(number: u64) -> Uid {
+        Uid::from_number(number, 3).unwrap()
+    }
+
+    /// Names of tag values by numbers; each row has the name of a tag key too.
+    async fn named(numbers: impl Iterator<Item = u64>) -> (Arc<TestStore>, UidTable) {
+        let store = store();
+        let mut batch = CellBatch::new();
+        for number in numbers {
+            batch.begin_row(uid(number).as_bytes()).unwrap();
+            for (kind, name) in [(UidKind::Tagk, "key".to_owned()), (KIND, format!("v{number}"))] {
+                let qualifier = kind.as_str().as_bytes();
+                let value = name.as_bytes();
+                let cell = CellRef { family: Family::Name, qualifier, value, timestamp_ms: None };
+                batch.push(cell).unwrap();
+            }
+        }
+        let table = EngineConfig::default().tables.uid;
+        store.put(&table, batch).await.unwrap();
+        let schema = config().schema;
+        let storage: Arc<dyn Storage> = Arc::<TestStore>::clone(&store);
+        (store, UidTable { storage, table, schema })
+    }
+
+    /// The names that are found, without those that `operation` reads.
+    async fn found(numbers: &[u64], without: Operation) -> Vec<Option<String>> {
+        let (store, table) = named((1..3_000).filter(|number| number % 7 != 0)).await;
+        store.script(without, [Fault::Error(StorageError::Timeout("not to be asked"))]);
+        let uids: Vec<Uid> = numbers.iter().copied().map(uid).collect();
+        let names = table.names(KIND, &uids).await.unwrap();
+        assert!(!store.is_used_up(without));
+        let text = |name: Bytes| String::from_utf8(name.to_vec()).unwrap();
+        names.into_iter().map(|name| name.map(text)).collect()
+    }
+
+    #[tokio::test]
+    async fn names_of_many_neighbours_are_scanned() {
+        for step in [1, 3, 8] {
+            let numbers: Vec<u64> = (5..3_100).step_by(step).collect();
+            let expected = numbers
+                .iter()
+                .map(|number| (number % 7 != 0 && *number < 3_000).then(|| format!("v{number}")));
+            assert_eq!(
+                found(&numbers, Operation::MultiGet).await,
+                expected.collect::<Vec<_>>(),
+                "{step}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn few_scattered_and_unordered_names_are_got() {
+        let few: Vec<u64> = (1..200).collect();
+        let scattered: Vec<u64> = (1..300).map(|number| number * 9).collect();
+        let unordered: Vec<u64> = (1..2_999).map(|number| number * 2 % 2_999).collect();
+        for numbers in [few, scattered, unordered] {
+            let names = found(&numbers, Operation::ScanBatch).await;
+            for (number, name) in numbers.iter().zip(names) {
+                let expected = (number % 7 != 0 && *number < 3_000).then(|| format!("v{number}"));
+                assert_eq!(name, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_among_names_are_got() {
+        let uids = |first: u64| (first..first + 300).map(uid).collect::<Vec<_>>();
+        assert!(dense_range(&uids(0x20_0000)).is_some());
+        assert_eq!(dense_range(&uids(0x61_6263)), None);
+        assert_eq!(dense_range(&uids(0x20_FFF0)), None);
+        assert_eq!(dense_range(&[]), None);
+    }
 }

@@ -159,32 +159,36 @@ impl QueryEngine {
             Uid::try_new(bytes.get(bytes.len().checked_sub(width)?..)?).ok()
         };
         let (mut accepted, mut rejected) = (Vec::new(), Vec::new());
+        let mut unknown = Vec::new();
         for batch in values.chunks(VALUES_BATCH) {
             let slice = time_slice(context).await?;
             let divided = verdicts.divide(batch);
             slice.map(TimeSlice::finish);
             accepted.extend(divided.accepted);
             rejected.extend(divided.rejected);
-            for batch in divided.unknown.chunks(NAMES_BATCH) {
-                let uids: Vec<Uid> = batch.iter().filter_map(uid_of).collect();
-                let names = self.uids.names_of(UidKind::Tagv, &uids).await?;
-                let slice = time_slice(context).await?;
-                let mut named = Vec::with_capacity(batch.len());
-                for (uid, name) in batch.iter().copied().zip(names) {
-                    // A value without a name matches no filter. It may have one later.
-                    let is_accepted = name.as_deref().is_some_and(|name| filter.accepts(name));
-                    if is_accepted {
-                        accepted.push(uid);
-                    } else {
-                        rejected.push(uid);
-                    }
-                    if name.is_some() {
-                        named.push((uid, is_accepted));
-                    }
+            unknown.extend(divided.unknown);
+        }
+        // The names of neighbours are read together.
+        unknown.sort_unstable();
+        for batch in unknown.chunks(NAMES_BATCH) {
+            let uids: Vec<Uid> = batch.iter().filter_map(uid_of).collect();
+            let names = self.uids.names_of(UidKind::Tagv, &uids).await?;
+            let slice = time_slice(context).await?;
+            let mut named = Vec::with_capacity(batch.len());
+            for (uid, name) in batch.iter().copied().zip(names) {
+                // A value without a name matches no filter. It may have one later.
+                let is_accepted = name.as_deref().is_some_and(|name| filter.accepts(name));
+                if is_accepted {
+                    accepted.push(uid);
+                } else {
+                    rejected.push(uid);
                 }
-                verdicts.keep(named);
-                slice.map(TimeSlice::finish);
+                if name.is_some() {
+                    named.push((uid, is_accepted));
+                }
             }
+            verdicts.keep(named);
+            slice.map(TimeSlice::finish);
         }
         Ok((accepted, rejected))
     }
