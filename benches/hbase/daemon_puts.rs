@@ -116,7 +116,7 @@ pub(crate) fn stored(
             let loads = lines.render(protocol, connections);
             let (cpu, server) = (process::cpu_seconds(tsdb.pid()), cluster.region_server_cpu());
             let start = Instant::now();
-            send(tsdb.address(), protocol, loads, 1);
+            send(tsdb.address(), protocol, loads);
             let seconds = start.elapsed().as_secs_f64();
             let cpu = process::cpu_seconds(tsdb.pid()) - cpu;
             let server = cluster.region_server_cpu() - server;
@@ -266,7 +266,7 @@ fn send_steps(address: SocketAddr, loads: Vec<ConnectionLoad>, start: Instant, i
 
 pub(crate) fn put_all(tsdb: &Daemon, lines: &PointLoad) {
     let loads = lines.render(PutProtocol::Telnet, CONNECTIONS);
-    send(tsdb.address(), PutProtocol::Telnet, loads, 1);
+    send(tsdb.address(), PutProtocol::Telnet, loads);
     daemon::verify(tsdb.address(), lines);
 }
 

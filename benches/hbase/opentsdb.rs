@@ -84,7 +84,7 @@ pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
 fn put(address: SocketAddr, lines: &PointLoad) -> f64 {
     let loads = lines.render(PutProtocol::Http, CONNECTIONS);
     let start = Instant::now();
-    send(address, PutProtocol::Http, loads, 1);
+    send(address, PutProtocol::Http, loads);
     start.elapsed().as_secs_f64()
 }
 

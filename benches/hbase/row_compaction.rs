@@ -195,7 +195,7 @@ fn cost(
 }
 
 fn put(address: SocketAddr, lines: &PointLoad) {
-    send(address, PutProtocol::Http, lines.render(PutProtocol::Http, CONNECTIONS), 1);
+    send(address, PutProtocol::Http, lines.render(PutProtocol::Http, CONNECTIONS));
 }
 
 fn wait_until_compacted(mut is_compacted: impl FnMut() -> bool) {

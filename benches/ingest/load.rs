@@ -64,6 +64,7 @@ impl IngestLoad {
 
     fn render_lines(&self, mut series: Vec<(SeriesValues, Names)>) -> ConnectionLoad {
         let mut bytes = Vec::with_capacity(series.len() * self.steps * 64);
+        let mut request_ends = Vec::with_capacity(self.steps);
         let mut numbers = itoa::Buffer::new();
         for step in 0..self.steps {
             for (values, names) in &mut series {
@@ -76,8 +77,8 @@ impl IngestLoad {
                 bytes.extend_from_slice(names.telnet_tags.as_bytes());
                 bytes.push(b'\n');
             }
+            request_ends.push(bytes.len());
         }
-        let request_ends = vec![bytes.len()];
         ConnectionLoad { bytes, request_ends }
     }
 

@@ -32,6 +32,9 @@ pub(crate) struct DataSet {
     pub(crate) shapes: Vec<Shape>,
 }
 
+/// Begin of the names of sets that differ in the number of their series.
+const GROWING: &str = "series-";
+
 /// All sets. `scale` divides their hosts.
 pub(crate) fn all(scale: usize) -> Vec<DataSet> {
     let set = |name, hosts: usize, steps, step_secs| DataSet {
@@ -47,6 +50,11 @@ pub(crate) fn all(scale: usize) -> Vec<DataSet> {
         set("months", 25, 60 * 1_440, 60),
         set("wide", 250_000, 3, 600),
         set("short", 75_000, 24, 600),
+        set("series-100k", 25_000, 1, 600),
+        set("series-300k", 75_000, 1, 600),
+        set("series-1m", 250_000, 1, 600),
+        set("series-3m", 750_000, 1, 600),
+        set("series-10m", 2_500_000, 1, 600),
     ];
     for set in &mut sets {
         set.shapes = shape::of(set);
@@ -55,6 +63,11 @@ pub(crate) fn all(scale: usize) -> Vec<DataSet> {
 }
 
 impl DataSet {
+    /// Whether it is one of those that show what a series costs, which run only if they are named.
+    pub(crate) fn is_growing(&self) -> bool {
+        self.name.starts_with(GROWING)
+    }
+
     /// The same series in the days before, a point a minute.
     pub(crate) const fn days_before(&self, days: usize) -> Self {
         Self {

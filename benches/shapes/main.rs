@@ -11,6 +11,9 @@
 //! query, with their caches of results off. Of each set the sum of all points is compared with the one
 //! that is known, of each query the number of points that it is about, and of each response the number of series and points.
 //!
+//! The sets `series-100k`, `series-300k`, `series-1m`, `series-3m` and `series-10m` show what a series costs: time of the load, memory, and
+//! the start after SIGKILL, with all points in the log. They run only if they are named.
+//!
 //! With `--backfill`, days before those of a set are written to it then, a point a minute of each series, as fast as a server takes
 //! them, and the queries of the set are run beside.
 
@@ -23,7 +26,11 @@ mod saltern;
 mod shape;
 mod victoria;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use data_set::DataSet;
 use report::{Figures, Report};
@@ -53,13 +60,14 @@ fn main() {
     let options = Options::parse();
     let vm_binary = VictoriaMetrics::binary();
     for set in data_set::all(options.scale) {
-        if !options.sets.is_empty() && !options.sets.iter().any(|name| *name == set.name) {
+        let is_named = options.sets.iter().any(|name| *name == set.name);
+        if !is_named && (set.is_growing() || !options.sets.is_empty()) {
             continue;
         }
         let directory = tempfile::tempdir().expect("a temporary directory");
         let data = directory.path().join("saltern");
         let saltern = Saltern::start(&data);
-        set.write(saltern.telnet());
+        load("saltern", &set, &saltern, || {});
         saltern.check_sum(&set);
         for shape in &set.shapes {
             saltern.check_input(shape);
@@ -67,14 +75,14 @@ fn main() {
         let report = Report::new(&set, vm_binary.is_some());
         measure(&report, "loaded", &options, &set, &saltern, None);
         let peak_of_load = process::peak_resident_bytes(saltern.pid());
+        let saltern = if set.is_growing() { restart_killed(saltern, &set, &data) } else { saltern };
         // Rows of minutes are in memory in a daemon that runs, not of all days.
         saltern.stop();
         let saltern = Saltern::start(&data);
         process::wait_until_idle(saltern.pid());
         let victoria = vm_binary.as_ref().map(|binary| {
             let victoria = VictoriaMetrics::start(binary, &directory.path().join("victoria"));
-            set.write(victoria.telnet());
-            victoria::wait_for_points(&victoria, &set);
+            load("VM", &set, &victoria, || victoria::wait_for_points(&victoria, &set));
             process::wait_until_idle(victoria.pid());
             victoria
         });
@@ -93,6 +101,34 @@ fn main() {
         }
         saltern.stop();
     }
+}
+
+/// Writes a set; `wait` until it is stored.
+fn load(name: &str, set: &DataSet, server: &impl Server, wait: impl FnOnce()) {
+    let began = Instant::now();
+    set.write(server.telnet());
+    wait();
+    let time = began.elapsed();
+    if set.is_growing() {
+        process::wait_until_idle(server.pid());
+        let peak = process::peak_resident_bytes(server.pid());
+        Report::load(name, set, time, peak, process::resident_bytes(server.pid()));
+    }
+}
+
+/// Kills a daemon; prints how long the next one takes until it serves, and until it has counted all points.
+fn restart_killed(saltern: Saltern, set: &DataSet, data: &Path) -> Saltern {
+    saltern.kill();
+    let began = Instant::now();
+    let saltern = Saltern::start(data);
+    let serves = began.elapsed();
+    saltern.check_sum(set);
+    println!();
+    println!(
+        "killed: serves after {serves:.2?}, the sum of all points after {:.2?}",
+        began.elapsed()
+    );
+    saltern
 }
 
 /// Figures of a query on ours and, if there is one, the other server.

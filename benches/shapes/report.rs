@@ -44,6 +44,10 @@ impl Figures {
     }
 }
 
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
 /// Prints a table for each data set.
 pub(crate) struct Report {
     beside: bool,
@@ -67,9 +71,20 @@ impl Report {
         Self { beside }
     }
 
+    /// Prints how long a load took, and the peak of resident memory in it and what is left at rest, in bytes.
+    pub(crate) fn load(server: &str, set: &DataSet, time: Duration, peak: u64, resting: u64) {
+        println!();
+        println!(
+            "{server}: loaded in {:.1} s, {:.0} series/s; resident memory, MiB: peak {:.0}, at rest {:.0}",
+            time.as_secs_f64(),
+            set.series() as f64 / time.as_secs_f64(),
+            mib(peak),
+            mib(resting)
+        );
+    }
+
     /// Prints peaks of resident memory, in bytes: of our daemons that were loaded and settled, and of the other server.
     pub(crate) fn memory(loaded: u64, settled: u64, other: Option<u64>) {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         println!();
         println!(
             "peak resident memory, MiB: loaded {:.0}, settled {:.0}",

@@ -60,6 +60,11 @@ impl Saltern {
         assert!(count.to_bits() == (*input as f64).to_bits(), "{uri}: {count}, not {input}");
     }
 
+    /// Ends it by SIGKILL.
+    pub(crate) fn kill(self) {
+        self.0.kill();
+    }
+
     pub(crate) fn stop(self) {
         assert!(self.0.terminate().success(), "a clean shutdown");
     }

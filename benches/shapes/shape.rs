@@ -103,6 +103,10 @@ pub(crate) fn of(set: &DataSet) -> Vec<Shape> {
                 regions(set),
             ),
         ],
+        _ if set.is_growing() => vec![
+            shape("one host", all, functions("10m", 600, "avg", "avg"), hosts(set, &[4])),
+            shape("sum by region", all, functions("10m", 600, "avg", "sum"), regions(set)),
+        ],
         _ => vec![
             shape("one host", all, functions("10m", 600, "avg", "avg"), hosts(set, &[4])),
             shape("three hosts", all, functions("10m", 600, "avg", "avg"), hosts(set, &[0, 2, 4])),

@@ -4,6 +4,7 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     thread,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -56,16 +57,32 @@ impl ConnectionLoad {
     }
 }
 
+/// How loads are sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending {
+    /// How points are sent.
+    pub protocol: PutProtocol,
+    /// Unanswered HTTP requests per connection.
+    pub depth: usize,
+    /// How long a connection takes for its load; as fast as it is taken if there is none.
+    pub duration: Option<Duration>,
+}
+
+/// Sends all loads as fast as they are taken, an HTTP request a connection at a time; see [`send_as`].
+pub fn send(address: SocketAddr, protocol: PutProtocol, loads: Vec<ConnectionLoad>) {
+    send_as(address, Sending { protocol, depth: 1, duration: None }, loads);
+}
+
 /// Sends all loads, a thread per connection; returns when the daemon has acknowledged everything.
-/// `depth` is the number of unanswered HTTP requests per connection.
-pub fn send(address: SocketAddr, protocol: PutProtocol, loads: Vec<ConnectionLoad>, depth: usize) {
+pub fn send_as(address: SocketAddr, sending: Sending, loads: Vec<ConnectionLoad>) {
     let senders: Vec<_> = loads
         .into_iter()
         .map(|load| {
             let stream = socket::connect(address);
-            thread::spawn(move || match protocol {
-                PutProtocol::Telnet => send_lines(stream, &load),
-                PutProtocol::Http => send_requests(stream, &load, depth),
+            let pace = Pace { began: Instant::now(), duration: sending.duration };
+            thread::spawn(move || match sending.protocol {
+                PutProtocol::Telnet => send_lines(stream, &load, &pace),
+                PutProtocol::Http => send_requests(stream, &load, sending.depth, &pace),
             })
         })
         .collect();
@@ -74,16 +91,42 @@ pub fn send(address: SocketAddr, protocol: PutProtocol, loads: Vec<ConnectionLoa
     }
 }
 
-fn send_lines(mut stream: TcpStream, load: &ConnectionLoad) {
-    stream.write_all(&load.bytes).expect("send");
+/// When the parts of a load are due.
+struct Pace {
+    began: Instant,
+    duration: Option<Duration>,
+}
+
+impl Pace {
+    /// Waits until a part of `all` is due.
+    fn wait(&self, part: usize, all: usize) {
+        if let Some(duration) = self.duration {
+            let due = duration.mul_f64(part as f64 / all as f64);
+            thread::sleep(due.saturating_sub(self.began.elapsed()));
+        }
+    }
+}
+
+fn send_lines(mut stream: TcpStream, load: &ConnectionLoad, pace: &Pace) {
+    if pace.duration.is_none() {
+        stream.write_all(&load.bytes).expect("send");
+    } else {
+        let mut start = 0;
+        for (part, &end) in load.request_ends.iter().enumerate() {
+            pace.wait(part, load.request_ends.len());
+            stream.write_all(&load.bytes[start..end]).expect("send");
+            start = end;
+        }
+    }
     socket::close_and_drain(stream);
 }
 
-fn send_requests(mut stream: TcpStream, load: &ConnectionLoad, depth: usize) {
+fn send_requests(mut stream: TcpStream, load: &ConnectionLoad, depth: usize, pace: &Pace) {
     let mut responses = PutResponses::default();
     let mut start = 0;
     let mut unanswered = 0;
-    for group in load.request_ends.chunks(depth) {
+    for (part, group) in load.request_ends.chunks(depth).enumerate() {
+        pace.wait(part * depth, load.request_ends.len());
         while unanswered > 0 {
             unanswered -= responses.read(&mut stream);
         }

@@ -41,7 +41,7 @@ impl VictoriaMetrics {
             .arg(format!("-opentsdbListenAddr={telnet}"))
             .arg(format!("-opentsdbHTTPListenAddr={puts}"))
             .args(["-retentionPeriod=100y", "-search.disableCache"])
-            .args(["-search.maxUniqueTimeseries=5000000", "-search.maxSeries=5000000"])
+            .args(["-search.maxUniqueTimeseries=20000000", "-search.maxSeries=20000000"])
             .args(["-search.maxSamplesPerQuery=10000000000", "-search.maxQueryDuration=120s"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -96,6 +96,14 @@ impl VictoriaMetrics {
         self.ask(&format!(
             "/api/v1/query_range?query={query}&start={start}&end={end}&step={step}s&nocache=1"
         ))
+    }
+
+    /// Ends it in order, so that all it has is on the disk.
+    pub fn stop(mut self) {
+        let pid = self.process.id().to_string();
+        let sent = Command::new("kill").args(["-INT", &pid]).status();
+        assert!(sent.expect("run kill").success(), "VictoriaMetrics runs");
+        assert!(self.process.wait().expect("an exit status").success(), "a clean shutdown");
     }
 
     fn ask(&self, uri: &str) -> (Value, Duration) {
