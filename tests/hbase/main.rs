@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! tests/hbase.sh [scenario...]       all scenarios but `cluster_kills` if none is named
+//! tests/hbase.sh no-faults           … but `faults` too
 //! ```
 //!
 //! | variable | |
@@ -13,7 +14,10 @@
 //! | `CLUSTER_KILLS_NODES` | number of its daemons, 3 unless set |
 //! | `CLUSTER_KILLS_SEED` | seed of its faults, another one in every run unless set; it is printed |
 //! | `HBASE_PAIR_ROUNDS` | rounds of each pair of nodes of the scenario `cluster_nodes`, 300 unless set |
+//! | `HBASE_NEW_NAMES` | number of new names that the nodes of `cluster_forward` get at once, 3000 unless set |
 //! | `HBASE_SERIES` | number of series of the scenario `series-index`, 4000 unless set |
+//! | `HBASE_SERIES_HOURS` | number of hours of the day in which each of them has a point, 24 unless set |
+//! | `TSDB_BINARY` | the daemons' program, a release build for example; the debug build unless set |
 //! | `HBASE_TABLE` | file to which the fault table is written too |
 //!
 //! The scenarios share one cluster and run one after the other, so this is a program without the test

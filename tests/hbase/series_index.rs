@@ -20,6 +20,7 @@ use crate::{
 };
 
 const DAY: u64 = 1_600_041_600;
+/// Hours that are queried.
 const HOURS: u64 = 24;
 const RACKS: u64 = 40;
 /// Lines of one connection.
@@ -27,13 +28,23 @@ const LINES: usize = 4_000;
 /// Queries of one kind.
 const ROUNDS: u64 = 5;
 
-fn series_count() -> u64 {
-    std::env::var("HBASE_SERIES").ok().and_then(|n| n.parse().ok()).unwrap_or(4_000)
+/// The number that an environment variable has.
+fn variable(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-/// Writes the points of some hosts, one an hour, by telnet.
+fn series_count() -> u64 {
+    variable("HBASE_SERIES", 4_000)
+}
+
+/// Hours of the day in which each series has a point.
+fn hours_with_points() -> impl Iterator<Item = u64> {
+    (0..HOURS).step_by((HOURS / variable("HBASE_SERIES_HOURS", HOURS).clamp(1, HOURS)) as usize)
+}
+
+/// Writes the points of some hosts, at most one an hour, by telnet.
 fn load(address: SocketAddr, hosts: std::ops::Range<u64>) {
-    for hour in 0..HOURS {
+    for hour in hours_with_points() {
         for first in hosts.clone().step_by(LINES) {
             let mut lines = String::new();
             for host in first..hosts.end.min(first + LINES as u64) {

@@ -36,17 +36,27 @@ const SCENARIOS: &[(&str, Scenario)] = &[
 const CLUSTER_KILLS: (&str, Scenario) =
     ("cluster_kills", |cluster| Box::pin(cluster_kills::run(cluster)));
 
-/// Scenarios with these names; without names all of [`SCENARIOS`].
+/// What leaves a scenario out if it is put before its name.
+const WITHOUT: &str = "no-";
+
+/// Scenarios with these names; if none is named, all of [`SCENARIOS`] but those that are left out.
 fn requested(names: &[String]) -> impl Iterator<Item = (&'static str, Scenario)> {
     let is_named = move |(known, _): &(&str, Scenario)| names.iter().any(|name| name == known);
-    let usual = SCENARIOS.iter().copied().filter(move |one| names.is_empty() || is_named(one));
-    usual.chain(Some(CLUSTER_KILLS).filter(is_named))
+    let is_left_out = move |(known, _): &(&str, Scenario)| {
+        names.iter().any(|name| name.strip_prefix(WITHOUT) == Some(known))
+    };
+    let names_one = names.iter().any(|name| !name.starts_with(WITHOUT));
+    let usual = SCENARIOS.iter().copied().filter(move |one| !names_one || is_named(one));
+    usual.chain(Some(CLUSTER_KILLS).filter(is_named)).filter(move |one| !is_left_out(one))
 }
 
-/// Runs the scenarios with these names, or all that need no name.
+/// Runs the scenarios that are [`requested`].
 pub(crate) async fn run(names: &[String]) -> ExitCode {
     let known: Vec<_> = SCENARIOS.iter().chain([&CLUSTER_KILLS]).map(|(name, _)| *name).collect();
-    if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
+    if let Some(name) = names
+        .iter()
+        .find(|name| !known.contains(&name.strip_prefix(WITHOUT).unwrap_or(name.as_str())))
+    {
         eprintln!("hbase: no scenario {name}, there are {}", known.join(", "));
         return ExitCode::FAILURE;
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::SocketAddr, path::Path, process::Command, 
 use cluster::Cluster;
 use serde_json::Value;
 use tokio::task::block_in_place;
-use tsd_testkit::{Daemon, DaemonBuilder, HttpResponse, try_http};
+use tsd_testkit::{Daemon, DaemonBuilder, HttpResponse, bench_binary, try_http};
 
 use crate::{TSDB, regions::ScenarioResult};
 
@@ -44,13 +44,13 @@ pub(crate) fn builder(
     data: &Path,
     log_level: &str,
 ) -> DaemonBuilder {
-    let daemon = DaemonBuilder::new(TSDB, data).args(&["--log-level", log_level]);
+    let daemon = DaemonBuilder::of_bench(TSDB, data).args(&["--log-level", log_level]);
     environment.iter().fold(daemon, |daemon, (name, value)| daemon.env(name, value))
 }
 
 /// Creates the tables with `tsdb table create`.
 pub(crate) fn create_tables(cluster: &Cluster, more: &Settings<'_>) -> ScenarioResult<()> {
-    let mut create = Command::new(TSDB);
+    let mut create = Command::new(bench_binary(TSDB));
     create.args(["table", "create"]).envs(settings(cluster, more));
     let output = block_in_place(|| create.output())?;
     if output.status.success() {
