@@ -14,6 +14,7 @@ mod cluster_forward;
 mod cluster_log;
 mod cluster_names;
 mod cluster_nodes;
+mod cluster_settings;
 mod cluster_tls;
 mod compatibility_doc;
 mod conformance;

@@ -21,7 +21,7 @@ mod user;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::{
-    cluster::{ClusterArgs, ClusterCommand, ClusterPlace, ClusterQueriesArgs},
+    cluster::{ClusterArgs, ClusterCommand, ClusterPlace, ClusterQueriesArgs, ClusterSettingsArgs},
     config::{ConfigArgs, ConfigCheckArgs, ConfigCommand},
     copy::CopyArgs,
     fsck::FsckArgs,
@@ -229,8 +229,11 @@ that of the node that is asked. Nodes that do not answer within a second are nam
 After `flush`, programs that read HBase see all that was acknowledged before it: OpenTSDB, snapshots of \
 HBase, tools without a daemon. Its exit status is 0 if all nodes have flushed, else 1.
 
+`settings` reads HBase, as it is configured here. Its exit status is 1 if the cluster has others.
+
   tsdb cluster status --url http://tsd1:4242
-  tsdb cluster flush")]
+  tsdb cluster flush
+  tsdb cluster settings --config tsd.conf --adopt")]
     Cluster(ClusterArgs),
     /// Names and their UIDs: find, assign, rename, delete, check
     #[command(after_help = "\

@@ -1,7 +1,9 @@
-//! `tsdb cluster`: the nodes of a cluster, and the flush of all of them, through any of its daemons.
+//! `tsdb cluster`: the nodes of a cluster, and the flush of all of them, through any of its daemons; the settings that
+//! they have alike, in HBase.
 
 mod columns;
 mod queries;
+mod settings;
 
 use std::fmt::Write as _;
 
@@ -39,6 +41,7 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
             ClusterCommand::Flush(place) => flush(place).await,
             ClusterCommand::Queries(args) => queries::run(args).await,
             ClusterCommand::Drain(place) => drain(place).await,
+            ClusterCommand::Settings(args) => settings::run(args).await,
         }
     })
 }

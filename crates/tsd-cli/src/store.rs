@@ -1,6 +1,7 @@
 //! Opens the configured store. Only this module names backends.
 
 mod cluster;
+mod cluster_settings;
 mod hbase;
 mod joining;
 mod log_mark;
@@ -24,6 +25,7 @@ use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, log_mark_file, recor
 use tsd_storage_wal::{WalConfig, WalStorage, unknown_mark_version};
 
 pub(crate) use self::{
+    cluster_settings::ClusterSettings,
     hbase::{find_cluster, prefetch, table_names},
     names::name_peers,
     open_store::{OpenStore, Purpose, Replayed},

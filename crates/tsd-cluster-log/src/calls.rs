@@ -280,9 +280,19 @@ impl LogTable {
         &self,
         (row, qualifier): StateCell,
     ) -> Result<Option<Bytes>, CallFailure> {
+        Ok(self.timed_state_cell((row, qualifier)).await?.map(|(_, value)| value))
+    }
+
+    /// As [`Self::state_cell`], with the timestamp of the cell.
+    pub(crate) async fn timed_state_cell(
+        &self,
+        (row, qualifier): StateCell,
+    ) -> Result<Option<(u64, Bytes)>, CallFailure> {
         let get = Get::try_new(self.keys.state(row)).map_err(invalid)?;
         let row = self.table.get(&get.select(state())).await.map_err(failure)?;
-        Ok(row.value(STATE, qualifier).map(Bytes::copy_from_slice))
+        let mut cells = row.cells();
+        let found = cells.find(|cell| cell.family == STATE && cell.qualifier == qualifier);
+        Ok(found.map(|cell| (cell.timestamp, Bytes::copy_from_slice(cell.value))))
     }
 
     /// Replaces a cell that has the expected value; `new` with its timestamp, which grows with each change.

@@ -1,7 +1,7 @@
 //! Errors of the log table.
 
 use hbase_rs::{OperationError, TableNameError};
-use tsd_cluster::RecoveryError;
+use tsd_cluster::{RecoveryError, SharedSettings};
 use tsd_storage::StorageError;
 
 /// The log cannot be opened.
@@ -44,8 +44,18 @@ pub enum OpenLogError {
         address: String,
     },
     /// The cluster has other settings.
-    #[error("the settings are not those of the cluster: {}", .0.join("; "))]
+    #[error("the settings are not those of the cluster: {}{}", .0.join("; "), remedy(.0))]
     Settings(Vec<String>),
+    /// Nodes own logs while a setting is changed that must be alike on all of them at any time.
+    #[error(
+        "{} not stopped, or killed and not recovered: stop all nodes; one that was killed has points that only its log \
+         has, so start it with the former settings first",
+        are(.0)
+    )]
+    NotStopped(Vec<String>),
+    /// A node that runs could not speak to those with the new settings.
+    #[error("the nodes that run must speak one of the new versions of messages: {0}")]
+    Versions(String),
     /// The table does not answer, or answers with an error.
     #[error("cannot use the log table")]
     Storage(#[from] StorageError),
@@ -55,6 +65,19 @@ pub enum OpenLogError {
     /// There is no runtime.
     #[error("there is no runtime")]
     Runtime(#[from] tokio::runtime::TryCurrentError),
+}
+
+/// What an operator can do about differences.
+fn remedy(differences: &[String]) -> &'static str {
+    if differences.iter().all(|text| SharedSettings::is_changeable(text)) {
+        "; `tsdb cluster settings --adopt` changes those of the cluster"
+    } else {
+        ""
+    }
+}
+
+fn are(nodes: &[String]) -> String {
+    format!("{} {}", nodes.join(", "), if nodes.len() == 1 { "is" } else { "are" })
 }
 
 fn at(address: &str) -> String {

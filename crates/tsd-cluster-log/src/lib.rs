@@ -38,4 +38,5 @@ pub use self::{
     log::ClusterLog,
     metrics::describe_metrics,
     open::{OpenedLog, is_in_use, open},
+    shared::{ChangedSetting, adopt_settings, stored_settings},
 };

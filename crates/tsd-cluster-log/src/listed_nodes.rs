@@ -35,7 +35,7 @@ pub async fn listed_nodes(
 }
 
 /// As [`listed_nodes`], also those that join, or are recovered.
-async fn all_listed(
+pub(crate) async fn all_listed(
     client: &Client,
     config: &ClusterLogConfig,
 ) -> Result<Option<(ClusterId, Vec<Member>)>, OpenLogError> {

@@ -64,11 +64,17 @@ pub async fn open(client: &Client, config: ClusterLogConfig) -> Result<OpenedLog
         let text = format!("incarnation {incarnation} has a manifest already");
         return Err(StorageError::Damaged(text.into()).into());
     }
+    // They may have been changed before this node was listed.
+    let unchanged = shared::check(&table, &config.shared, deadline).await;
     let owner = LogOwner::new(incarnation, manifest);
     let log = ClusterLog::new(Arc::new(LogInner::new(table, config, runtime, owner)));
     let inner = &log.inner;
     inner.runtime.spawn(beat(Arc::downgrade(inner)));
-    let former = match inner.take_over(deadline).await {
+    let former = match unchanged {
+        Ok(()) => inner.take_over(deadline).await,
+        Err(error) => Err(error),
+    };
+    let former = match former {
         Ok(former) => former,
         Err(error) => {
             if let Err(error) = inner.give_up().await {

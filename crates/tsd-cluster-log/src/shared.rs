@@ -1,13 +1,45 @@
-//! Compares the settings of this node with those of the cluster, which the first node has stored.
+//! The settings that all nodes have alike: the first node has stored them, each start compares its own with them, and
+//! an operator changes some of them.
 
+use bytes::Bytes;
+use hbase_rs::Client;
 use tokio::time::Instant;
-use tsd_cluster::{SharedSettings, TableReply};
+use tsd_cluster::{ClusterId, FORWARD, Member, MemberState, SharedSettings, TableReply};
 use tsd_storage::StorageError;
 
 use crate::{
     calls::{CallFailure, LogTable, SETTINGS},
+    config::ClusterLogConfig,
     error::OpenLogError,
+    listed_nodes::all_listed,
+    log_table,
 };
+
+/// A setting of the cluster that was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedSetting {
+    /// Its name.
+    pub name: String,
+    /// Its value before; `None` if the cluster did not have it.
+    pub before: Option<String>,
+    /// Its value now.
+    pub now: String,
+}
+
+/// What the cluster has stored.
+#[derive(Debug)]
+struct Stored {
+    settings: SharedSettings,
+    /// The cell with its timestamp.
+    cell: Option<(u64, Bytes)>,
+}
+
+/// What became of an attempt.
+enum Attempt<T> {
+    Done(T),
+    /// Another node was first.
+    Raced,
+}
 
 /// Fails if a setting differs. Settings that the cluster lacks are stored.
 pub(crate) async fn check(
@@ -15,10 +47,119 @@ pub(crate) async fn check(
     own: &SharedSettings,
     deadline: Instant,
 ) -> Result<(), OpenLogError> {
+    repeat(table, deadline, async || {
+        let stored = read(table).await?;
+        let differences = own.differences(&stored.settings);
+        if !differences.is_empty() {
+            return Ok(Err(OpenLogError::Settings(differences)));
+        }
+        let all = stored.settings.with_missing(own);
+        if all == stored.settings {
+            return Ok(Ok(Attempt::Done(())));
+        }
+        let replaced = replace(table, stored, &all).await?;
+        Ok(Ok(if replaced { Attempt::Done(()) } else { Attempt::Raced }))
+    })
+    .await
+}
+
+/// The settings of the cluster of a log table; `None` if there is no such table, or no node has started yet.
+///
+/// # Errors
+///
+/// If the table cannot be read, or is none of a log.
+pub async fn stored_settings(
+    client: &Client,
+    config: &ClusterLogConfig,
+) -> Result<Option<SharedSettings>, OpenLogError> {
+    let Some(table) = log_table::find(client, config).await? else { return Ok(None) };
+    let deadline = Instant::now() + config.start_timeout;
+    let stored =
+        repeat(&table, deadline, async || Ok(Ok(Attempt::Done(read(&table).await?)))).await?;
+    Ok(stored.cell.map(|_| stored.settings))
+}
+
+/// Gives the cluster of a log table the settings of `config`, where it may change them; returns those that were
+/// changed. All nodes must be stopped if one is that all must have alike at any time; else `speaks` is asked
+/// whether the nodes that run speak one of the new versions of messages.
+///
+/// # Errors
+///
+/// If another setting differs, a node runs that must not, or the table cannot be used. Nothing is changed then.
+pub async fn adopt_settings(
+    client: &Client,
+    config: &ClusterLogConfig,
+    speaks: impl AsyncFn(ClusterId, Vec<Member>) -> Result<(), String>,
+) -> Result<Vec<ChangedSetting>, OpenLogError> {
+    let Some(table) = log_table::find(client, config).await? else { return Ok(Vec::new()) };
+    let deadline = Instant::now() + config.start_timeout;
+    let own = &config.shared;
+    repeat(&table, deadline, async || {
+        let before = read(&table).await?;
+        let all = match own.adopted_by(&before.settings) {
+            Ok(all) => all,
+            Err(differences) => return Ok(Err(OpenLogError::Settings(differences))),
+        };
+        let changed = changes(&before.settings, &all);
+        if changed.is_empty() {
+            return Ok(Ok(Attempt::Done(changed)));
+        }
+        let must_stop = changed.iter().any(|change| change.name == FORWARD);
+        let settled = async || {
+            let Some((cluster, mut members)) = all_listed(client, config).await? else {
+                return Ok(());
+            };
+            members.retain(|member| member.state != MemberState::Left);
+            if must_stop {
+                return none_of(&members);
+            }
+            speaks(cluster, members).await.map_err(OpenLogError::Versions)
+        };
+        if let Err(error) = settled().await {
+            return Ok(Err(error));
+        }
+        let former = before.settings.clone();
+        if !replace(&table, before, &all).await? {
+            return Ok(Ok(Attempt::Raced));
+        }
+        // A node that starts compares its settings once more after it is listed: it is seen here, or sees these.
+        if let Err(error) = settled().await {
+            let now = read(&table).await?;
+            let restored = now.settings == all && replace(&table, now, &former).await?;
+            return Ok(if restored { Err(error) } else { Ok(Attempt::Raced) });
+        }
+        Ok(Ok(Attempt::Done(changed)))
+    })
+    .await
+}
+
+fn changes(before: &SharedSettings, now: &SharedSettings) -> Vec<ChangedSetting> {
+    let change = |(name, value): (&str, &str)| ChangedSetting {
+        name: name.to_owned(),
+        before: before.value(name).map(str::to_owned),
+        now: value.to_owned(),
+    };
+    now.iter().filter(|(name, value)| before.value(name) != Some(*value)).map(change).collect()
+}
+
+fn none_of(members: &[Member]) -> Result<(), OpenLogError> {
+    if members.is_empty() {
+        return Ok(());
+    }
+    let names = members.iter().map(|member| member.name.clone());
+    Err(OpenLogError::NotStopped(names.collect()))
+}
+
+/// Repeats an attempt until it is done or the deadline is reached.
+async fn repeat<T>(
+    table: &LogTable,
+    deadline: Instant,
+    attempt: impl AsyncFn() -> Result<Result<Attempt<T>, OpenLogError>, CallFailure>,
+) -> Result<T, OpenLogError> {
     loop {
-        let text = match attempt(table, own).await {
-            Ok(Ok(true)) => return Ok(()),
-            Ok(Ok(false)) => String::from("other nodes change the settings"),
+        let text = match attempt().await {
+            Ok(Ok(Attempt::Done(done))) => return Ok(done),
+            Ok(Ok(Attempt::Raced)) => String::from("other nodes change the settings"),
             Ok(Err(error)) => return Err(error),
             Err(CallFailure::Fail(error)) => return Err(error.into()),
             Err(CallFailure::Repeat(text)) => text,
@@ -29,13 +170,9 @@ pub(crate) async fn check(
     }
 }
 
-/// Returns false if another node was first.
-async fn attempt(
-    table: &LogTable,
-    own: &SharedSettings,
-) -> Result<Result<bool, OpenLogError>, CallFailure> {
-    let stored = table.state_cell(SETTINGS).await?;
-    let of_cluster = match stored.as_deref().map(SharedSettings::decode) {
+async fn read(table: &LogTable) -> Result<Stored, CallFailure> {
+    let cell = table.timed_state_cell(SETTINGS).await?;
+    let settings = match cell.as_ref().map(|(_, value)| SharedSettings::decode(value)) {
         None => SharedSettings::default(),
         Some(Some(found)) => found,
         Some(None) => {
@@ -43,15 +180,18 @@ async fn attempt(
             return Err(CallFailure::Fail(StorageError::Damaged(text.into())));
         }
     };
-    let differences = own.differences(&of_cluster);
-    if !differences.is_empty() {
-        return Ok(Err(OpenLogError::Settings(differences)));
-    }
-    let all = of_cluster.with_missing(own);
-    if all == of_cluster {
-        return Ok(Ok(true));
-    }
-    let new = (all.count() as u64, &*all.encode());
-    let reply = table.swap_state_cell(SETTINGS, stored, new).await?;
-    Ok(Ok(reply == TableReply::Applied(true)))
+    Ok(Stored { settings, cell })
+}
+
+/// Returns false if another node was first.
+async fn replace(
+    table: &LogTable,
+    stored: Stored,
+    all: &SharedSettings,
+) -> Result<bool, CallFailure> {
+    let (time, expected) = stored.cell.unzip();
+    // The timestamp grows with each change.
+    let time = time.map_or(0, |time| time + 1).max(all.count() as u64);
+    let reply = table.swap_state_cell(SETTINGS, expected, (time, &*all.encode())).await?;
+    Ok(reply == TableReply::Applied(true))
 }

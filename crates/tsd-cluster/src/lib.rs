@@ -60,7 +60,7 @@ pub use self::{
     record_merge::{HoleError, RecordMerge},
     recovery::{Recovery, RecoveryError},
     segment_opening::{OpeningOutcome, SegmentOpening},
-    shared_settings::{SharedSettings, WIRE_VERSIONS},
+    shared_settings::{FORWARD, SharedSettings, WIRE_VERSIONS},
     slot::{SLOTS, SeriesKeyLayout, Slot, SlotSet},
     slot_holder::{SlotHolder, SlotRoute},
     slot_plan::SlotPlan,

@@ -16,6 +16,12 @@ const VERSION: u8 = 1;
 /// of them.
 pub const WIRE_VERSIONS: &str = "tsd.cluster.wire_versions";
 
+/// Whether each series is written by one node.
+pub const FORWARD: &str = "tsd.cluster.forward";
+
+/// Settings that a cluster may change, since no row in HBase depends on them.
+const CHANGEABLE: [&str; 2] = [WIRE_VERSIONS, FORWARD];
+
 /// Names and values of settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedSettings(BTreeMap<String, String>);
@@ -57,6 +63,39 @@ impl SharedSettings {
         let mut all = other.0.clone();
         all.extend(self.0.clone());
         Self(all)
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// The value of a setting.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// The settings of a cluster, with those of these that it may change: how nodes speak to each other, and whether
+    /// each series is written by one of them.
+    ///
+    /// # Errors
+    ///
+    /// The differences of other settings: its rows would mean something else.
+    pub fn adopted_by(&self, of_cluster: &Self) -> Result<Self, Vec<String>> {
+        let mut fixed = self.clone();
+        let mut all = of_cluster.with_missing(self);
+        for (name, value) in CHANGEABLE.iter().filter_map(|name| fixed.0.remove_entry(*name)) {
+            all.0.insert(name, value);
+        }
+        let differences = fixed.differences(of_cluster);
+        if differences.is_empty() { Ok(all) } else { Err(differences) }
+    }
+
+    /// True for the text of a difference that [`Self::adopted_by`] removes.
+    #[must_use]
+    pub fn is_changeable(difference: &str) -> bool {
+        CHANGEABLE.iter().any(|name| difference.split(' ').next() == Some(name))
     }
 
     /// What is different here from the cluster's settings. A setting that one of the two lacks is no difference:
@@ -118,6 +157,22 @@ mod tests {
         let expected = ["tsd.cluster.wire_versions is 2-3, and 1-1 in the cluster"];
         assert_eq!(with("2-3").differences(&with("1-1")), expected);
         assert_eq!(with("x").differences(&with("1-1")).len(), 1);
+    }
+
+    #[test]
+    fn a_cluster_adopts_what_its_rows_do_not_depend_on() {
+        let of = |forward: &str, versions: &str, salt: &str| {
+            SharedSettings::new([(FORWARD, forward), (WIRE_VERSIONS, versions), ("salt", salt)])
+        };
+        let cluster = of("true", "1-1", "2").with_missing(&SharedSettings::new([("old", "x")]));
+        let adopted = of("false", "2-3", "2").adopted_by(&cluster).unwrap();
+        let expected = of("false", "2-3", "2").with_missing(&SharedSettings::new([("old", "x")]));
+        assert_eq!(adopted, expected);
+        assert_eq!(adopted.value(FORWARD), Some("false"));
+        assert_eq!(
+            of("false", "1-1", "3").adopted_by(&cluster).unwrap_err(),
+            ["salt is 3, and 2 in the cluster"]
+        );
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 use clap::{Args, Subcommand};
 
+use super::overrides::Overrides;
+use crate::config::{Config, ConfigError};
+
 /// Arguments of `tsdb cluster`.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
@@ -21,6 +24,29 @@ pub(crate) enum ClusterCommand {
     Queries(ClusterQueriesArgs),
     /// Give all slots of the daemon at the URL to other nodes, before it is stopped for good
     Drain(ClusterPlace),
+    /// Show the settings that all nodes have alike, and change some of them; fails if they differ from those here
+    Settings(ClusterSettingsArgs),
+}
+
+/// Arguments of `tsdb cluster settings`.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterSettingsArgs {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Give the cluster tsd.cluster.forward as it is set here, while all nodes are stopped, and the versions of messages
+    /// that this release speaks, if all nodes that run speak one of them
+    #[arg(long)]
+    pub(crate) adopt: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl ClusterSettingsArgs {
+    /// The configuration including this command line.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
+        self.overrides.load()
+    }
 }
 
 /// Arguments of `tsdb cluster queries`.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 use tsd_cluster::{
-    Assignment, Member, MemberState, Membership, SeriesKeyLayout, SharedSettings, Slot,
+    Assignment, FORWARD, Member, MemberState, Membership, SeriesKeyLayout, SharedSettings, Slot,
     WIRE_VERSIONS,
 };
 use tsd_cluster_log::ClusterLog;
@@ -105,7 +105,7 @@ pub(super) fn shared_settings(settings: &Settings) -> SharedSettings {
         ("tsd.storage.uid.width.tagv", schema.tagv_width().to_string()),
         ("tsd.storage.salt.width", schema.salt_width().to_string()),
         ("tsd.storage.salt.buckets", schema.salt_buckets().to_string()),
-        ("tsd.cluster.forward", settings.storage.hbase.cluster_net.forward.to_string()),
+        (FORWARD, settings.storage.hbase.cluster_net.forward.to_string()),
     ])
 }
 

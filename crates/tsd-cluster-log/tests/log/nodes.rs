@@ -5,9 +5,10 @@ use std::time::Duration;
 use hbase_rs::Put;
 use tokio::time::{sleep, timeout};
 use tsd_cluster::{
-    LogKeys, MemberState, Membership, ProofError, SegmentId, Settlement, SharedSettings,
+    FORWARD, LogKeys, Member, MemberState, Membership, ProofError, SegmentId, Settlement,
+    SharedSettings, WIRE_VERSIONS,
 };
-use tsd_cluster_log::{ClusterLogConfig, OpenLogError};
+use tsd_cluster_log::{ClusterLogConfig, OpenLogError, adopt_settings};
 use tsd_storage::{Storage, StorageError, system_clock_ms};
 
 use crate::node::{LogNode, NodeError, PATIENCE, World, delete, gauge, put, value, wait_until};
@@ -185,6 +186,77 @@ async fn a_node_with_other_settings_is_refused() {
     assert_eq!(a.log.current().await.unwrap().len(), 1);
     let b = open(&world, with("b", "20")).await;
     put(&b.store, b"row", b"1").await.unwrap();
+}
+
+/// Changes the settings of the cluster to these; nodes that run speak the new versions, or do not.
+async fn adopt(
+    world: &World,
+    settings: [(&str, &str); 3],
+    speaks: Result<(), String>,
+) -> Result<Vec<String>, OpenLogError> {
+    let config = ClusterLogConfig { shared: SharedSettings::new(settings), ..paused("tool") };
+    let speaks = async |_, members: Vec<Member>| {
+        let names: Vec<_> = members.into_iter().map(|member| member.name).collect();
+        speaks.clone().map_err(|text| format!("{}: {text}", names.join(", ")))
+    };
+    let changed = adopt_settings(&world.client(), &config, speaks).await?;
+    Ok(changed.into_iter().map(|change| format!("{} {}", change.name, change.now)).collect())
+}
+
+fn all_alike<'a>(versions: &'a str, forward: &'a str, salt: &'a str) -> [(&'a str, &'a str); 3] {
+    [(WIRE_VERSIONS, versions), (FORWARD, forward), ("salt", salt)]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_are_raised_while_nodes_run_that_speak_them() {
+    let world = World::start().await;
+    let with = |name, versions| ClusterLogConfig {
+        shared: SharedSettings::new(all_alike(versions, "true", "2")),
+        ..paused(name)
+    };
+    let a = open(&world, with("a", "1-1")).await;
+    // The next release runs beside it, the one after that does not.
+    let b = open(&world, with("b", "1-2")).await;
+    assert!(world.open_with(with("c", "2-3"), system_clock_ms).await.is_err());
+    let raised = all_alike("1-2", "true", "2");
+    let refused = adopt(&world, raised, Err("speaks 1".to_owned())).await.unwrap_err();
+    assert!(matches!(&refused, OpenLogError::Versions(text) if text == "a, b: speaks 1"));
+    assert!(world.open_with(with("c", "2-3"), system_clock_ms).await.is_err());
+    a.store.close().await.unwrap();
+    assert!(a.log.end().await.unwrap());
+    let changed = adopt(&world, raised, Ok(())).await.unwrap();
+    assert_eq!(changed, [format!("{WIRE_VERSIONS} 1-2")]);
+    assert_eq!(adopt(&world, raised, Ok(())).await.unwrap(), Vec::<String>::new());
+    let c = open(&world, with("c", "2-3")).await;
+    put(&c.store, b"row", b"1").await.unwrap();
+    drop(b);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_series_are_written_changes_while_no_node_owns_a_log() {
+    let world = World::start().await;
+    let config = ClusterLogConfig {
+        shared: SharedSettings::new(all_alike("1-1", "true", "2")),
+        ..paused("a")
+    };
+    let a = open(&world, config.clone()).await;
+    let alone = all_alike("1-1", "false", "2");
+    let refused = adopt(&world, alone, Ok(())).await.unwrap_err();
+    assert!(matches!(&refused, OpenLogError::NotStopped(names) if *names == ["a"]));
+    let salted = adopt(&world, all_alike("1-1", "false", "3"), Ok(())).await.unwrap_err();
+    assert!(matches!(&salted, OpenLogError::Settings(all) if all.len() == 1), "{salted}");
+    a.store.close().await.unwrap();
+    assert!(a.log.end().await.unwrap());
+    assert_eq!(adopt(&world, alone, Ok(())).await.unwrap(), [format!("{FORWARD} false")]);
+    let refused = world.open_with(config.clone(), system_clock_ms).await;
+    assert!(matches!(refused, Err(NodeError::Log(OpenLogError::Settings(_)))));
+    // Back and forth: each change is later than the one before.
+    for _ in 0..3 {
+        adopt(&world, all_alike("1-1", "true", "2"), Ok(())).await.unwrap();
+        assert_eq!(adopt(&world, alone, Ok(())).await.unwrap(), [format!("{FORWARD} false")]);
+    }
+    adopt(&world, all_alike("1-1", "true", "2"), Ok(())).await.unwrap();
+    drop(open(&world, config).await);
 }
 
 /// One proof serves all who wait for it.

@@ -1,0 +1,82 @@
+//! The settings that all nodes of a cluster have alike, for an operator: shown, and changed where that is possible.
+
+use std::sync::Arc;
+
+use hbase_rs::Client;
+use tokio::time::Instant;
+use tsd_cluster::{ClusterId, Member, SharedSettings};
+use tsd_cluster_log::{ChangedSetting, ClusterLogConfig, adopt_settings, stored_settings};
+use tsd_cluster_net::{NetConfig, NodeIdentity, PeerClient};
+
+use super::cluster::{net_config, shared_settings};
+use crate::config::{ClusterNetSettings, EngineKind, Settings};
+
+/// Name of this tool, as nodes see it.
+const TOOL: &str = "tsdb cluster settings";
+
+/// The cluster of a log table, and the settings here.
+#[derive(Debug)]
+pub(crate) struct ClusterSettings {
+    client: Client,
+    log: ClusterLogConfig,
+    net: ClusterNetSettings,
+}
+
+impl ClusterSettings {
+    /// That of the configuration.
+    pub(crate) fn of(settings: &Settings) -> anyhow::Result<Self> {
+        anyhow::ensure!(
+            settings.storage.engine == EngineKind::HBase,
+            "a cluster is on HBase, and tsd.storage.engine is not hbase"
+        );
+        let hbase = &settings.storage.hbase;
+        let log =
+            ClusterLogConfig { shared: shared_settings(settings), ..hbase.cluster_log.clone() };
+        Ok(Self { client: hbase.client(), log, net: hbase.cluster_net.clone() })
+    }
+
+    /// The table that has the settings.
+    pub(crate) fn table(&self) -> &str {
+        &self.log.table
+    }
+
+    /// What this configuration has.
+    pub(crate) const fn own(&self) -> &SharedSettings {
+        &self.log.shared
+    }
+
+    /// What the cluster has; `None` if no node has started yet.
+    pub(crate) async fn stored(&self) -> anyhow::Result<Option<SharedSettings>> {
+        Ok(Box::pin(stored_settings(&self.client, &self.log)).await?)
+    }
+
+    /// Gives the cluster what it may change.
+    pub(crate) async fn adopt(&self) -> anyhow::Result<Vec<ChangedSetting>> {
+        let net = net_config(&self.net)?;
+        let speaks = async |cluster, members| self.all_speak(&net, cluster, members).await;
+        Ok(Box::pin(adopt_settings(&self.client, &self.log, speaks)).await?)
+    }
+
+    /// Connects to the nodes; one that speaks none of the versions of this release refuses that.
+    async fn all_speak(
+        &self,
+        net: &NetConfig,
+        cluster: ClusterId,
+        members: Vec<Member>,
+    ) -> Result<(), String> {
+        let identity = NodeIdentity { cluster, name: TOOL.to_owned(), incarnation: 0 };
+        let identity = Arc::new(identity);
+        for member in members {
+            let Some(address) = &member.address else { continue };
+            let peer = PeerClient::new(
+                address.as_str(),
+                member.incarnation,
+                Arc::clone(&identity),
+                net.clone(),
+            );
+            let probed = peer.probe(Instant::now() + self.net.read_timeout).await;
+            probed.map_err(|error| format!("node {}: {error}", member.name))?;
+        }
+        Ok(())
+    }
+}
