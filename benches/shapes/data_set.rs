@@ -57,6 +57,10 @@ pub(crate) fn all(scale: usize) -> Vec<DataSet> {
         set("series-10m", 2_500_000, 1, 600),
     ];
     for set in &mut sets {
+        if set.is_growing() {
+            // A single point at the begin of an interval is in none of VictoriaMetrics.
+            set.first_second += 60;
+        }
         set.shapes = shape::of(set);
     }
     sets
