@@ -229,14 +229,26 @@ pub(crate) fn axes(bench: &Bench) {
     println!("page:   {}", browser.text("return location.hash"));
 }
 
+/// Times of the points of a host in the last hours, ascending.
+fn points_of(bench: &Bench, metric: &str, host: &str) -> Vec<u64> {
+    let uri = format!("/api/query?start=12h-ago&m=none:{metric}{{host={host}}}");
+    let response = http(bench.daemon.address(), "GET", &uri, None);
+    let series: Value = serde_json::from_str(&response.body).expect("JSON");
+    let points = series[0]["dps"].as_object().unwrap_or_else(|| panic!("{uri}: {series}"));
+    points.keys().map(|time| time.parse().expect("seconds")).collect()
+}
+
 pub(crate) fn gaps(bench: &Bench) {
     let browser = &bench.browser;
-    let now = data::now_secs();
-    // The host was down from three to two and a half hours ago.
+    // The host was down for half an hour.
+    let points = points_of(bench, "sys.cpu.user", "web04");
+    let pairs = points.iter().zip(&points[1..]);
+    let (before, after) = pairs.max_by_key(|(before, after)| *after - *before).expect("points");
+    assert!((1_800..1_900).contains(&(after - before)), "{before} to {after}");
     let link = format!(
         "start={}&end={}&tz=UTC&m=avg:1m-avg:sys.cpu.user{{host=web04}}",
-        now - 4 * 3_600,
-        now - 2 * 3_600
+        before - 3_600,
+        after + 1_800
     );
     bench.open_graph(&link);
     // Pixels of the line's colour between two shares of the width.
