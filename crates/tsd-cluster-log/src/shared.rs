@@ -93,42 +93,46 @@ pub async fn adopt_settings(
 ) -> Result<Vec<ChangedSetting>, OpenLogError> {
     let Some(table) = log_table::find(client, config).await? else { return Ok(Vec::new()) };
     let deadline = Instant::now() + config.start_timeout;
-    let own = &config.shared;
-    repeat(&table, deadline, async || {
-        let before = read(&table).await?;
-        let all = match own.adopted_by(&before.settings) {
-            Ok(all) => all,
-            Err(differences) => return Ok(Err(OpenLogError::Settings(differences))),
+    let stored = async || Ok(Ok(Attempt::Done(read(&table).await?.settings)));
+    let before = repeat(&table, deadline, stored).await?;
+    let all = config.shared.adopted_by(&before).map_err(OpenLogError::Settings)?;
+    let changed = changes(&before, &all);
+    if changed.is_empty() {
+        return Ok(changed);
+    }
+    let must_stop = changed.iter().any(|change| change.name == FORWARD);
+    let settled = async || {
+        let Some((cluster, mut members)) = all_listed(client, config).await? else {
+            return Ok(());
         };
-        let changed = changes(&before.settings, &all);
-        if changed.is_empty() {
-            return Ok(Ok(Attempt::Done(changed)));
+        members.retain(|member| member.state != MemberState::Left);
+        if must_stop {
+            return none_of(&members);
         }
-        let must_stop = changed.iter().any(|change| change.name == FORWARD);
-        let settled = async || {
-            let Some((cluster, mut members)) = all_listed(client, config).await? else {
-                return Ok(());
-            };
-            members.retain(|member| member.state != MemberState::Left);
-            if must_stop {
-                return none_of(&members);
-            }
-            speaks(cluster, members).await.map_err(OpenLogError::Versions)
-        };
-        if let Err(error) = settled().await {
-            return Ok(Err(error));
-        }
-        let former = before.settings.clone();
-        if !replace(&table, before, &all).await? {
-            return Ok(Ok(Attempt::Raced));
-        }
-        // A node that starts compares its settings once more after it is listed: it is seen here, or sees these.
-        if let Err(error) = settled().await {
-            let now = read(&table).await?;
-            let restored = now.settings == all && replace(&table, now, &former).await?;
-            return Ok(if restored { Err(error) } else { Ok(Attempt::Raced) });
-        }
-        Ok(Ok(Attempt::Done(changed)))
+        speaks(cluster, members).await.map_err(OpenLogError::Versions)
+    };
+    settled().await?;
+    exchange(&table, deadline, &before, &all).await?;
+    // A node that starts compares its settings once more after it is listed: it is seen here, or sees these.
+    if let Err(error) = settled().await {
+        exchange(&table, deadline, &all, &before).await?;
+        return Err(error);
+    }
+    Ok(changed)
+}
+
+/// Replaces settings by others. The answer to an attempt may be lost: what counts is what is stored.
+async fn exchange(
+    table: &LogTable,
+    deadline: Instant,
+    before: &SharedSettings,
+    after: &SharedSettings,
+) -> Result<(), OpenLogError> {
+    repeat(table, deadline, async || {
+        let now = read(table).await?;
+        let is_done = now.settings == *after
+            || (now.settings == *before && replace(table, now, after).await?);
+        Ok(Ok(if is_done { Attempt::Done(()) } else { Attempt::Raced }))
     })
     .await
 }

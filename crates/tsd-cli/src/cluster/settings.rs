@@ -7,19 +7,12 @@ use serde_json::{Value, json};
 use tsd_cluster::SharedSettings;
 use tsd_cluster_log::ChangedSetting;
 
-use crate::{
-    args::ClusterSettingsArgs,
-    print_lines,
-    store::{ClusterSettings, find_cluster},
-    tool::prepare,
-};
+use crate::{args::ClusterSettingsArgs, print_lines, store::ClusterSettings, tool::prepare};
 
 /// Shows the settings, or changes them.
 pub(super) async fn run(args: &ClusterSettingsArgs) -> anyhow::Result<()> {
     let (_, settings) = prepare(args.config()?)?;
-    let cluster = ClusterSettings::of(&settings)?;
-    let hbase = &settings.storage.hbase;
-    find_cluster(&hbase.client(), &settings, hbase.start_timeout).await?;
+    let cluster = ClusterSettings::find(&settings).await?;
     if args.adopt {
         let changed = cluster.adopt().await?;
         return Ok(print_lines(&if args.json {

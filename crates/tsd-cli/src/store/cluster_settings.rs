@@ -8,7 +8,10 @@ use tsd_cluster::{ClusterId, Member, SharedSettings};
 use tsd_cluster_log::{ChangedSetting, ClusterLogConfig, adopt_settings, stored_settings};
 use tsd_cluster_net::{NetConfig, NodeIdentity, PeerClient};
 
-use super::cluster::{net_config, shared_settings};
+use super::{
+    cluster::{net_config, shared_settings},
+    hbase::find_cluster,
+};
 use crate::config::{ClusterNetSettings, EngineKind, Settings};
 
 /// Name of this tool, as nodes see it.
@@ -23,8 +26,8 @@ pub(crate) struct ClusterSettings {
 }
 
 impl ClusterSettings {
-    /// That of the configuration.
-    pub(crate) fn of(settings: &Settings) -> anyhow::Result<Self> {
+    /// That of the configuration, once its HBase is found.
+    pub(crate) async fn find(settings: &Settings) -> anyhow::Result<Self> {
         anyhow::ensure!(
             settings.storage.engine == EngineKind::HBase,
             "a cluster is on HBase, and tsd.storage.engine is not hbase"
@@ -32,7 +35,9 @@ impl ClusterSettings {
         let hbase = &settings.storage.hbase;
         let log =
             ClusterLogConfig { shared: shared_settings(settings), ..hbase.cluster_log.clone() };
-        Ok(Self { client: hbase.client(), log, net: hbase.cluster_net.clone() })
+        let client = hbase.client();
+        find_cluster(&client, settings, hbase.start_timeout).await?;
+        Ok(Self { client, log, net: hbase.cluster_net.clone() })
     }
 
     /// The table that has the settings.

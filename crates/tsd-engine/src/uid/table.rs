@@ -224,7 +224,7 @@ mod tests {
         (store, UidTable { storage, table, schema })
     }
 
-    /// The names that are found, without those that `operation` reads.
+    /// The names, read without a call of the operation `without`.
     async fn found(numbers: &[u64], without: Operation) -> Vec<Option<String>> {
         let (store, table) = named((1..3_000).filter(|number| number % 7 != 0)).await;
         store.script(without, [Fault::Error(StorageError::Timeout("not to be asked"))]);

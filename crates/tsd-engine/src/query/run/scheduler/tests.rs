@@ -222,3 +222,30 @@ async fn blocking_work_yields_to_others_and_resumes() {
 async fn work_of_a_cancelled_query_waits_for_no_permit() {
     assert!(!is_renewed(true, true).await);
 }
+
+/// Renews an expired slice of a query while one of `other` is queued; it must keep its permit.
+async fn keeps_its_permit(query: &Arc<SchedulerHandle>, other: &Arc<SchedulerHandle>) {
+    let log = RunLog::default();
+    let slice = query.acquire_slice().await.unwrap();
+    let queued = spawn_slice(other, &log, 'o');
+    assert!(wait_until(|| slice.is_expired() && query.scheduler.runnable() == 1));
+    let slice = query.renew(slice, || false).unwrap();
+    assert_eq!(log.lock().unwrap().as_str(), "", "the other slice waits");
+    drop(slice);
+    queued.await.unwrap();
+    assert_eq!(log.lock().unwrap().as_str(), "o");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocking_work_does_not_yield_to_its_own_query() {
+    let query = query_with_cpu(&Scheduler::new(1, 2), 1_000);
+    keeps_its_permit(&query, &query).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocking_work_does_not_yield_while_enough_threads_are_blocked() {
+    let scheduler = Scheduler::new(1, 2);
+    let (query, other) = (query_with_cpu(&scheduler, 2_000), query_with_cpu(&scheduler, 1_000));
+    scheduler.blocked_threads.store(scheduler.max_blocked(), Ordering::Relaxed);
+    keeps_its_permit(&query, &other).await;
+}
