@@ -8,9 +8,10 @@ use std::{
     path::Path,
     process::{Command, Output},
     thread,
+    time::Duration,
 };
 
-use hbase_fake::{FakeCluster, FakeEnsemble};
+use hbase_fake::{FakeCluster, FakeEnsemble, FaultKind, InjectedFault};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tsd_testkit::{Daemon, DaemonBuilder, connect, exchange, http, wait_for};
@@ -216,6 +217,24 @@ fn daemon_on_hbase_stores_points_and_finds_them_after_a_restart() {
     check(daemon.address(), "http", 50);
     check(daemon.address(), "telnet", 50);
     assert!(daemon.events_at_level("ERROR").is_empty());
+}
+
+/// As a region server that has died, behind a proxy, until HBase has moved its regions.
+#[test]
+fn a_start_waits_for_servers_that_close_connections_without_a_byte() {
+    let hbase = HBase::with_tables();
+    let closes = InjectedFault::once("Scan", FaultKind::Close).of_meta().times(usize::MAX);
+    hbase.cluster.inject(closes);
+    let data = directory();
+    let daemon = thread::scope(|scope| {
+        let started = scope.spawn(|| hbase.daemon(data.path()).start());
+        thread::sleep(Duration::from_secs(7));
+        assert!(!started.is_finished(), "a daemon started without hbase:meta, or ended");
+        hbase.cluster.clear_faults();
+        started.join().expect("the daemon starts")
+    });
+    put(daemon.address(), "m", 0, 10);
+    check(daemon.address(), "m", 10);
 }
 
 #[test]

@@ -64,5 +64,8 @@ fn main() -> ExitCode {
     let names: Vec<_> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
-    runtime.block_on(suite::run(&names))
+    let ended = runtime.block_on(suite::run(&names));
+    // A scenario that panicked has left its writers.
+    runtime.shutdown_background();
+    ended
 }

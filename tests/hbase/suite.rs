@@ -1,12 +1,13 @@
 //! Runs the scenarios on the cluster they share.
 
 use std::{
+    panic::AssertUnwindSafe,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use cluster::{Cluster, ClusterConfig};
-use futures_util::future::LocalBoxFuture;
+use futures_util::{FutureExt, future::LocalBoxFuture};
 use tsd_testkit::hbase_workload::error_chain;
 
 use crate::{
@@ -72,11 +73,16 @@ pub(crate) async fn run(names: &[String]) -> ExitCode {
     let mut failed = Vec::new();
     for (name, scenario) in requested(names) {
         let start = Instant::now();
-        match scenario(&mut cluster).await {
-            Ok(()) => println!("hbase: {name}: passed in {:.1?}", start.elapsed()),
-            Err(error) => {
+        match AssertUnwindSafe(scenario(&mut cluster)).catch_unwind().await {
+            Ok(Ok(())) => println!("hbase: {name}: passed in {:.1?}", start.elapsed()),
+            Ok(Err(error)) => {
                 println!("hbase: {name}: FAILED after {:.1?}", start.elapsed());
                 failed.push(format!("{name}: {}", error_chain(&*error)));
+            }
+            Err(_) => {
+                println!("hbase: {name}: PANICKED after {:.1?}", start.elapsed());
+                failed.push(format!("{name}: panicked, so that no other was run"));
+                break;
             }
         }
     }

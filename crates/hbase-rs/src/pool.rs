@@ -41,8 +41,6 @@ pub(crate) struct ConnectionPool {
     config: Arc<ClientConfig>,
     metrics: Arc<Metrics>,
     peers: Mutex<HashMap<ServerName, Peer>>,
-    /// True if any server ever responded to this client.
-    any_response: Arc<AtomicBool>,
 }
 
 /// Connections to one server.
@@ -70,7 +68,7 @@ struct ConnectionGroup {
 
 impl ConnectionPool {
     pub(crate) fn new(config: Arc<ClientConfig>, metrics: Arc<Metrics>) -> Self {
-        Self { config, metrics, peers: Mutex::default(), any_response: Arc::default() }
+        Self { config, metrics, peers: Mutex::default() }
     }
 
     fn peers(&self) -> MutexGuard<'_, HashMap<ServerName, Peer>> {
@@ -152,7 +150,7 @@ impl ConnectionPool {
             connecting: tokio::sync::Mutex::default(),
             failed: Mutex::default(),
             growing: AtomicBool::new(false),
-            silent_closes: Arc::new(SilentCloseTracker::new(Arc::clone(&self.any_response))),
+            silent_closes: Arc::default(),
             metrics,
         }
     }

@@ -103,6 +103,33 @@ impl HBaseStorage {
         self.context.run(async move { read_back::read_due(&context).await }).await?
     }
 
+    /// As [`Storage::table_exists`], with a timeout of its own: the error names what the last attempt met.
+    ///
+    /// # Errors
+    ///
+    /// If HBase does not answer in that time.
+    pub async fn table_exists_within(
+        &self,
+        table: &Table,
+        timeout: Duration,
+    ) -> Result<bool, StorageError> {
+        let rows = self.context.table(table)?.rows.clone();
+        self.has_regions(table, rows.with_timeout(timeout)).await
+    }
+
+    async fn has_regions(
+        &self,
+        table: &Table,
+        rows: hbase_rs::Table,
+    ) -> Result<bool, StorageError> {
+        let regions = self.context.run_abortable(async move { rows.regions().await }).await?;
+        match regions.map_err(|error| storage_error(table, &error)) {
+            Ok(regions) => Ok(!regions.is_empty()),
+            Err(StorageError::NoSuchTable(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn compare_and_write<'a>(
         &'a self,
         table: &'a Table,
@@ -314,12 +341,7 @@ impl Storage for HBaseStorage {
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
         Box::pin(async move {
             let rows = self.context.table(table)?.rows.clone();
-            let regions = self.context.run_abortable(async move { rows.regions().await }).await?;
-            match regions.map_err(|error| storage_error(table, &error)) {
-                Ok(regions) => Ok(!regions.is_empty()),
-                Err(StorageError::NoSuchTable(_)) => Ok(false),
-                Err(error) => Err(error),
-            }
+            self.has_regions(table, rows).await
         })
     }
 

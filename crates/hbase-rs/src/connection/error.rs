@@ -22,18 +22,16 @@ pub enum DisconnectReason {
     /// Closed by the server.
     #[error("closed by the server")]
     ClosedByServer,
-    /// Closed by the server before it sent any data: it does not know the service, the codec or the
-    /// compressor, or it requires TLS or Kerberos.
+    /// Closed by the server before it sent any data: it is a proxy and the server behind it is down,
+    /// it does not know the service, the codec or the compressor, or it requires TLS or Kerberos.
     #[error(
-        "closed by the server before any response, {count} times in a row; it may not accept the \
-         connection header, plain text or simple authentication"
+        "closed by the server before any response, {count} times in a row; the server \
+         behind a proxy may be down, or it does not accept the connection header, plain text or simple \
+         authentication"
     )]
     SilentClose {
         /// Number of consecutive silent closes by this server.
         count: u32,
-        /// True if the client has never received data from any server, so that its settings are
-        /// probably wrong.
-        permanent: bool,
     },
     /// Calls timed out and no data was received.
     #[error("no data received while calls timed out")]
@@ -109,8 +107,7 @@ impl CallError {
         match self {
             Self::Connect { .. } => Recovery::ServerGone,
             Self::Disconnected { reason, .. } => match reason {
-                DisconnectReason::Refused(_)
-                | DisconnectReason::SilentClose { permanent: true, .. } => Recovery::Fail,
+                DisconnectReason::Refused(_) => Recovery::Fail,
                 // The call met the idle close; it was not sent.
                 DisconnectReason::Idle => Recovery::ResendNow,
                 DisconnectReason::Closed => Recovery::SamePlace,

@@ -75,7 +75,7 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
         return logged(settings, client, below, &directory(LOG)).await;
     }
     find_cluster(&client, settings, hbase.start_timeout).await?;
-    find_tables(settings, &*below, hbase.start_timeout).await?;
+    find_tables(settings, below.inner(), hbase.start_timeout).await?;
     if matches!(purpose, Purpose::Import { .. }) {
         return import_log(settings, client, below, &directory(IMPORT_LOG)).await;
     }
@@ -158,7 +158,7 @@ pub(crate) async fn find_cluster(
 /// Checks the tables; retries until HBase responds.
 async fn find_tables(
     settings: &Settings,
-    store: &dyn Storage,
+    store: &HBaseStorage,
     patience: Duration,
 ) -> anyhow::Result<()> {
     let hbase = &settings.storage.hbase;
@@ -166,15 +166,11 @@ async fn find_tables(
     for table in needed(settings) {
         loop {
             let left = patience.saturating_sub(started.elapsed());
-            let attempt = tokio::time::timeout(
-                left.clamp(Duration::from_millis(100), ATTEMPT),
-                store.table_exists(&table),
-            );
-            let error = match attempt.await {
-                Ok(Ok(true)) => break,
-                Ok(Ok(false)) => return Err(no_table(&table, hbase)),
-                Ok(Err(error)) => error,
-                Err(_) => StorageError::Timeout("no response"),
+            let attempt = left.clamp(Duration::from_millis(100), ATTEMPT);
+            let error = match store.table_exists_within(&table, attempt).await {
+                Ok(true) => break,
+                Ok(false) => return Err(no_table(&table, hbase)),
+                Err(error) => error,
             };
             if error.recovery() == Recovery::GiveUp || started.elapsed() >= patience {
                 return Err(error).with_context(|| unreachable_text(hbase));
@@ -283,7 +279,7 @@ async fn logged(
     warn_of_appends(settings, "log");
     let (log, replayed) = open_log(settings, &below, directory, held(settings)).await?;
     let found = match find_cluster(&client, settings, Duration::ZERO).await {
-        Ok(()) => match find_tables(settings, &*below, GLANCE).await {
+        Ok(()) => match find_tables(settings, below.inner(), GLANCE).await {
             Ok(()) => refuse_cluster_log(&client, &settings.storage.hbase).await,
             Err(error) => Err(error),
         },
