@@ -160,7 +160,10 @@ impl LogInner {
         deadline: Instant,
     ) -> Attempt<'a> {
         Box::pin(async move {
-            sleep(pause).await;
+            // A timer of no time still waits for its next tick, up to a millisecond.
+            if !pause.is_zero() {
+                sleep(pause).await;
+            }
             let PendingRecord { record, cell, .. } = pending;
             (segment, self.table.append_until(segment, record.sequence, cell, deadline).await)
         })

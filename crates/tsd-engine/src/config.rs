@@ -153,6 +153,8 @@ settings! {
         pub max_cached_names: usize = 5_000_000,
         /// Most names per increment of a counter.
         pub max_batch: usize = 1_024,
+        /// Most names that get a UID in a second, further ones wait; 0: no limit.
+        pub max_new_per_second: u32 = 0,
     }
 }
 

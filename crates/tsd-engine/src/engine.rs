@@ -329,6 +329,7 @@ impl Builder<'_> {
             realtime_meta: config.realtime_meta.then(|| Arc::clone(&self.config.clock)),
             max_pending: config.max_pending,
             max_batch: config.max_batch,
+            max_per_second: config.max_new_per_second,
             stats: Arc::clone(stats),
             loss_check: Arc::new(LossCheck::new(series_tables)),
             peers: self.config.name_peers.clone(),

@@ -72,6 +72,7 @@ pub fn describe_metrics() {
         ("tsd_uid_assigned_total", "UIDs assigned."),
         ("tsd_uid_cache_hits_total", "Names and UIDs found in the UID cache."),
         ("tsd_uid_cache_misses_total", "Names and UIDs not found in the UID cache."),
+        ("tsd_uid_delayed_total", "New names that waited for the limit of their rate."),
         ("tsd_uid_random_collisions_total", "Random UIDs that were taken already."),
         ("tsd_uid_rejected_total", "Names rejected because too many were waiting for a UID."),
         ("tsd_write_points_failed_total", "Points that the storage failed to write."),

@@ -194,6 +194,7 @@ pub(crate) fn set_gauges(shared: &EngineShared) {
         ("tsd_compaction_invalid_rows_total", &compaction.invalid),
         ("tsd_compaction_notifications_dropped_total", &compaction.notifications_dropped),
         ("tsd_uid_random_collisions_total", &shared.uid_stats.random_collisions),
+        ("tsd_uid_delayed_total", &shared.uid_stats.delayed),
         ("tsd_uid_rejected_total", &shared.uid_stats.rejected),
     ] {
         absolute(name, load(counter));

@@ -7,6 +7,7 @@
 
 mod admin;
 mod assign;
+mod assign_rate;
 mod assigner;
 mod cache;
 mod check;

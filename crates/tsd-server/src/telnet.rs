@@ -11,6 +11,7 @@ mod executor;
 mod lines;
 mod login;
 mod read_buffer;
+mod read_pace;
 mod rollup_histogram_lines;
 mod storage_errors;
 mod unstored;
@@ -26,7 +27,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    time::timeout_at,
+    time::{Instant, timeout_at},
 };
 use tracing::debug;
 use tsd_engine::{NameText, PointFailure};
@@ -39,6 +40,7 @@ use self::{
     lines::{LineProcessor, ReceivedCounts},
     login::LoginProgress,
     read_buffer::ReadBuffer,
+    read_pace::ReadPace,
     unstored::Unstored,
     write_buffer::WriteBuffer,
 };
@@ -66,6 +68,7 @@ where
         io,
         tracker,
         read_buffer: ReadBuffer::new(state.memory().clone()),
+        pace: ReadPace::new(),
         lines: LineProcessor {
             commands: TelnetCommands {
                 writes: state.config.mode.writes(),
@@ -108,6 +111,16 @@ enum ConnectionEvent {
     Stopping,
 }
 
+/// What the lines of a read were.
+enum Processed {
+    /// Points without an error.
+    Points,
+    /// Something that the client may wait for an answer to.
+    Replied,
+    /// The last ones.
+    Closes,
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn run(&mut self) -> io::Result<()> {
         let mut last_reads = 0;
@@ -137,18 +150,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 ConnectionEvent::Stopping => {
                     // The runtime may not have polled bytes that are already received.
                     rechecked = true;
+                    self.pace.end();
                     tokio::task::yield_now().await;
                 }
                 ConnectionEvent::Read(0) => return Ok(()),
                 ConnectionEvent::Read(n) => {
+                    let read_at = Instant::now();
                     self.lines.state.metrics.telnet_read_bytes.increment(n as u64);
                     // The bytes belong to a request, so waiting for the write shards is not idle
                     // time.
                     let active_request = self.tracker.request_received();
-                    let keep_open = self.process_input().await?;
+                    let processed = self.process_input().await?;
                     drop(active_request);
-                    if !keep_open {
-                        return Ok(());
+                    match processed {
+                        // All that has come before a shutdown is read.
+                        Processed::Points if !self.lines.state.stopping.is_cancelled() => {
+                            self.pace.after_points(n, read_at);
+                        }
+                        Processed::Points | Processed::Replied => self.pace.end(),
+                        Processed::Closes => return Ok(()),
                     }
                 }
             }
@@ -162,32 +182,41 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if let Poll::Ready(Err(error)) = self.lines.write_buffer.poll_send(cx, &mut self.io) {
             return Poll::Ready(Err(error));
         }
-        if let Poll::Ready(read) = self.read_buffer.poll_read(cx, &mut self.io) {
+        if self.pace.poll(cx).is_ready()
+            && let Poll::Ready(read) = self.read_buffer.poll_read(cx, &mut self.io)
+        {
             return Poll::Ready(read.map(ConnectionEvent::Read));
         }
         // Polled last, so that bytes received before shutdown are processed.
         self.stopping.as_mut().poll(cx).map(|()| Ok(ConnectionEvent::Stopping))
     }
 
-    /// Processes every complete line. Returns false to close the connection.
-    async fn process_input(&mut self) -> io::Result<bool> {
+    /// Processes every complete line.
+    async fn process_input(&mut self) -> io::Result<Processed> {
         match self.log_in().await? {
             LoginProgress::Authenticated => {}
-            LoginProgress::NeedsLine => return self.check_line_length(),
-            LoginProgress::Closes => return Ok(false),
+            LoginProgress::NeedsLine => {
+                self.check_line_length()?;
+                return Ok(Processed::Replied);
+            }
+            LoginProgress::Closes => return Ok(Processed::Closes),
         }
+        let mut processed = Processed::Points;
         loop {
             let (consumed, command) = self.lines.process_lines(self.read_buffer.bytes());
             self.read_buffer.consume(consumed);
             let ends_read = command.is_none();
             let (command, keep_open) = self.send_points(command).await?;
             if !keep_open {
-                return Ok(false);
+                return Ok(Processed::Closes);
             }
             self.report_failures().await?;
             self.send_errors().await?;
             if self.must_close() {
-                return Ok(false);
+                return Ok(Processed::Closes);
+            }
+            if !ends_read || !self.lines.write_buffer.is_empty() {
+                processed = Processed::Replied;
             }
             if let Some(command) = command {
                 let Self { io, lines, .. } = self;
@@ -199,23 +228,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     write_buffer: &mut lines.write_buffer,
                 };
                 if !executor.execute(command, io).await? {
-                    return Ok(false);
+                    return Ok(Processed::Closes);
                 }
             } else if ends_read && !self.has_line() {
                 break;
             }
         }
-        self.check_line_length()
+        self.check_line_length()?;
+        Ok(processed)
     }
 
     /// Fails if an unfinished line is too long.
-    fn check_line_length(&self) -> io::Result<bool> {
+    fn check_line_length(&self) -> io::Result<()> {
         let limit = self.lines.state.config.limits.telnet_line_bytes;
         if self.read_buffer.bytes().len() > limit {
             debug!(limit, "a telnet line is too long");
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(true)
+        Ok(())
     }
 
     /// True if a complete line is buffered.

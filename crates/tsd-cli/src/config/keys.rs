@@ -153,6 +153,8 @@ pub static KEYS: &[Key] = &[
     int("tsd.cluster.max_clock_skew", "500", 1, 86_400_000),
     // Name of this daemon in the log table; by default that of the host.
     text("tsd.cluster.name", Some("")),
+    // New names that this node assigns UIDs to in a second, further ones wait; 0: no limit.
+    int("tsd.cluster.new_names_per_second", "5000", 0, INT_MAX),
     // How long a read waits for a node that does not answer, or for the recovery of its log, seconds.
     seconds("tsd.cluster.read_timeout", "30", 0.1, 3600.0),
     // `held`: reads see what all nodes have acknowledged; `stored`: what this node has, and HBase.

@@ -64,6 +64,10 @@ static MEANINGS: &[(&str, &str)] = &[
     ),
     ("tsd.cluster.name", "Name of the daemon in that table; by default that of the host"),
     (
+        "tsd.cluster.new_names_per_second",
+        "New names that this node assigns UIDs to in a second, further ones wait; 0 is no limit",
+    ),
+    (
         "tsd.cluster.read_timeout",
         "How long a read waits for a node that does not answer, or its recovery, seconds",
     ),

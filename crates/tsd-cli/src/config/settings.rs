@@ -126,6 +126,10 @@ impl Settings {
         let mut engine = engine::engine(config, storage.schema)?;
         limit_engine(&mut engine, &memory);
         engine.ingest.budget = storage.write_budget.clone();
+        if storage.hbase.ack == Ack::Cluster {
+            let limit = config.int("tsd.cluster.new_names_per_second");
+            engine.uids.max_new_per_second = limit;
+        }
         let mut server = server::server(config)?;
         server.limits.all_bodies_bytes = usize::try_from(memory.bodies).unwrap_or(usize::MAX);
         for (key, size) in [

@@ -30,7 +30,7 @@ pub(super) struct Chunk {
     shards: Vec<ShardBatch>,
     // Cells of other write targets.
     extra: Vec<ExtraShardBatch>,
-    // The shard of a chunk that uses a single one.
+    // The shard of a chunk that uses a single one, else the first one.
     single_shard: usize,
     // Reused buffer of a row key.
     key: Vec<u8>,
@@ -74,6 +74,12 @@ impl Chunk {
         batch.cells.reserve(points * POINT_BYTES);
         self.shards = vec![batch];
         self.single_shard = shard;
+    }
+
+    /// Sends every later cell to the write shard of its series.
+    pub(super) fn use_all_shards(&mut self) {
+        self.shards = Vec::new();
+        self.single_shard = 0;
     }
 
     /// Adds a point. `notify` reports its row to row compaction once it is stored; `names` are set if a

@@ -27,6 +27,11 @@ use crate::{
     uid::CreatableNames,
 };
 
+/// A sent chunk with fewer points is followed by chunks for one write shard.
+const FEW_POINTS: usize = 64;
+/// A sent chunk with so many points is followed by chunks for all of them.
+const MANY_POINTS: usize = 512;
+
 /// Points of one connection or request, collected into chunks.
 ///
 /// [`Self::put`] adds points of all kinds. [`Self::commit`] ends a chunk and waits until it is durable;
@@ -41,6 +46,10 @@ pub struct IngestSession {
     pub(super) points: usize,
     pub(super) due_before: u32,
     pub(super) in_flight: VecDeque<Arc<CommitGroup>>,
+    /// Sent chunks go to one write shard.
+    pub(super) sends_to_one: bool,
+    /// The last sent chunk had [`FEW_POINTS`].
+    sent_few: bool,
     pub(super) failures: Option<mpsc::UnboundedSender<PointFailure>>,
     pub(super) holds: bool,
     pub(super) stored: u64,
@@ -63,6 +72,8 @@ impl IngestSession {
             points: 0,
             due_before,
             in_flight: VecDeque::new(),
+            sends_to_one: false,
+            sent_few: false,
             failures: None,
             holds: false,
             stored: 0,
@@ -115,6 +126,9 @@ impl IngestSession {
         T: AsRef<[(&'p [u8], &'p [u8])]>,
         E: From<PutError>,
     {
+        if self.sent_few {
+            self.send_few_to_one();
+        }
         let shared = Arc::clone(&self.shared);
         let mut rejected = Vec::new();
         for (nth, group) in inputs.chunks(GROUP).enumerate() {
@@ -343,6 +357,7 @@ impl IngestSession {
         if self.points == 0 {
             return;
         }
+        let points = self.points;
         let Self { in_flight, stored, .. } = self;
         in_flight.retain(|group| {
             let done = group.is_done();
@@ -363,6 +378,26 @@ impl IngestSession {
         let group = CommitGroup::new(self.failures.clone(), self.holds);
         self.submit(&group).await;
         self.in_flight.push_back(group);
+        self.sent_few = points < FEW_POINTS;
+        if self.sends_to_one && points >= MANY_POINTS {
+            // Points of one cell keep their order: shards have none among each other.
+            self.drain().await;
+            self.sends_to_one = false;
+            self.chunk.use_all_shards();
+        }
+    }
+
+    /// Sends chunks of few points to one write shard, once all points in flight are stored: a message and a
+    /// call of the store for each two of forty points cost more than the points.
+    fn send_few_to_one(&mut self) {
+        if self.points == 0
+            && !self.sends_to_one
+            && self.in_flight.iter().all(|sent| sent.is_done())
+        {
+            self.sends_to_one = true;
+            let shard = self.shared.next_shard.fetch_add(1, Ordering::Relaxed);
+            self.chunk.use_single_shard(shard % self.shared.shards.len().max(1), 0);
+        }
     }
 
     /// Returns the channel of failures of chunks ended by [`Self::send`]. The chunks in flight are

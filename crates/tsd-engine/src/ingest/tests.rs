@@ -127,6 +127,54 @@ async fn points_of_one_cell_are_stored_in_order_cached_or_not() {
 }
 
 #[tokio::test]
+async fn points_of_one_cell_are_stored_in_order_in_chunks_of_all_sizes() {
+    let store = store();
+    let mut settings = config();
+    settings.schema = TableSchema::try_new(3, 3, 3, 1, 20).unwrap();
+    let engine = start(settings, &store);
+    // All values have two bytes, so that their columns are the same.
+    let mut value = 1_000;
+    put_one(&engine, "m", "host=0", 7_200, value).await.unwrap();
+    let mut session = engine.ingest_session(NameText::Utf8);
+    let mut failures = session.failures();
+    // Points of a chunk, and whether chunks of this size go to one shard when those before are stored.
+    for (points, to_one) in [
+        (1, false),
+        (1, true),
+        (3, true),
+        (700, false),
+        (700, false),
+        (2, false),
+        (1, true),
+        (40, true),
+        (511, true),
+        (512, false),
+        (1, false),
+        (1, true),
+    ] {
+        for _ in 0..points {
+            value += 1;
+            let host = format!("host={}", value % 7);
+            put(&mut session, "m", &host, 7_200, value, 0).unwrap();
+        }
+        session.send().await;
+        assert_eq!(session.sends_to_one, to_one, "{points}");
+        if points < 3 {
+            session.drain().await;
+        }
+    }
+    session.drain().await;
+    let stored = u64::try_from(value - 1_000).unwrap();
+    assert_eq!((session.stored(), failures.try_recv().is_err()), (stored, true));
+    let mut cells: Vec<_> = data(&store).await;
+    cells.sort_by_key(|cell| cell.split(' ').next_back().unwrap().to_owned());
+    let values: Vec<_> =
+        cells.iter().map(|cell| cell.split(' ').next_back().unwrap().to_owned()).collect();
+    let expected: Vec<_> = (value - 6..=value).map(|last| format!("{last:04X}")).collect();
+    assert_eq!(values, expected, "the last values of seven series in their buckets");
+}
+
+#[tokio::test]
 async fn grouped_points_are_stored_like_single_ones() {
     let store = store();
     let engine = start(config(), &store);

@@ -6,6 +6,8 @@
 //!
 //! Names that another node of the cluster owns are asked of that one, in batches too. Those that it does not answer
 //! are assigned here. What is assigned here for another node never waits for a third one.
+//!
+//! Assignments may have a limit of their rate; names wait for it.
 
 use std::sync::{
     Arc,
@@ -13,11 +15,13 @@ use std::sync::{
 };
 
 use bytes::Bytes;
+use tokio::time::{Instant, sleep_until};
 use tsd_model::{Uid, UidKind};
 
 use super::{
     LossCheck, NamePeers, PerKind, UidCaches, UidError, UidTable,
     assign::{AssignedBatch, UidAllocation, assign, create_meta_objects},
+    assign_rate::AssignRate,
     pending_names::{NamesRequest, PendingNames},
 };
 use crate::{
@@ -76,6 +80,8 @@ pub(crate) struct AssignerStats {
     pub(crate) pending: AtomicUsize,
     /// Names rejected because too many were pending.
     pub(crate) rejected: AtomicU64,
+    /// Names that waited for the limit of the rate.
+    pub(crate) delayed: AtomicU64,
 }
 
 impl AssignerStats {
@@ -101,6 +107,8 @@ pub(crate) struct AssignerSettings {
     pub(crate) realtime_meta: Option<Arc<dyn Clock>>,
     pub(crate) max_pending: usize,
     pub(crate) max_batch: usize,
+    /// Most assignments in a second; 0: no limit.
+    pub(crate) max_per_second: u32,
     pub(crate) stats: Arc<AssignerStats>,
     /// Runs before assignments after a loss of names.
     pub(crate) loss_check: Arc<LossCheck>,
@@ -115,12 +123,14 @@ pub(crate) struct UidAssigner {
     assignments: PerKind<PendingNames<UidAssignment>>,
     /// Names that other nodes are asked for.
     asked: PerKind<PendingNames<UidAssignment>>,
+    rate: AssignRate,
 }
 
 impl UidAssigner {
     pub(crate) fn new(settings: AssignerSettings) -> Self {
         settings.stats.pending.store(0, Ordering::Relaxed);
         Self {
+            rate: AssignRate::new(settings.max_per_second),
             settings,
             lookups: PerKind::default(),
             assignments: PerKind::default(),
@@ -276,7 +286,7 @@ impl UidAssigner {
     }
 
     fn start_assignments(&mut self, kind: UidKind, ctx: &mut ActorContext<'_, Self>) {
-        let max = self.settings.max_batch;
+        let max = self.rate.largest_batch(self.settings.max_batch);
         while let Some(names) = self.assignments[kind].next_batch(MAX_ASSIGNMENT_BATCHES, max) {
             let table = self.settings.table.clone();
             let epoch = self.settings.caches.epoch();
@@ -284,7 +294,15 @@ impl UidAssigner {
             let allocation = if random { UidAllocation::Random } else { UidAllocation::Counter };
             let clock = self.settings.realtime_meta.clone();
             let loss_check = Arc::clone(&self.settings.loss_check);
+            let begin = self.rate.reserve(names.len(), Instant::now());
+            if begin.is_some() {
+                let delayed = &self.settings.stats.delayed;
+                delayed.fetch_add(names.len() as u64, Ordering::Relaxed);
+            }
             let work = async move {
+                if let Some(begin) = begin {
+                    sleep_until(begin).await;
+                }
                 let assigned = match loss_check.run(&table).await {
                     Ok(()) => assign(&table, kind, &names, allocation).await,
                     Err(error) => AssignedBatch::failed(names.len(), &error),

@@ -422,6 +422,23 @@ async fn too_many_pending_names_are_throttled() {
 }
 
 #[tokio::test]
+async fn names_beyond_the_rate_wait_and_none_fails() {
+    let store = store();
+    let mut settings = config();
+    settings.uids.max_new_per_second = 20;
+    let engine = start(settings, &store);
+    let mut session = engine.ingest_session(NameText::Utf8);
+    for i in 0..28 {
+        put(&mut session, "m", &format!("host={i}"), 1, 1, i).unwrap();
+    }
+    let report = session.commit().await;
+    assert_eq!((report.stored, report.failures.len()), (28, 0), "{:?}", report.failures);
+    // Two names begin at once; the others come in batches of twenty and eight, which are more than a second's names.
+    let delayed = &engine.uids().resolver.stats.delayed;
+    assert_eq!(delayed.load(std::sync::atomic::Ordering::Relaxed), 28);
+}
+
+#[tokio::test]
 async fn panicked_assigner_fails_its_points_and_restarts() {
     let store = store();
     let engine = start(config(), &store);

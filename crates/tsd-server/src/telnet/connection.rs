@@ -6,7 +6,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tsd_engine::PointFailure;
 
-use super::{lines::LineProcessor, read_buffer::ReadBuffer, unstored::Unstored};
+use super::{
+    lines::LineProcessor, read_buffer::ReadBuffer, read_pace::ReadPace, unstored::Unstored,
+};
 use crate::timeout_io::{RequestTracker, TimeoutIo};
 
 /// A telnet connection.
@@ -14,6 +16,7 @@ pub(super) struct Connection<S> {
     pub(super) io: TimeoutIo<S>,
     pub(super) tracker: Arc<RequestTracker>,
     pub(super) read_buffer: ReadBuffer,
+    pub(super) pace: ReadPace,
     pub(super) lines: LineProcessor,
     pub(super) failures: mpsc::UnboundedReceiver<PointFailure>,
     pub(super) unstored: Unstored,

@@ -63,6 +63,10 @@ impl WriteBuffer {
         length <= FREE_BYTES || length <= self.memory.bytes() || self.memory.try_reserve(2 * length)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     pub(crate) fn is_half_full(&self) -> bool {
         self.pending.len() >= self.limit / 2
     }
