@@ -11,6 +11,7 @@ use std::{
         mpsc,
     },
     thread,
+    time::Instant,
 };
 
 use actix::ArbiterHandle;
@@ -453,8 +454,10 @@ impl Builder<'_> {
         let config = &self.config.ingest;
         let metrics = WriteMetrics::new();
         let compactors: Arc<[_]> = compactors.into();
+        let ticks_since = Instant::now();
         let start = |i| {
             let settings = Arc::new(WriterSettings {
+                ticks_since,
                 storage: Arc::clone(self.storage),
                 targets: Arc::clone(&targets.list),
                 max_write_bytes: config.max_write_bytes,

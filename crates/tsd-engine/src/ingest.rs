@@ -13,6 +13,8 @@ mod shared;
 mod submission;
 mod validate;
 
+#[cfg(test)]
+pub(crate) use self::commit_group::CommitGroup;
 pub(crate) use self::{
     commit_group::WriteCompletion,
     extra_cell::{CellView, WriteTarget, WriteTargets},

@@ -3,7 +3,9 @@
 //! Chunks of a pipelined session are written one call after the other, so that points of one cell are
 //! stored in order: an actor has at most one call in flight for each target. An idle actor writes a
 //! request at once. Others arrive during the call and are merged into the next one, so batches grow
-//! with the load and no timer is needed: a store cannot join them, since it gets one call at a time.
+//! with the load: a store cannot join them, since it gets one call at a time. Few points at a time from
+//! many connections would be as many calls and records of the log, so small batches are written once a
+//! tick, by all actors at the same time: nobody waits for a response to them.
 //! A client that waits for each response needs no order: its requests skip the actor, and stores join
 //! the calls (the group commit of a log, the queues by server of the HBase client). A request is
 //! completed when its points are durable. What the actors hold is bounded by the
@@ -12,7 +14,11 @@
 //! senders, and these stop reading their sockets. A batch of a session that holds its points (see
 //! [`WriteHold`]) is written again after a transient failure, before all later ones of its queue.
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use tokio_util::task::TaskTracker;
@@ -27,6 +33,11 @@ use crate::{
     write_hold::{HeldPoints, WriteHold},
 };
 
+/// Time in which a queue starts one small batch.
+const TICK: Duration = Duration::from_millis(10);
+/// Points of a batch that is not small.
+const MANY_POINTS: usize = 512;
+
 /// Cells of one sender for one write actor.
 pub(crate) struct WriteRequest {
     /// Index of the [`WriteTarget`].
@@ -39,6 +50,8 @@ pub(crate) struct WriteRequest {
     pub(crate) touched: Vec<TouchedRow>,
     /// Bytes acquired from the store's budget.
     pub(crate) permit: BytePermit,
+    /// May wait for the next tick: its session sends few points at a time.
+    pub(crate) may_wait: bool,
 }
 
 /// A row that got its first point, or a point after it became due for compaction.
@@ -127,6 +140,8 @@ pub(crate) struct WriterSettings {
     pub(crate) compaction_stats: Arc<CompactionStats>,
     pub(crate) hold: Arc<WriteHold>,
     pub(crate) metrics: WriteMetrics,
+    /// When the first tick of all write actors began.
+    pub(crate) ticks_since: Instant,
 }
 
 /// State of a write actor.
@@ -145,6 +160,18 @@ struct WriteQueue {
     is_busy: bool,
     /// A batch to be written again, before `requests`.
     held: Option<WriteBatch>,
+    /// The tick in which the last small batch was started.
+    last_tick: Option<u128>,
+    /// The actor will be called in the next tick.
+    has_timer: bool,
+}
+
+/// What a queue is to do.
+enum QueueTurn {
+    Write(WriteBatch),
+    /// Nothing before the next tick.
+    Wait,
+    Nothing,
 }
 
 impl Writer {
@@ -155,8 +182,26 @@ impl Writer {
 
     /// Starts a call for each queue that has none in progress.
     fn start_writes(&mut self, ctx: &mut ActorContext<'_, Self>) {
+        let ticking = self.settings.ticks_since.elapsed();
+        let tick = self.drains.is_empty().then_some(ticking.as_millis() / TICK.as_millis());
         for (at, queue) in self.queues.iter_mut().enumerate() {
-            let Some(batch) = queue.next_batch(self.settings.max_write_bytes) else { continue };
+            let batch = match queue.next_batch(self.settings.max_write_bytes, tick) {
+                QueueTurn::Write(batch) => batch,
+                QueueTurn::Wait if !queue.has_timer => {
+                    queue.has_timer = true;
+                    let into_tick = Duration::from_nanos(
+                        u64::try_from(ticking.as_nanos() % TICK.as_nanos()).unwrap_or_default(),
+                    );
+                    ctx.after(TICK - into_tick, move |writer, ctx| {
+                        if let Some(queue) = writer.queues.get_mut(at) {
+                            queue.has_timer = false;
+                        }
+                        writer.start_writes(ctx);
+                    });
+                    continue;
+                }
+                QueueTurn::Wait | QueueTurn::Nothing => continue,
+            };
             let settings = Arc::clone(&self.settings);
             ctx.spawn(batch.execute(settings), move |writer, held, ctx| {
                 match held {
@@ -201,16 +246,40 @@ impl WriteQueue {
         !self.is_busy && self.held.is_none() && self.requests.is_empty()
     }
 
-    fn next_batch(&mut self, max_bytes: usize) -> Option<WriteBatch> {
+    /// `tick` is the number of this tick; `None` if no batch is to wait for the next one.
+    fn next_batch(&mut self, max_bytes: usize, tick: Option<u128>) -> QueueTurn {
         if self.is_busy {
-            return None;
+            return QueueTurn::Nothing;
         }
         let batch = match self.held.take() {
             Some(held) => held,
-            None => WriteBatch::merge(&mut self.requests, max_bytes)?,
+            None => {
+                if self.requests.is_empty() {
+                    return QueueTurn::Nothing;
+                }
+                if self.is_small() {
+                    if tick.is_some() && tick == self.last_tick {
+                        return QueueTurn::Wait;
+                    }
+                    self.last_tick = tick;
+                }
+                let Some(batch) = WriteBatch::merge(&mut self.requests, max_bytes) else {
+                    return QueueTurn::Nothing;
+                };
+                batch
+            }
         };
         self.is_busy = true;
-        Some(batch)
+        QueueTurn::Write(batch)
+    }
+
+    /// True if the requests have few points, and all may wait.
+    fn is_small(&self) -> bool {
+        let mut points = 0;
+        self.requests.iter().all(|request| {
+            points += request.completion.points();
+            request.may_wait && points < MANY_POINTS
+        })
     }
 }
 
@@ -338,5 +407,67 @@ fn notify_compactors(settings: &WriterSettings, mut touched: Vec<TouchedRow>) {
             let message = CompactionMessage::RowsWritten(keys);
             RowCompactor::notify(compactor, &settings.compaction_stats, message);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tsd_storage::ByteBudget;
+
+    use super::*;
+    use crate::ingest::CommitGroup;
+
+    async fn request(points: usize, may_wait: bool) -> WriteRequest {
+        WriteRequest {
+            target: 0,
+            cells: CellBatch::new(),
+            completion: CommitGroup::new(None, false).completion(vec![0; points]),
+            touched: Vec::new(),
+            permit: ByteBudget::new(64).acquire(1, 1, true).await,
+            may_wait,
+        }
+    }
+
+    impl WriteQueue {
+        /// Adds requests, and returns how many are written in this tick.
+        fn writes(
+            &mut self,
+            requests: impl IntoIterator<Item = WriteRequest>,
+            tick: Option<u128>,
+        ) -> Option<usize> {
+            self.requests.extend(requests);
+            match self.next_batch(1 << 20, tick) {
+                QueueTurn::Write(batch) => {
+                    self.is_busy = false;
+                    Some(batch.waiters.len())
+                }
+                QueueTurn::Wait => None,
+                QueueTurn::Nothing => Some(0),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_queue_starts_one_small_batch_a_tick() {
+        let mut queue = WriteQueue::default();
+        let few = || request(1, true);
+        assert_eq!(queue.writes([], Some(1)), Some(0));
+        assert_eq!(queue.writes([few().await], Some(1)), Some(1), "the first one at once");
+        assert_eq!(queue.writes([few().await], Some(1)), None);
+        assert_eq!(queue.writes([few().await, few().await], Some(1)), None);
+        assert_eq!(queue.writes([], Some(2)), Some(3), "all of them in the next tick");
+        assert_eq!(queue.writes([few().await], Some(2)), None);
+        assert_eq!(queue.writes([], None), Some(1), "at once if the actor is to be drained");
+    }
+
+    #[tokio::test]
+    async fn many_points_and_those_that_may_not_wait_are_written_at_once() {
+        let mut queue = WriteQueue::default();
+        assert_eq!(queue.writes([request(1, true).await], Some(1)), Some(1));
+        assert_eq!(queue.writes([request(MANY_POINTS - 1, true).await], Some(1)), None);
+        assert_eq!(queue.writes([request(1, true).await], Some(1)), Some(2));
+        assert_eq!(queue.writes([request(1, true).await], Some(1)), None);
+        assert_eq!(queue.writes([request(1, false).await], Some(1)), Some(2));
+        assert_eq!(queue.writes([request(1, false).await], Some(1)), Some(1));
     }
 }

@@ -3,7 +3,7 @@
 //! Each connection is one loop. It reads available bytes, adds every point to an ingest session and
 //! sends them with one call. While the write shards are full or the store accepts nothing, that call
 //! waits, only commands are read, and TCP slows the client down. Errors of points are queued for the
-//! client and dropped if it does not read.
+//! client and dropped if it does not read. A connection that brings few points at a time is read at intervals.
 
 mod access;
 mod connection;

@@ -46,6 +46,7 @@ impl IngestSession {
     /// Sends each write shard its batch once the store's budget admits all of them.
     async fn send_batches(&mut self, group: &Arc<CommitGroup>) {
         let shared = Arc::clone(&self.shared);
+        let may_wait = group.is_pipelined() && self.sends_to_one;
         let (batches, bytes) = self.chunk.size();
         if batches == 0 {
             return;
@@ -72,7 +73,8 @@ impl IngestSession {
                     let permit = permit.split(batch.byte_len());
                     let ShardBatch { cells, tags, touched, records, .. } = batch;
                     let completion = group.completion(tags).with_records(&shared.plugins, records);
-                    let request = WriteRequest { target, cells, completion, touched, permit };
+                    let request =
+                        WriteRequest { target, cells, completion, touched, permit, may_wait };
                     if let Some(shard) = shared.shards.get(shard) {
                         shard.submit(request);
                     }

@@ -174,6 +174,30 @@ async fn points_of_one_cell_are_stored_in_order_in_chunks_of_all_sizes() {
     assert_eq!(values, expected, "the last values of seven series in their buckets");
 }
 
+/// Many sessions with a point each at a time.
+#[tokio::test]
+async fn few_points_of_many_sessions_are_all_stored() {
+    const SESSIONS: i64 = 60;
+    const ROUNDS: i64 = 20;
+    let inner = store();
+    let engine = start(config(), &inner);
+    put_one(&engine, "m", "host=a", 7_199, 0).await.unwrap();
+    let mut sessions: Vec<_> =
+        (0..SESSIONS).map(|_| engine.ingest_session(NameText::Utf8)).collect();
+    for round in 0..ROUNDS {
+        for (at, session) in (0..).zip(&mut sessions) {
+            put(session, "m", "host=a", 7_200 + round * SESSIONS + at, 1, 0).unwrap();
+            session.send().await;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for session in &mut sessions {
+        session.drain().await;
+        assert_eq!(session.stored(), u64::try_from(ROUNDS).unwrap());
+    }
+    assert_eq!(data(&inner).await.len(), usize::try_from(SESSIONS * ROUNDS + 1).unwrap());
+}
+
 #[tokio::test]
 async fn grouped_points_are_stored_like_single_ones() {
     let store = store();
