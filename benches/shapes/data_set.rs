@@ -47,6 +47,7 @@ pub(crate) fn all(scale: usize) -> Vec<DataSet> {
     };
     let mut sets = vec![
         set("day", 250, 8_640, 10),
+        set("functions", 250, 8_640, 10),
         set("months", 25, 60 * 1_440, 60),
         set("wide", 250_000, 3, 600),
         set("short", 75_000, 24, 600),

@@ -1,7 +1,7 @@
 //! Queries of many shapes, in one run beside VictoriaMetrics where there is a binary of it.
 //!
 //! ```text
-//! cargo bench --bench shapes -- [--sets day,months,wide,short] [--runs N] [--quick] [--backfill DAYS]
+//! cargo bench --bench shapes -- [--sets day,functions,months,wide,short] [--runs N] [--quick] [--backfill DAYS]
 //! VM_BINARY=/path/to/victoria-metrics cargo bench --bench shapes
 //! ```
 //!

@@ -42,6 +42,7 @@ struct Functions {
     secs: u64,
     downsample: &'static str,
     aggregate: &'static str,
+    rate: bool,
 }
 
 const fn functions(
@@ -50,7 +51,7 @@ const fn functions(
     downsample: &'static str,
     aggregate: &'static str,
 ) -> Functions {
-    Functions { interval, secs, downsample, aggregate }
+    Functions { interval, secs, downsample, aggregate, rate: false }
 }
 
 /// The queries of a set.
@@ -103,6 +104,7 @@ pub(crate) fn of(set: &DataSet) -> Vec<Shape> {
                 regions(set),
             ),
         ],
+        "functions" => of_functions(set),
         _ if set.is_growing() => vec![
             shape("one host", all, functions("10m", 600, "avg", "avg"), hosts(set, &[4])),
             shape("sum by region", all, functions("10m", 600, "avg", "sum"), regions(set)),
@@ -150,6 +152,53 @@ pub(crate) fn of(set: &DataSet) -> Vec<Shape> {
                 regions(set),
             ),
         ],
+    }
+}
+
+/// Other functions, intervals and ranges than those of the day.
+fn of_functions(set: &DataSet) -> Vec<Shape> {
+    let all = (FIRST_SECOND, set.last_second());
+    let (middle, minutes) = ((FIRST_SECOND + 21_600, FIRST_SECOND + 64_799), (all.1 - 299, all.1));
+    let rate = Functions { rate: true, ..functions("5m", 300, "avg", "sum") };
+    let step = functions("10s", 10, "avg", "sum");
+    [
+        ("sum of rates", all, rate, total(set)),
+        ("95th percentile of 1h-avg", all, functions("1h", 3_600, "avg", "p95"), total(set)),
+        ("1h-p95 by region", all, functions("1h", 3_600, "p95", "avg"), regions(set)),
+        ("1h-median by region", all, functions("1h", 3_600, "median", "avg"), regions(set)),
+        ("deviation of 10m-avg", all, functions("10m", 600, "avg", "dev"), total(set)),
+        ("10m-dev by region", all, functions("10m", 600, "dev", "max"), regions(set)),
+        ("sum of 1m-count", all, functions("1m", 60, "count", "sum"), total(set)),
+        ("1h-first by region", all, functions("1h", 3_600, "first", "avg"), regions(set)),
+        ("1h-last by region", all, functions("1h", 3_600, "last", "avg"), regions(set)),
+        ("1d-max of all", all, functions("1d", 86_400, "max", "max"), total(set)),
+        ("every point, sum of all", all, step, total(set)),
+        ("every point of a host", all, step, hosts(set, &[9])),
+        ("8m-avg, no divisor of an hour", all, functions("8m", 480, "avg", "sum"), total(set)),
+        ("12 h in the middle, 15m-avg", middle, functions("15m", 900, "avg", "sum"), total(set)),
+        ("last 5 minutes by series", minutes, functions("1m", 60, "avg", "avg"), each(set)),
+        ("last 5 minutes of all", minutes, functions("1m", 60, "avg", "sum"), total(set)),
+        ("5m-avg, all but one host", all, functions("5m", 300, "avg", "sum"), all_but_one(set)),
+        (
+            "5m-avg of half of the hosts",
+            all,
+            functions("5m", 300, "avg", "sum"),
+            last_digits(set, "02468"),
+        ),
+        ("5m-avg by rack", all, functions("5m", 300, "avg", "avg"), racks(set)),
+    ]
+    .into_iter()
+    .map(|(name, range, functions, selection)| Shape::new(set, name, range, functions, selection))
+    .collect()
+}
+
+/// The call of `MetricsQL` that is a function of OpenTSDB: of points in an interval, or of series.
+fn metricsql_call(function: &str, of_points: bool, argument: &str) -> String {
+    let suffix = if of_points { "_over_time" } else { "" };
+    match function {
+        "p95" => format!("quantile{suffix}(0.95, {argument})"),
+        "dev" => format!("stddev{suffix}({argument})"),
+        _ => format!("{function}{suffix}({argument})"),
     }
 }
 
@@ -216,24 +265,31 @@ impl Shape {
         functions: Functions,
         selection: Selection,
     ) -> Self {
-        let Functions { interval, secs, downsample, aggregate } = functions;
+        let Functions { interval, secs, downsample, aggregate, rate } = functions;
         let Selection { braces, matchers, by, series, groups } = selection;
         let name_of_metric = METRIC.replace('.', "\\.");
-        let rollup = format!("{downsample}_over_time({name_of_metric}{matchers}[{interval}])");
+        let points = format!("{name_of_metric}{matchers}[{interval}]");
+        let rollup = if rate {
+            format!("rate({points})")
+        } else {
+            metricsql_call(downsample, true, &points)
+        };
         let metricsql = match by {
             None => rollup,
-            Some("") => format!("{aggregate}({rollup})"),
-            Some(tag) => format!("{aggregate}({rollup}) by ({tag})"),
+            Some("") => metricsql_call(aggregate, false, &rollup),
+            Some(tag) => format!("{} by ({tag})", metricsql_call(aggregate, false, &rollup)),
         };
         // Intervals that have points.
         let first = range.0.next_multiple_of(set.step_secs);
         let intervals = (range.1 / secs - first / secs + 1) as usize;
-        let intervals = intervals.min(set.steps);
+        // The first one has no rate.
+        let intervals = intervals.min(set.steps) - usize::from(rate);
+        let rate_text = if rate { "rate:" } else { "" };
         Self {
             name,
             range,
             interval: secs,
-            opentsdb: format!("{aggregate}:{interval}-{downsample}:{METRIC}{braces}"),
+            opentsdb: format!("{aggregate}:{interval}-{downsample}:{rate_text}{METRIC}{braces}"),
             opentsdb_count: format!("sum:{interval}-count:{METRIC}{braces}"),
             metricsql,
             groups,

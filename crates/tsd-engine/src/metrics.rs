@@ -31,6 +31,7 @@ pub fn describe_metrics() {
     describe_query_cache_metrics();
     describe_refusal_metrics();
     describe_tree_metrics();
+    describe_uid_metrics();
     for (name, text) in [
         ("tsd_actor_mailbox_rejected_total", "Messages rejected because a mailbox was full."),
         ("tsd_actor_restarts_total", "Restarts of an actor after a panic."),
@@ -69,12 +70,6 @@ pub fn describe_metrics() {
         ),
         ("tsd_series_cache_evictions_total", "Series evicted from the series cache."),
         ("tsd_series_cache_misses_total", "Points whose series was not in the series cache."),
-        ("tsd_uid_assigned_total", "UIDs assigned."),
-        ("tsd_uid_cache_hits_total", "Names and UIDs found in the UID cache."),
-        ("tsd_uid_cache_misses_total", "Names and UIDs not found in the UID cache."),
-        ("tsd_uid_delayed_total", "New names that waited for the limit of their rate."),
-        ("tsd_uid_random_collisions_total", "Random UIDs that were taken already."),
-        ("tsd_uid_rejected_total", "Names rejected because too many were waiting for a UID."),
         ("tsd_write_points_failed_total", "Points that the storage failed to write."),
         ("tsd_write_points_stored_total", "Points stored."),
         ("tsd_write_queue_waits_total", "Waits for the byte budget of the store."),
@@ -126,6 +121,19 @@ pub fn describe_metrics() {
         ),
     ] {
         describe_histogram!(name, unit, text);
+    }
+}
+
+fn describe_uid_metrics() {
+    for (name, text) in [
+        ("tsd_uid_assigned_total", "UIDs assigned."),
+        ("tsd_uid_cache_hits_total", "Names and UIDs found in the UID cache."),
+        ("tsd_uid_cache_misses_total", "Names and UIDs not found in the UID cache."),
+        ("tsd_uid_delayed_total", "New names that waited for the limit of their rate."),
+        ("tsd_uid_random_collisions_total", "Random UIDs that were taken already."),
+        ("tsd_uid_rejected_total", "Names rejected because too many were waiting for a UID."),
+    ] {
+        describe_counter!(name, text);
     }
 }
 

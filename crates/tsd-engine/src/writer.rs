@@ -189,10 +189,9 @@ impl Writer {
                 QueueTurn::Write(batch) => batch,
                 QueueTurn::Wait if !queue.has_timer => {
                     queue.has_timer = true;
-                    let into_tick = Duration::from_nanos(
-                        u64::try_from(ticking.as_nanos() % TICK.as_nanos()).unwrap_or_default(),
-                    );
-                    ctx.after(TICK - into_tick, move |writer, ctx| {
+                    let left_ms = TICK.as_millis() - ticking.as_millis() % TICK.as_millis();
+                    let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or_default());
+                    ctx.after(left, move |writer, ctx| {
                         if let Some(queue) = writer.queues.get_mut(at) {
                             queue.has_timer = false;
                         }
@@ -251,23 +250,22 @@ impl WriteQueue {
         if self.is_busy {
             return QueueTurn::Nothing;
         }
-        let batch = match self.held.take() {
-            Some(held) => held,
-            None => {
-                if self.requests.is_empty() {
-                    return QueueTurn::Nothing;
-                }
-                if self.is_small() {
-                    if tick.is_some() && tick == self.last_tick {
-                        return QueueTurn::Wait;
-                    }
-                    self.last_tick = tick;
-                }
-                let Some(batch) = WriteBatch::merge(&mut self.requests, max_bytes) else {
-                    return QueueTurn::Nothing;
-                };
-                batch
+        let batch = if let Some(held) = self.held.take() {
+            held
+        } else {
+            if self.requests.is_empty() {
+                return QueueTurn::Nothing;
             }
+            if self.is_small() {
+                if tick.is_some() && tick == self.last_tick {
+                    return QueueTurn::Wait;
+                }
+                self.last_tick = tick;
+            }
+            let Some(batch) = WriteBatch::merge(&mut self.requests, max_bytes) else {
+                return QueueTurn::Nothing;
+            };
+            batch
         };
         self.is_busy = true;
         QueueTurn::Write(batch)
