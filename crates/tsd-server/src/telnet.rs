@@ -165,7 +165,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     match processed {
                         // All that has come before a shutdown is read.
                         Processed::Points if !self.lines.state.stopping.is_cancelled() => {
-                            self.pace.after_points(n, read_at);
+                            if self.pace.after_points(n, read_at) {
+                                self.read_buffer.rest();
+                            }
                         }
                         Processed::Points | Processed::Replied => self.pace.end(),
                         Processed::Closes => return Ok(()),

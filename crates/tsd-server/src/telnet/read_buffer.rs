@@ -92,12 +92,15 @@ impl ReadBuffer {
                 }
             }
             Poll::Ready(_) => {}
-            Poll::Pending => {
-                self.read_size = FIRST_READ;
-                self.release();
-            }
+            Poll::Pending => self.rest(),
         }
         polled
+    }
+
+    /// Nothing is read for now: the buffer and its memory are for others.
+    pub(crate) fn rest(&mut self) {
+        self.read_size = FIRST_READ;
+        self.release();
     }
 
     /// Returns all unprocessed bytes.

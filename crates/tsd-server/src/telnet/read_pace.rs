@@ -41,8 +41,8 @@ impl ReadPace {
         }
     }
 
-    /// So many bytes with nothing but points were read at `read_at`.
-    pub(super) fn after_points(&mut self, bytes: usize, read_at: Instant) {
+    /// So many bytes with nothing but points were read at `read_at`. True if the next read waits.
+    pub(super) fn after_points(&mut self, bytes: usize, read_at: Instant) -> bool {
         let is_one_of_many = bytes < SMALL_READ && read_at - self.open_since < INTERVAL;
         self.small_reads = if is_one_of_many { self.small_reads.saturating_add(1) } else { 0 };
         self.open_since = read_at;
@@ -51,6 +51,7 @@ impl ReadPace {
             self.timer.as_mut().reset(self.open_since);
             self.waits = true;
         }
+        self.waits
     }
 
     /// Something else was read, or all that has come is to be read.

@@ -137,6 +137,29 @@ async fn a_telnet_connection_waits_for_memory_and_loses_nothing() {
     released(&memory).await;
 }
 
+/// Its points are stored all the same, and a command gets its reply.
+#[tokio::test]
+async fn a_connection_that_sends_points_one_by_one_holds_no_memory_between_its_reads() {
+    const POINTS: usize = 400;
+    let (tsd, memory) = start().await;
+    let mut stream = tsd.connect().await;
+    let (mut reads, mut without_memory) = (0, 0);
+    for second in 0..POINTS {
+        let line = format!("put single {} 1 a=b\n", 1_356_998_400 + second);
+        stream.write_all(line.as_bytes()).await.unwrap();
+        sleep(Duration::from_millis(1)).await;
+        reads += 1;
+        without_memory += usize::from(memory.reserved(MemoryPart::Reads) == 0);
+    }
+    assert!(without_memory > reads / 2, "{without_memory} of {reads}");
+    let mut reply = [0; 3];
+    stream.write_all(b"exit\n").await.unwrap();
+    assert!(stream.read_exact(&mut reply).await.is_err(), "exit has no reply");
+    let found = tsd.get(&format!("/api/query?{RANGE}&m=sum:1h-count:single")).await;
+    assert!(found.text().contains(&format!(":{POINTS}")), "{}", found.line());
+    released(&memory).await;
+}
+
 #[tokio::test]
 async fn a_query_without_memory_is_refused_with_the_key_and_works_later() {
     let (tsd, memory) = start().await;
