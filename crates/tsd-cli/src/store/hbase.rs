@@ -176,7 +176,7 @@ async fn find_tables(
                 return Err(error).with_context(|| unreachable_text(hbase));
             }
             warn!(%error, quorum = hbase.cluster.quorum, "HBase does not respond; retrying");
-            tokio::time::sleep(PAUSE.min(left)).await;
+            tokio::time::sleep(PAUSE.min(patience.saturating_sub(started.elapsed()))).await;
         }
     }
     Ok(())
