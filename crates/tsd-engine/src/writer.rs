@@ -33,7 +33,7 @@ use crate::{
     write_hold::{HeldPoints, WriteHold},
 };
 
-/// Time in which a queue starts one small batch.
+/// Time in which a queue starts one small batch: shorter than the pauses of a paced connection, so that it adds little.
 const TICK: Duration = Duration::from_millis(10);
 /// Points of a batch that is not small.
 const MANY_POINTS: usize = 512;

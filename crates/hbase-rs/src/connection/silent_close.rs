@@ -27,3 +27,20 @@ impl SilentCloseTracker {
         DisconnectReason::SilentClose { count }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silent_closes_are_counted_until_data_is_received() {
+        let tracker = SilentCloseTracker::default();
+        let count = || match tracker.record_silent_close() {
+            DisconnectReason::SilentClose { count } => count,
+            other => panic!("{other}"),
+        };
+        assert_eq!((count(), count(), count()), (1, 2, 3));
+        tracker.record_data();
+        assert_eq!(count(), 1);
+    }
+}

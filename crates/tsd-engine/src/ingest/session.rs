@@ -91,9 +91,14 @@ impl IngestSession {
     /// after the first point.
     pub fn use_single_shard(&mut self, points: usize) {
         if self.chunk.is_unused() {
-            let next = self.shared.next_shard.fetch_add(1, Ordering::Relaxed);
-            self.chunk.use_single_shard(next % self.shared.shards.len().max(1), points);
+            self.use_next_shard(points);
         }
+    }
+
+    /// Sends later cells to one write shard, another one than the session before.
+    fn use_next_shard(&mut self, points: usize) {
+        let next = self.shared.next_shard.fetch_add(1, Ordering::Relaxed);
+        self.chunk.use_single_shard(next % self.shared.shards.len().max(1), points);
     }
 
     /// Limits which names the points may create. Points with other new names fail.
@@ -395,8 +400,7 @@ impl IngestSession {
             && self.in_flight.iter().all(|sent| sent.is_done())
         {
             self.sends_to_one = true;
-            let shard = self.shared.next_shard.fetch_add(1, Ordering::Relaxed);
-            self.chunk.use_single_shard(shard % self.shared.shards.len().max(1), 0);
+            self.use_next_shard(0);
         }
     }
 
