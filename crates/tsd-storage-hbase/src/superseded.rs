@@ -18,10 +18,8 @@
 mod row_history;
 mod stored_points;
 
-use std::collections::HashMap;
-
 use bytes::Bytes;
-use tsd_model::{Cell, ColumnKind, Family, Qualifier};
+use tsd_model::{Cell, ColumnKind, Family, Qualifier, StoredPoint};
 
 use self::stored_points::points_of;
 pub(crate) use self::{
@@ -158,13 +156,13 @@ pub(crate) fn cells_to_restore(
     evidence: &Evidence<'_>,
 ) -> Vec<RestoredPoint> {
     let history = evidence.history;
-    let (read, had) =
-        (by_instant(cells, evidence.origin), by_instant(&history.writes, evidence.origin));
+    let read = PointsByInstant::new(cells, evidence.origin);
+    let had = PointsByInstant::new(&history.writes, evidence.origin);
     let mut restored = Vec::new();
     for (index, point) in points.iter().enumerate() {
         let Some(qualifier) = Qualifier::decode(point.qualifier()) else { continue };
         let offset_ms = qualifier.offset_ms();
-        let candidates = read.get(&offset_ms).map_or(&[][..], Vec::as_slice);
+        let candidates = read.at(offset_ms);
         let visible = candidates.iter().max_by_key(|candidate| candidate.rank());
         let mut restore = |qualifier: &[u8], value: &[u8], timestamp_ms, written_ms, basis| {
             let qualifier = Bytes::copy_from_slice(qualifier);
@@ -186,7 +184,7 @@ pub(crate) fn cells_to_restore(
         if history.deleted_rows.iter().any(|until| *until >= point.written_ms) {
             continue;
         }
-        let earlier = had.get(&offset_ms).map_or(&[][..], Vec::as_slice);
+        let earlier = had.at(offset_ms);
         let later = evidence.last_write_after(point.written_ms, candidates.iter().chain(earlier));
         let (wanted, value, wanted_ms) =
             later.unwrap_or((qualifier, point.value(), point.written_ms));
@@ -254,22 +252,39 @@ fn is_read(candidates: &[ReadPoint<'_>], flags: u8, value: &[u8]) -> bool {
     greatest.is_some() && visible.all(|visible| visible.is_same_value(flags, value))
 }
 
-/// The points of columns by their offset in the hour. `origin` is asked once for each column of several points: a row
-/// that is compacted all the time has had hundreds of them, each with all of its points.
-fn by_instant(
-    cells: &[Cell],
-    origin: impl Fn(&Cell) -> ColumnOrigin,
-) -> HashMap<u32, Vec<ReadPoint<'_>>> {
-    let mut instants: HashMap<u32, Vec<ReadPoint<'_>>> = HashMap::new();
-    for cell in cells {
-        let is_single = ColumnKind::of(&cell.qualifier) == ColumnKind::Point;
-        let origin = if is_single { ColumnOrigin::Write } else { origin(cell) };
-        for (qualifier, value) in points_of(cell) {
-            let point = ReadPoint { qualifier, value, cell, is_single, origin };
-            instants.entry(qualifier.offset_ms()).or_default().push(point);
+/// The points of columns in the order of their instants.
+struct PointsByInstant<'a>(Vec<ReadPoint<'a>>);
+
+impl<'a> PointsByInstant<'a> {
+    /// `origin` is asked once for each column of several points: a row that is compacted all the time has had hundreds
+    /// of them, each with all of its points.
+    fn new(cells: &'a [Cell], origin: impl Fn(&Cell) -> ColumnOrigin) -> Self {
+        let mut points = Vec::new();
+        for cell in cells {
+            let is_single = ColumnKind::of(&cell.qualifier) == ColumnKind::Point;
+            let origin = if is_single { ColumnOrigin::Write } else { origin(cell) };
+            points.extend(points_of(cell).map(|StoredPoint { qualifier, value }| ReadPoint {
+                qualifier,
+                value,
+                cell,
+                is_single,
+                origin,
+            }));
         }
+        // Columns follow each other in the order of their first points: nearly sorted. Stable: which of two points of
+        // one rank is read depends on the order of their columns.
+        points.sort_by_key(|point| point.qualifier.offset_ms());
+        Self(points)
     }
-    instants
+
+    /// The points of an instant, in the order of their columns.
+    fn at(&self, offset_ms: u32) -> &[ReadPoint<'a>] {
+        let start = self.0.partition_point(|point| point.qualifier.offset_ms() < offset_ms);
+        let from = self.0.get(start..).unwrap_or_default();
+        let is_at = |point: &&ReadPoint<'_>| point.qualifier.offset_ms() == offset_ms;
+        let len = from.iter().take_while(is_at).count();
+        from.get(..len).unwrap_or_default()
+    }
 }
 
 /// True if a point of a row may be superseded or hidden by something else than a later write: the history
@@ -280,10 +295,10 @@ pub(crate) fn is_doubtful(
     written_ms: impl Fn(&Cell) -> i64,
 ) -> bool {
     // Who has put them is not asked here.
-    let read = by_instant(cells, |_| ColumnOrigin::Write);
+    let read = PointsByInstant::new(cells, |_| ColumnOrigin::Write);
     points.iter().any(|point| {
         let Some(qualifier) = Qualifier::decode(point.qualifier()) else { return false };
-        let candidates = read.get(&qualifier.offset_ms()).map_or(&[][..], Vec::as_slice);
+        let candidates = read.at(qualifier.offset_ms());
         let visible = candidates.iter().max_by_key(|candidate| candidate.rank());
         visible.is_none_or(|visible| {
             let is_same = is_read(candidates, qualifier.flags().bits(), point.value());
@@ -301,8 +316,9 @@ pub(crate) fn is_doubtful(
 /// The points of a stored cell, as far as its time tells when they were written.
 pub(crate) fn written_points(cell: &Cell) -> impl Iterator<Item = WrittenPoint> {
     let at = cell.timestamp_ms;
-    points_of(cell)
-        .filter_map(move |(q, value)| WrittenPoint::new(Family::T, q.as_bytes(), value, at, at))
+    points_of(cell).filter_map(move |StoredPoint { qualifier, value }| {
+        WrittenPoint::new(Family::T, qualifier.as_bytes(), value, at, at)
+    })
 }
 
 #[cfg(test)]

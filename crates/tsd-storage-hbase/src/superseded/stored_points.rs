@@ -1,6 +1,8 @@
 //! The points of stored columns. When they were written, their columns do not tell.
 
-use tsd_model::{Cell, ColumnKind, Family, Qualifier, read_column};
+use std::iter;
+
+use tsd_model::{Cell, ColumnKind, Family, PointReader, Qualifier, StoredPoint};
 
 /// True if a column has points.
 fn is_of_points(qualifier: &[u8]) -> bool {
@@ -23,13 +25,10 @@ pub(super) fn has_instant(qualifier: &[u8], is_instant: impl Fn(u32) -> bool) ->
 
 /// The points of a stored cell. Those before a damaged one are returned as well; reads of the row
 /// report the damage.
-pub(super) fn points_of(cell: &Cell) -> impl Iterator<Item = (Qualifier, &[u8])> {
-    let kind = ColumnKind::of(&cell.qualifier);
-    let mut points = Vec::new();
-    if cell.family == Family::T && matches!(kind, ColumnKind::Point | ColumnKind::Compacted) {
-        let _ = read_column(&cell.qualifier, &cell.value, &mut points);
-    }
-    points.into_iter().map(|point| (point.qualifier, point.value))
+pub(super) fn points_of(cell: &Cell) -> impl Iterator<Item = StoredPoint<'_>> {
+    let of_points = cell.family == Family::T && is_of_points(&cell.qualifier);
+    let reader = of_points.then(|| PointReader::new(&cell.qualifier, &cell.value).ok()).flatten();
+    reader.into_iter().flat_map(|mut reader| iter::from_fn(move || reader.next_point().ok()?))
 }
 
 /// The qualifier of a cell that is one valid point.
