@@ -31,8 +31,7 @@ use crate::{
 
 /// Clients that send requests, each one after the response to the one before.
 const CLIENTS: u32 = 40;
-/// Points of a request, and of a row that are flushed together.
-const REQUEST_POINTS: usize = 50;
+/// Points of a row that are flushed together.
 const ROW_POINTS: u32 = 60;
 /// Steps of the load: an hour and a sixth, as in the part `log`.
 const STEPS: u32 = 420;
@@ -73,8 +72,10 @@ struct NodesResult {
 
 /// All runs; prints the table.
 pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
+    let puts =
+        format!("HTTP puts of {} points, each to another node", options.cluster_request_points);
     report::print_head(&[
-        "HTTP puts of 50 points, each to another node",
+        &puts,
         "acknowledged, points/s",
         "forwarded",
         "points a frame",
@@ -144,7 +145,7 @@ fn run_nodes(
     let addresses: Vec<SocketAddr> = daemons.iter().map(Daemon::address).collect();
     for daemon in &daemons {
         // Every node has looked up all names before the clock starts.
-        put_all(daemon, &PointLoad { series, steps: WARM_STEP..WARM_STEP + 1 });
+        put_all(daemon, &PointLoad::of_this_hour(series, WARM_STEP..WARM_STEP + 1));
     }
     let is_cluster = nodes != Nodes::LocalLog;
     let warm_cells = if is_cluster {
@@ -153,8 +154,9 @@ fn run_nodes(
     } else {
         series.into()
     };
-    let load = PointLoad { series, steps: 0..STEPS };
-    let requests = load.render_requests_of(REQUEST_POINTS, CLIENTS);
+    let load = PointLoad::of_this_hour(series, 0..STEPS);
+    let request_points = options.cluster_request_points;
+    let requests = load.render_requests_of(request_points as usize, CLIENTS);
     let pids: Vec<u32> = daemons.iter().map(Daemon::pid).collect();
     let cpu = || pids.iter().map(|pid| process::cpu_seconds(*pid)).sum::<f64>();
     let (cpu_before, server_before) = (cpu(), cluster.region_server_cpu());
@@ -162,7 +164,9 @@ fn run_nodes(
     let sent = || (total(FORWARDED_CELLS), total(FORWARDED_FRAMES));
     let sent_before = sent();
     let start = Instant::now();
-    let (puts, queries) = send_beside_queries(&addresses, requests, offered, &load);
+    let interval = f64::from(request_points * CLIENTS) / offered;
+    let interval = Duration::from_secs_f64(interval);
+    let (puts, queries) = send_beside_queries(&addresses, requests, interval, &load);
     let acknowledged = load.points() as f64 / start.elapsed().as_secs_f64();
     let sent_after = sent();
     let (forwarded, frames) = (sent_after.0 - sent_before.0, sent_after.1 - sent_before.1);
@@ -244,17 +248,17 @@ fn flush(node: SocketAddr) {
     assert_eq!(flushed.status, 200, "{}", flushed.body);
 }
 
-/// Sends all requests while small queries run. Returns the milliseconds of each request, and of each query.
+/// Sends all requests, each client one in an interval, while small queries run. Returns the milliseconds of each request, and of each query.
 fn send_beside_queries(
     nodes: &[SocketAddr],
     requests: Vec<ConnectionLoad>,
-    offered: f64,
+    interval: Duration,
     load: &PointLoad,
 ) -> (Vec<f64>, Vec<f64>) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let queries = scope.spawn(|| query_until(&is_over, nodes, load));
-        let puts = send(nodes, requests, offered);
+        let puts = send(nodes, requests, interval);
         is_over.store(true, Ordering::SeqCst);
         (puts, queries.join().expect("queries"))
     })
@@ -280,9 +284,8 @@ fn query_until(is_over: &AtomicBool, nodes: &[SocketAddr], load: &PointLoad) -> 
 
 /// Sends the requests of all clients when they are due, or as soon after as the nodes accept them; returns the
 /// milliseconds of each.
-fn send(nodes: &[SocketAddr], loads: Vec<ConnectionLoad>, offered: f64) -> Vec<f64> {
+fn send(nodes: &[SocketAddr], loads: Vec<ConnectionLoad>, interval: Duration) -> Vec<f64> {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let interval = Duration::from_secs_f64(REQUEST_POINTS as f64 * f64::from(CLIENTS) / offered);
     runtime.block_on(async {
         let start = Instant::now();
         let mut clients = JoinSet::new();

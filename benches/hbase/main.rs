@@ -6,7 +6,8 @@
 //!                                      opentsdb,compact,query] [--rounds N]
 //!                              [--series N] [--steps N] [--quick] [--attach DIRECTORY]
 //!                              [--request-points N,…] [--clients N,…]
-//!                              [--nodes N,…] [--cluster-series N] [--offered N]
+//!                              [--nodes N,…] [--cluster-series N]
+//!                              [--cluster-request-points N] [--offered N]
 //!                              [--query-series N] [--query-rounds N]
 //! ```
 //!
@@ -84,6 +85,8 @@ struct Options {
     /// Numbers of nodes of a cluster, and its series.
     nodes: Vec<u32>,
     cluster_series: u32,
+    /// Points of a request to a cluster.
+    cluster_request_points: u32,
     /// Points per second offered to daemons that hold rows; `None` for a multiple of the Java client's
     /// rate, or for what suits several nodes on one host.
     offered: Option<f64>,
@@ -179,6 +182,7 @@ impl Options {
             paced: 1.3,
             nodes: vec![1, 3],
             cluster_series: 6_000,
+            cluster_request_points: 50,
             offered: None,
             attach: None,
         };
@@ -205,6 +209,9 @@ impl Options {
                 "--query-series" => options.query_series = arguments.number(),
                 "--query-rounds" => options.query_rounds = arguments.number(),
                 "--cluster-series" => options.cluster_series = arguments.number(),
+                "--cluster-request-points" => {
+                    options.cluster_request_points = arguments.number();
+                }
                 "--paced" => options.paced = arguments.number(),
                 "--clients" => options.clients = numbers(&arguments.text()),
                 "--attach" => options.attach = Some(arguments.text().into()),

@@ -1,6 +1,6 @@
 //! The points of the load as telnet lines and put bodies, and the totals that queries must return.
 
-use std::ops::Range;
+use std::{ops::Range, time::SystemTime};
 
 use tsd_testkit::put_load::{ConnectionLoad, MetricTotal, PutProtocol, REQUEST_POINTS};
 
@@ -8,6 +8,8 @@ use crate::cells::{FIRST_SECOND, STEP_SECS, number};
 
 /// Metrics the series are distributed over.
 const METRICS: u32 = 8;
+/// Longest time of a run, in seconds.
+const LONGEST_RUN: u64 = 1_200;
 
 /// Some steps of all series, as points.
 #[derive(Clone, Debug)]
@@ -17,6 +19,15 @@ pub(crate) struct PointLoad {
 }
 
 impl PointLoad {
+    /// Steps that begin with an hour which does not end during the run: points of past hours are read back as those
+    /// which OpenTSDB may compact, which is not what usual clients cause.
+    pub(crate) fn of_this_hour(series: u32, steps: Range<u32>) -> Self {
+        let now = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970").as_secs();
+        let end = u32::try_from(now + LONGEST_RUN).expect("a time before 2106");
+        let first = (end - end % 3_600 - FIRST_SECOND) / STEP_SECS;
+        Self { series, steps: first + steps.start..first + steps.end }
+    }
+
     pub(crate) const fn points(&self) -> u64 {
         self.series as u64 * (self.steps.end - self.steps.start) as u64
     }

@@ -14,9 +14,8 @@
 
 use std::{
     net::SocketAddr,
-    ops::Range,
     path::Path,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use tokio::{runtime::Builder, task::JoinSet, time::sleep_until};
@@ -25,7 +24,7 @@ use tsd_testkit::{Daemon, process, put_load::ConnectionLoad};
 use crate::{
     Options,
     bench_cluster::BenchCluster,
-    cells::{CellLoad, FIRST_SECOND, STEP_SECS},
+    cells::{CellLoad, STEP_SECS},
     daemon,
     daemon_puts::{put_all, terminate, terminate_and_count},
     java_client::{JavaClient, JavaPrograms},
@@ -42,8 +41,6 @@ const REQUESTS: u32 = 20_000;
 const WARM_UP: usize = 2;
 /// Steps of an hour. The points that assign UIDs are in a later hour, which is not checked.
 const HOUR: u32 = 3_600 / STEP_SECS;
-/// Longest time of a run, in seconds.
-const LONGEST_RUN: u64 = 1_200;
 
 /// Requests of one size, from some clients at once.
 #[derive(Clone, Copy)]
@@ -94,7 +91,7 @@ pub(crate) fn run(
     let mut java = programs.start(cluster, "SmallWritesLoad");
     daemon::create_tables(cluster);
     let tsdb = daemon::start(cluster, &directory.join("small"), &[]);
-    let warm = PointLoad { series: options.series, steps: current_steps(2 * HOUR..2 * HOUR + 2) };
+    let warm = PointLoad::of_this_hour(options.series, 2 * HOUR..2 * HOUR + 2);
     put_all(&tsdb, &warm);
     let warm = Shape { request_points: 50, clients: 16 };
     for _ in 0..WARM_UP {
@@ -137,15 +134,6 @@ pub(crate) fn run(
         }
     }
     terminate(tsdb);
-}
-
-/// Steps of an hour that does not end during the run: points of past hours are read back, which is not
-/// what usual clients cause.
-fn current_steps(steps: Range<u32>) -> Range<u32> {
-    let now = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970").as_secs() + LONGEST_RUN;
-    let hour = u32::try_from(now - now % 3_600).expect("a time before 2106");
-    let first = (hour - FIRST_SECOND) / STEP_SECS;
-    first + steps.start..first + steps.end
 }
 
 fn print_shape(shape: Shape, all: &[Vec<Round>; WAYS.len()]) {
@@ -237,7 +225,7 @@ fn our_round(
     shape: Shape,
     pace: Option<f64>,
 ) -> Round {
-    let load = PointLoad { series: options.series, steps: current_steps(0..shape.steps(options)) };
+    let load = PointLoad::of_this_hour(options.series, 0..shape.steps(options));
     daemon::truncate_points(cluster);
     let requests = load.render_requests_of(shape.request_points as usize, shape.clients);
     let before = daemon::batches(tsdb.address());
@@ -274,11 +262,11 @@ fn log_round(
     shape: Shape,
     pace: Option<f64>,
 ) -> Round {
-    let load = PointLoad { series: options.series, steps: current_steps(0..shape.steps(options)) };
+    let load = PointLoad::of_this_hour(options.series, 0..shape.steps(options));
     daemon::truncate_points(cluster);
     let tsdb = daemon::start(cluster, data, &ACKNOWLEDGED_BY_LOG);
     // Looks up the UIDs, in an hour that is not counted.
-    let warm = PointLoad { series: options.series, steps: current_steps(2 * HOUR..2 * HOUR + 1) };
+    let warm = PointLoad::of_this_hour(options.series, 2 * HOUR..2 * HOUR + 1);
     put_all(&tsdb, &warm);
     let requests = load.render_requests_of(shape.request_points as usize, shape.clients);
     let client_cpu = process::cpu_seconds(tsdb.pid());
