@@ -12,7 +12,7 @@
 mod shared;
 mod sums;
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use bytes::Bytes;
 use tsd_model::{
@@ -22,13 +22,15 @@ use tsd_model::{
 use tsd_storage::{Column, Get, Scan, StorageError};
 
 use self::sums::MappingSums;
-use super::{PerKind, UidTable, listing::kind_of_column};
+use super::{NamePeers, PerKind, UidAdmin, UidTable, listing::kind_of_column};
 use crate::{EngineHandle, FsckLevel, fsck::show_cell};
 
 /// Rows that are read at once.
 const BATCH_ROWS: usize = 1_000;
 /// UIDs of several names that are held before their names are searched.
 const MAX_SHARED: usize = 10_000;
+/// Repaired mappings that the other nodes of a cluster forget at once.
+const MAX_REPAIRED: usize = 1_000;
 /// Age from which a mapping is no part of an assignment or a rename in progress.
 const SETTLED_MS: i64 = 60_000;
 
@@ -79,7 +81,7 @@ impl EngineHandle {
         options: UidFsckOptions,
         observer: &mut dyn UidFsckObserver,
     ) -> Result<UidFsckReport, StorageError> {
-        let table = self.uids().table.clone();
+        let UidAdmin { table, peers, .. } = self.uids().clone();
         let has_other_writers = table.storage.read_version(&table.table).0.is_none();
         let settled_before_ms = if has_other_writers {
             self.config().clock.now_ms().saturating_sub(SETTLED_MS)
@@ -95,13 +97,15 @@ impl EngineHandle {
             report: UidFsckReport::default(),
             kinds: PerKind::default(),
             shared: BTreeSet::new(),
+            peers,
+            repaired: Vec::new(),
         };
-        check.run().await?;
+        let checked = check.run().await;
         let report = check.report;
         if report.repairs > 0 {
             self.drop_caches();
         }
-        Ok(report)
+        checked.map(|()| report)
     }
 }
 
@@ -131,6 +135,10 @@ struct UidCheck<'o> {
     kinds: PerKind<KindCounts>,
     /// UIDs, of the kind that is checked, that more than one name may have.
     shared: BTreeSet<Bytes>,
+    /// The other nodes of the cluster, which have caches too.
+    peers: Option<Arc<dyn NamePeers>>,
+    /// Mappings of the kind that is checked, as they were before repairs, which the other nodes may still use.
+    repaired: Vec<Mapping>,
 }
 
 /// A mapping as stored, in either direction.
@@ -154,9 +162,9 @@ impl UidCheck<'_> {
         self.sum_up().await?;
         for kind in UidKind::ALL {
             if self.sums.differ() {
-                self.check_direction(kind, Family::Id).await?;
-                self.separate_names(kind).await?;
-                self.check_direction(kind, Family::Name).await?;
+                let checked = self.check_mappings(kind).await;
+                self.forget_repaired(kind).await;
+                checked?;
             }
             self.check_counter(kind).await?;
             let errors = self.kinds[kind].errors;
@@ -170,6 +178,29 @@ impl UidCheck<'_> {
             errors => self.say(FsckLevel::Warn, &format!("{errors} errors found.")),
         }
         Ok(())
+    }
+
+    async fn check_mappings(&mut self, kind: UidKind) -> Result<(), StorageError> {
+        self.check_direction(kind, Family::Id).await?;
+        self.separate_names(kind).await?;
+        self.check_direction(kind, Family::Name).await
+    }
+
+    /// Has the other nodes of the cluster forget mappings that were repaired. One with the old ones would still write to
+    /// the UID that a name had.
+    async fn forget_repaired(&mut self, kind: UidKind) {
+        let repaired = std::mem::take(&mut self.repaired);
+        let Some(peers) = self.peers.clone().filter(|_| !repaired.is_empty()) else { return };
+        let uids = repaired.iter().filter_map(|mapping| Uid::try_new(&mapping.uid).ok()).collect();
+        let names = repaired.into_iter().map(|mapping| mapping.name).collect();
+        if let Err(reason) = peers.forget(kind, names, uids).await {
+            self.report.has_failed_repair = true;
+            let text = format!(
+                "Other nodes may use {kind} names as they were before the repairs: {reason}; drop their caches \
+                 (/api/dropcaches)"
+            );
+            self.say(FsckLevel::Error, &text);
+        }
     }
 
     fn say(&mut self, level: FsckLevel, text: &str) {
@@ -189,6 +220,11 @@ impl UidCheck<'_> {
     fn repaired(&mut self, text: &str) {
         self.report.repairs += 1;
         self.say(FsckLevel::Info, &format!("FIX: {text}"));
+    }
+
+    fn repaired_mapping(&mut self, name: &Bytes, uid: &Bytes, text: &str) {
+        self.repaired.push(Mapping { name: name.clone(), uid: uid.clone() });
+        self.repaired(text);
     }
 
     fn changed(&mut self, what: &str) {
@@ -288,6 +324,9 @@ impl UidCheck<'_> {
             }
             if self.shared.len() >= MAX_SHARED {
                 self.separate_names(kind).await?;
+            }
+            if self.repaired.len() >= MAX_REPAIRED {
+                self.forget_repaired(kind).await;
             }
         }
         Ok(())
@@ -425,10 +464,14 @@ impl UidCheck<'_> {
         let Mapping { name, uid } = mapping;
         let what = format!("{kind} reverse mapping: {} -> {}", to_hex(uid), Name(name));
         let (storage, table) = (&self.table.storage, &self.table.table);
-        let is_new = before.is_none();
+        let former = before.clone();
         if storage.compare_and_set(table, reverse(kind, uid), before, name.clone()).await? {
-            self.kinds[kind].uids += u64::from(is_new);
-            self.repaired(&format!("Restoring {what}"));
+            self.kinds[kind].uids += u64::from(former.is_none());
+            self.repaired_mapping(
+                former.as_ref().unwrap_or(name),
+                uid,
+                &format!("Restoring {what}"),
+            );
         } else {
             self.changed(&what);
         }
@@ -474,7 +517,7 @@ impl UidCheck<'_> {
         let (storage, table) = (&self.table.storage, &self.table.table);
         if storage.compare_and_delete(table, reverse(kind, uid), name.clone()).await? {
             self.table.delete_reverse(kind, uid.clone()).await?;
-            self.repaired(&format!("Removed {what}"));
+            self.repaired_mapping(name, uid, &format!("Removed {what}"));
         } else {
             self.changed(&what);
         }

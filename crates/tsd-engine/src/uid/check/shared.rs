@@ -128,7 +128,8 @@ impl UidCheck<'_> {
             if storage.compare_and_delete(&table, column, uid.clone()).await? {
                 self.kinds[kind].names = self.kinds[kind].names.saturating_sub(1);
                 let shown = Name(name);
-                self.repaired(&format!("Removed forward {kind} mapping for {shown} -> {id}"));
+                let text = format!("Removed forward {kind} mapping for {shown} -> {id}");
+                self.repaired_mapping(name, uid, &text);
             }
         }
         self.say(FsckLevel::Error, RULE);

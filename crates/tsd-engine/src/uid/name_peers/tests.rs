@@ -11,12 +11,13 @@ use std::{
 };
 
 use tokio::task::JoinSet;
+use tsd_storage::{CellBatch, CellRef, Storage as _};
 
 use super::*;
 use crate::{
-    EngineConfig, EngineHandle, NameText, UidError, WeakEngineHandle,
+    EngineConfig, EngineHandle, FsckLevel, NameText, UidError, UidFsckOptions, WeakEngineHandle,
     testing::{TestStore, cells, config, put, put_one, start, store},
-    uid::tests::checked_names,
+    uid::{UidTable, tests::checked_names},
 };
 
 /// The engines that a node sees, each at its number.
@@ -158,6 +159,47 @@ async fn a_change_that_a_node_has_not_confirmed_is_made_and_says_so() {
     let error = first.delete_uid(UidKind::Tagv, "new").await.unwrap_err();
     assert!(error.to_string().contains("'new' is changed"), "{error}");
     assert_eq!(number(&first, "new").await, None);
+}
+
+#[tokio::test]
+async fn repaired_names_are_forgotten_by_all_nodes() {
+    let store = store();
+    let ([first, second], links) = nodes(&store);
+    put_one(&second, "m", "host=a", 1, 1).await.unwrap();
+    put_one(&second, "m", "host=b", 1, 1).await.unwrap();
+    // The second name gets the UID of the first one, so that their points are mixed.
+    let (shared, freed) = (Uid::from_number(1, 3).unwrap(), Uid::from_number(2, 3).unwrap());
+    let table = second.config().tables.uid.clone();
+    let take_over = async |name: &'static str| {
+        let column = UidTable::forward(UidKind::Tagv, name.as_bytes());
+        let value = shared.as_bytes();
+        let cell = CellRef {
+            family: column.family,
+            qualifier: &column.qualifier,
+            value,
+            timestamp_ms: None,
+        };
+        store.put(&table, CellBatch::single(&column.row, cell).unwrap()).await.unwrap();
+    };
+    take_over("b").await;
+    second.forget_names(UidKind::Tagv, &["b".into()], &[freed]);
+    assert_eq!((number(&second, "a").await, number(&second, "b").await), (Some(1), Some(1)));
+
+    let options = UidFsckOptions { fix: true, delete_unknown: false };
+    let report = first.uid_fsck(options, &mut |_: FsckLevel, _: &str| {}).await.unwrap();
+    assert!(report.repairs > 0 && !report.has_failed_repair, "{report:?}");
+    assert_eq!((number(&second, "a").await, number(&second, "b").await), (None, None));
+    assert_eq!(second.uids().name_of(UidKind::Tagv, shared).await.unwrap(), "fsck.a.b");
+
+    take_over("c").await;
+    links.is_cut.store(true, Ordering::Relaxed);
+    let mut lines = Vec::new();
+    let mut found = |_: FsckLevel, text: &str| lines.push(text.to_owned());
+    let report = first.uid_fsck(options, &mut found).await.unwrap();
+    assert!(report.has_failed_repair);
+    let names_node =
+        |line: &String| line.contains("node 1 does not answer") && line.contains("/api/dropcaches");
+    assert!(lines.iter().any(names_node), "{lines:?}");
 }
 
 /// Puts a point of each of `hosts` series to each node at once, each beginning with another series.
