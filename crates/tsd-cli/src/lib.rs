@@ -29,6 +29,7 @@ mod node;
 mod open_files;
 mod output;
 mod password;
+mod progress_bar;
 mod properties_file;
 mod quarantine;
 mod query;

@@ -70,6 +70,11 @@ pub(crate) fn with_engine<T>(
     })
 }
 
+/// Threads of a run over a whole table: twice the processors, as in OpenTSDB.
+pub(crate) fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |processors| processors.get() * 2)
+}
+
 /// Runs a tool by the daemon at the URL, if there is one; else on the store, or by the daemon that has it open.
 pub(crate) fn by_daemon_or_store<T>(
     url: Option<&str>,
