@@ -5,7 +5,7 @@ use std::{fmt::Write as _, process::ExitCode};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    args::{ConfigArgs, ConfigCheckArgs, ConfigCommand},
+    args::{ConfigCheckArgs, ConfigCommand},
     config::{
         CheckedEntry, ConfigError, FileCheck, Key, KeyEffect, KeyVerdict, ValueKind, check_file,
         key_meaning, keys, why_without_effect,
@@ -17,8 +17,8 @@ use crate::{
 const UNREADABLE: u8 = 2;
 
 /// Runs the command. The exit status of a check is 1 if something is wrong.
-pub(crate) fn main(args: &ConfigArgs) -> ExitCode {
-    match &args.command {
+pub(crate) fn main(command: &ConfigCommand) -> ExitCode {
+    match command {
         ConfigCommand::Check(args) => check(args),
         ConfigCommand::List(args) => {
             print(&if args.json { keys_as_json() } else { keys_as_text() }, ExitCode::SUCCESS)

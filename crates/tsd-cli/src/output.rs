@@ -8,6 +8,8 @@ use std::{
     io::{self, Write as _},
 };
 
+use serde_json::Value;
+
 /// Writes a line to standard error, which may be full or closed. `eprintln!` would panic, in the middle of the work.
 macro_rules! tell {
     ($($text:tt)*) => { $crate::output::write_error(format_args!("{}\n", format_args!($($text)*))) };
@@ -28,6 +30,16 @@ pub(crate) struct CannotWrite(pub(crate) io::Error);
 /// Prints text to standard output. A reader that has closed its pipe, such as `head`, has enough.
 pub(crate) fn print_lines(text: &str) -> Result<(), CannotWrite> {
     write_lines(&mut io::stdout().lock(), text)
+}
+
+/// Prints a result as JSON, or as a text for people.
+pub(crate) fn print_result(
+    is_json: bool,
+    result: &Value,
+    text: impl FnOnce() -> anyhow::Result<String>,
+) -> anyhow::Result<()> {
+    let text = if is_json { format!("{result:#}\n") } else { text()? };
+    Ok(print_lines(&text)?)
 }
 
 fn write_lines(out: &mut impl io::Write, text: &str) -> Result<(), CannotWrite> {

@@ -32,7 +32,8 @@ use crate::{
 
 /// Restores a snapshot.
 pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
-    let (_, settings) = prepare(args.config()?)?;
+    let config = args.overrides.load_tool("tsdb restore without --log-level", "error")?;
+    let (_, settings) = prepare(config)?;
     require_embedded(&settings, "restore")?;
     let data = &settings.storage.data_directory;
     let list = SnapshotList::read(&args.snapshot)?;

@@ -14,7 +14,7 @@ use tsd_storage_hbase::{
 
 use crate::{
     args::TableCreateArgs,
-    config::{Config, Settings},
+    config::{EngineKind, Settings},
     store, tell,
 };
 
@@ -26,12 +26,11 @@ const RANDOM_METRIC_REGIONS: u32 = 16;
 
 /// Creates the missing tables.
 pub(crate) async fn create(
-    config: &Config,
     settings: &Settings,
     args: &TableCreateArgs,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let client = connect(config, settings, out).await?;
+    let client = connect(settings, out).await?;
     let _progress = Progress::of(&client);
     let mut layouts = layouts(settings);
     if let Some(ttl) = args.ttl {
@@ -71,12 +70,8 @@ pub(crate) async fn create(
 }
 
 /// Prints the state of the tables. Fails if one is missing or differs from the settings.
-pub(crate) async fn status(
-    config: &Config,
-    settings: &Settings,
-    out: &mut impl Write,
-) -> anyhow::Result<()> {
-    let client = connect(config, settings, out).await?;
+pub(crate) async fn status(settings: &Settings, out: &mut impl Write) -> anyhow::Result<()> {
+    let client = connect(settings, out).await?;
     let _progress = Progress::of(&client);
     let mut wrong = 0;
     for layout in layouts(settings) {
@@ -127,13 +122,9 @@ fn progress(elapsed: Duration, retries: &[(RetryReason, u64)]) -> String {
 }
 
 /// Returns a client of a cluster whose servers are found and whose master responds.
-async fn connect(
-    config: &Config,
-    settings: &Settings,
-    out: &mut impl Write,
-) -> anyhow::Result<Client> {
+async fn connect(settings: &Settings, out: &mut impl Write) -> anyhow::Result<Client> {
     ensure!(
-        config.is_on_hbase(),
+        settings.storage.engine == EngineKind::HBase,
         "tables are created in HBase: name its ZooKeeper with --zkquorum or tsd.storage.hbase.zk_quorum"
     );
     let hbase = &settings.storage.hbase;
@@ -226,6 +217,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use crate::config::Config;
 
     fn layouts_of(text: &str) -> Vec<(String, usize)> {
         let mut config = Config::new();
@@ -261,9 +253,8 @@ mod tests {
 
     #[tokio::test]
     async fn without_hbase_there_are_no_tables_to_make() {
-        let config = Config::new();
-        let settings = Settings::from_config(&config).unwrap();
-        let error = connect(&config, &settings, &mut Vec::new()).await.unwrap_err();
+        let settings = Settings::from_config(&Config::new()).unwrap();
+        let error = connect(&settings, &mut Vec::new()).await.unwrap_err();
         assert!(error.to_string().contains("--zkquorum"), "{error}");
     }
 
@@ -276,7 +267,7 @@ mod tests {
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", &quorum);
         config.set_flag("test", "tsd.storage.hbase.start_timeout", "0");
         let settings = Settings::from_config(&config).unwrap();
-        let error = connect(&config, &settings, &mut Vec::new()).await.unwrap_err();
+        let error = connect(&settings, &mut Vec::new()).await.unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains(&quorum) && text.contains("refused"), "{text}");
     }

@@ -79,13 +79,17 @@ pub(crate) fn default_threads() -> usize {
 pub(crate) fn by_daemon_or_store<T>(
     url: Option<&str>,
     what: &str,
-    by_daemon: impl Fn(DaemonClient) -> anyhow::Result<T>,
+    by_daemon: impl AsyncFnOnce(DaemonClient) -> anyhow::Result<T>,
     on_store: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    match url {
-        Some(url) => by_daemon(DaemonClient::new(url)?),
-        None => on_store().or_else(|error| by_daemon(daemon_in_the_way(error, what)?)),
-    }
+    let daemon = match url {
+        Some(url) => DaemonClient::new(url)?,
+        None => match on_store() {
+            Err(error) => daemon_in_the_way(error, what)?,
+            done => return done,
+        },
+    };
+    Runtime::new()?.block_on(by_daemon(daemon))
 }
 
 /// The daemon that has the data directory open, if that is why a tool could not open it; else the

@@ -62,7 +62,8 @@ fn run(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> u8 {
 }
 
 fn run_on_store(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> anyhow::Result<u8> {
-    let (config, settings) = prepare(place.config()?)?;
+    let config = place.overrides.load_verbose(place.verbose, "tsdb uid without --verbose")?;
+    let (config, settings) = prepare(config)?;
     let by_daemon = |mut client: DaemonClient| {
         let mut out = std::io::stdout();
         let mut out = UidOutput::new(&mut out, flags.json);

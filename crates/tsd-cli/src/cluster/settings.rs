@@ -11,7 +11,7 @@ use crate::{args::ClusterSettingsArgs, print_lines, store::ClusterSettings, tool
 
 /// Shows the settings, or changes them.
 pub(super) async fn run(args: &ClusterSettingsArgs) -> anyhow::Result<()> {
-    let (_, settings) = prepare(args.config()?)?;
+    let (_, settings) = prepare(args.overrides.load()?)?;
     let cluster = ClusterSettings::find(&settings).await?;
     if args.adopt {
         let changed = cluster.adopt().await?;

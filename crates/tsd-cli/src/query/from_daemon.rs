@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use tsd_model::Value;
 
 use super::{args::ParsedArgs, series::Series};
-use crate::daemon_client::DaemonClient;
+use crate::{daemon_client::DaemonClient, json_fields::texts};
 
 /// Sends a query to a daemon.
 pub(super) async fn query(
@@ -58,15 +58,11 @@ fn body(args: &ParsedArgs) -> Json {
 
 /// An element of the response.
 fn series(element: &Json) -> Option<Series> {
-    let tags = element.get("tags")?.as_object()?;
     let aggregate_tags = element.get("aggregateTags")?.as_array()?.iter();
     let points = element.get("dps")?.as_object()?;
     Some(Series {
         metric: element.get("metric")?.as_str()?.to_owned(),
-        tags: tags
-            .iter()
-            .map(|(tagk, tagv)| Some((tagk.clone(), tagv.as_str()?.to_owned())))
-            .collect::<Option<_>>()?,
+        tags: texts(element.get("tags")?.as_object()?)?,
         aggregate_tags: aggregate_tags
             .map(|tagk| tagk.as_str().map(str::to_owned))
             .collect::<Option<_>>()?,

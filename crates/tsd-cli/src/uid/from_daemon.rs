@@ -160,7 +160,7 @@ async fn assign_one(
 ) -> anyhow::Result<Result<Vec<u8>, String>> {
     let body = json!({ label: [name] }).to_string();
     let response = daemon.post("/api/uid/assign", body).await?;
-    let reply: Value = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+    let reply = response.json();
     match assigned(&reply, label, name) {
         Some(result) => Ok(result),
         None => bail!("{}: {}", daemon.authority(), response.error_text()),
@@ -189,7 +189,7 @@ async fn rename(
 ) -> anyhow::Result<u8> {
     let body = json!({ label(kind): old, "name": new }).to_string();
     let response = daemon.post("/api/uid/rename", body).await?;
-    let reply: Value = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+    let reply = response.json();
     if reply.get("result").and_then(Value::as_str) == Some("true") {
         out.renamed(kind, old, new);
         return Ok(0);
