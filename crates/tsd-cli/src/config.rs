@@ -15,7 +15,7 @@ mod settings;
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -120,12 +120,6 @@ impl Config {
         self.file.as_deref()
     }
 
-    /// The effective value of a key as text.
-    #[must_use]
-    pub fn value(&self, name: &str) -> Option<&str> {
-        self.text(name)
-    }
-
     /// Takes the value of a key, or that it is not set, from another configuration.
     pub fn copy_value(&mut self, from: &Self, key: &str) {
         match from.values.get(key) {
@@ -218,17 +212,23 @@ impl Config {
         Ok(())
     }
 
-    /// True if a key has the exact text at which OpenTSDB compares it.
-    fn is_exactly(&self, name: &str, word: &str) -> bool {
-        self.text(name) == Some(word)
-    }
-
-    /// The value of a key as text.
-    fn text(&self, name: &str) -> Option<&str> {
+    /// The effective value of a key as text.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
         match self.values.get(name) {
             Some(given) => Some(given.value.trim()),
             None => self.default_by_engine(name).or(keys::find(name)?.default),
         }
+    }
+
+    /// The value of a key as text, unless it is empty.
+    fn non_empty(&self, name: &str) -> Option<&str> {
+        self.text(name).filter(|text| !text.is_empty())
+    }
+
+    /// The value of a key as a text of its own, which must not be empty.
+    fn required(&self, name: &str, expected: &str) -> Result<String, ConfigError> {
+        self.non_empty(name).map(str::to_owned).ok_or_else(|| self.bad_value(name, expected))
     }
 
     /// The value of a key as a text of its own, which is empty without one.
@@ -294,13 +294,13 @@ impl Config {
     }
 
     /// The error for a value that only its consumer can validate.
-    pub(crate) fn bad_value(&self, name: &str, expected: String) -> ConfigError {
+    pub(crate) fn bad_value(&self, name: &str, expected: impl fmt::Display) -> ConfigError {
         let given = self.values.get(name);
         ConfigError::BadValue {
             key: name.to_owned(),
             value: self.text(name).unwrap_or_default().to_owned(),
             origin: given.map_or(Origin::Default, |g| g.origin.clone()),
-            expected,
+            expected: expected.to_string(),
         }
     }
 }

@@ -183,7 +183,7 @@ impl DataDirectory {
         if !create && is_new() {
             let expected = "there is no data here; expected a directory that `tsdb tsd` or `tsdb \
                             import --create` has created";
-            let error = config.bad_value("tsd.storage.data_directory", expected.to_owned());
+            let error = config.bad_value("tsd.storage.data_directory", expected);
             return Err(DataDirectoryError::Missing(error));
         }
         // Before anything is changed, the lock file included.

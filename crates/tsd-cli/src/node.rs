@@ -249,8 +249,7 @@ impl OpenEngine {
         let mut filter_rules = None;
         if let Some(path) = &settings.filter_rules {
             let opened = FollowedFile::open(path, "rules of the filter", FilterRules::parse);
-            let (file, rules) =
-                opened.map_err(|error| config.bad_value(RULES_FILE, error.to_string()))?;
+            let (file, rules) = opened.map_err(|error| config.bad_value(RULES_FILE, error))?;
             engine.set_write_filter(Some(Arc::new(rules)));
             filter_rules = Some(file);
         }

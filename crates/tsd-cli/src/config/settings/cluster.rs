@@ -32,11 +32,11 @@ pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigE
     const ADVERTISE: &str = "tsd.cluster.advertise";
     let bind = config.string(BIND);
     if bind.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
-        return Err(config.bad_value(BIND, "expected address:port".to_owned()));
+        return Err(config.bad_value(BIND, "expected address:port"));
     }
-    let advertise = Some(config.string(ADVERTISE)).filter(|address| !address.is_empty());
+    let advertise = config.non_empty(ADVERTISE).map(str::to_owned);
     if advertise.as_ref().is_some_and(|address| address.contains(['/', ' ', ','])) {
-        return Err(config.bad_value(ADVERTISE, "expected host or host:port".to_owned()));
+        return Err(config.bad_value(ADVERTISE, "expected host or host:port"));
     }
     Ok(ClusterNetSettings {
         bind,

@@ -87,7 +87,7 @@ impl HBaseSettings {
 pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
     const AUTH: &str = "hbase.security.auth.enable";
     if config.is_on_hbase() && config.bool(AUTH) {
-        let expected = "clusters that require Kerberos are not supported".to_owned();
+        let expected = "clusters that require Kerberos are not supported";
         return Err(config.bad_value(AUTH, expected));
     }
     Ok(HBaseSettings {
@@ -114,7 +114,7 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
         cluster_log: cluster_log(config)?,
         cluster_net: cluster_net(config)?,
         series_index: series_index(config),
-        series_table: series_table(config)?,
+        series_table: Table::new(&own_table(config, "tsd.storage.hbase.series_table")?),
         series_scan_rate: config.int("tsd.storage.hbase.series_index.scan_rate"),
     })
 }
@@ -130,11 +130,6 @@ pub(super) fn series_index(config: &Config) -> Option<SeriesIndexMode> {
         Some("complete") => Some(SeriesIndexMode::Complete),
         _ => None,
     }
-}
-
-/// The table of registrations, which must be none of the others.
-fn series_table(config: &Config) -> Result<Table, ConfigError> {
-    Ok(Table::new(&own_table(config, "tsd.storage.hbase.series_table")?))
 }
 
 /// The name of a table that must be none of OpenTSDB's.
@@ -159,13 +154,13 @@ fn ack(config: &Config) -> Result<Ack, ConfigError> {
         _ => return Ok(Ack::Storage),
     };
     if ack == Ack::Cluster && !config.is_on_hbase() {
-        let expected = "expected storage or log: cluster keeps the log in HBase".to_owned();
+        let expected = "expected storage or log: cluster keeps the log in HBase";
         return Err(config.bad_value(KEY, expected));
     }
     if config.is_on_hbase() && config.bool("tsd.storage.use_otsdb_timestamp") {
         let expected = "expected storage, with tsd.storage.use_otsdb_timestamp: the flush of a log \
                         would undo corrections through other daemons";
-        return Err(config.bad_value(KEY, expected.to_owned()));
+        return Err(config.bad_value(KEY, expected));
     }
     Ok(ack)
 }
@@ -174,7 +169,7 @@ fn ack(config: &Config) -> Result<Ack, ConfigError> {
 fn cluster_log(config: &Config) -> Result<ClusterLogConfig, ConfigError> {
     const KEY: &str = "tsd.cluster.log_table";
     let table = own_table(config, KEY)?;
-    let node = Some(config.string("tsd.cluster.name")).filter(|name| !name.is_empty());
+    let node = config.non_empty("tsd.cluster.name").map(str::to_owned);
     let durability = match config.text("tsd.cluster.log_durability") {
         Some("fsync") => LogDurability::Fsync,
         _ => LogDurability::Sync,
@@ -206,10 +201,8 @@ fn user(config: &Config) -> String {
     let of_process = || {
         USER_VARIABLES.iter().find_map(|name| std::env::var(name).ok().filter(|n| !n.is_empty()))
     };
-    Some(config.string("tsd.storage.hbase.user"))
-        .filter(|user| !user.is_empty())
-        .or_else(of_process)
-        .unwrap_or_else(|| "opentsdb".to_owned())
+    let configured = config.non_empty("tsd.storage.hbase.user").map(str::to_owned);
+    configured.or_else(of_process).unwrap_or_else(|| "opentsdb".to_owned())
 }
 
 fn hosts(config: &Config) -> Result<Vec<(String, String)>, ConfigError> {
@@ -221,7 +214,7 @@ fn hosts(config: &Config) -> Result<Vec<(String, String)>, ConfigError> {
             Some((from, to)) if !from.trim().is_empty() && !to.trim().is_empty() => {
                 Ok((from.trim().to_owned(), to.trim().to_owned()))
             }
-            _ => Err(config.bad_value(KEY, "expected name[:port]=address[:port], ...".to_owned())),
+            _ => Err(config.bad_value(KEY, "expected name[:port]=address[:port], ...")),
         })
         .collect()
 }
