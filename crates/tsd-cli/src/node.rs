@@ -109,7 +109,10 @@ impl Node {
         }
         let client_metrics = open.store.hbase.as_ref().map(|hbase| {
             if settings.storage.hbase.prefetch {
-                tokio::spawn(store::prefetch(hbase.client.clone(), store::table_names(&settings)));
+                tokio::spawn(store::prefetch(
+                    hbase.client.clone(),
+                    store::needed_tables(&settings),
+                ));
             }
             AbortOnDropHandle::new(tokio::spawn(publish_metrics(hbase.client.clone())))
         });

@@ -26,7 +26,7 @@ use tsd_storage_wal::{WalConfig, WalStorage, unknown_mark_version};
 
 pub(crate) use self::{
     cluster_settings::ClusterSettings,
-    hbase::{find_cluster, prefetch, table_names},
+    hbase::{find_cluster, needed_tables, prefetch},
     names::name_peers,
     open_store::{OpenStore, Purpose, Replayed},
     tables::all_tables,
@@ -61,15 +61,8 @@ pub(crate) async fn open(
 
 fn memory(settings: &Settings) -> OpenStore {
     let storage = MemoryStorage::new(tables(settings).into_iter().map(|spec| spec.table));
-    OpenStore {
-        storage: Arc::new(MeteredStorage::new("memory", Arc::new(storage))),
-        schema: settings.storage.schema,
-        directory: None,
-        replayed: Replayed::default(),
-        log: None,
-        hbase: None,
-        retention: None,
-    }
+    let storage = Arc::new(MeteredStorage::new("memory", Arc::new(storage)));
+    OpenStore::new(storage, settings.storage.schema)
 }
 
 async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow::Result<OpenStore> {
@@ -131,20 +124,15 @@ fn embedded_config(
     directory: &DataDirectory,
     space: &Arc<DiskSpace>,
 ) -> EmbeddedConfig {
-    let storage = &settings.storage;
+    let (storage, engine) = (&settings.storage, &settings.engine);
     EmbeddedConfig {
         cache_bytes: storage.cache_bytes,
         space: Arc::clone(space),
         open_files: storage.open_files,
-        compacts_rows: compacts_rows(settings),
+        // As the row compactor of the engine would.
+        compacts_rows: engine.compaction.enabled && !engine.rows.use_otsdb_timestamp,
         ..EmbeddedConfig::new(directory.store(), directory.schema(), tables(settings))
     }
-}
-
-/// True if the store compacts rows as the row compactor of the engine would.
-fn compacts_rows(settings: &Settings) -> bool {
-    let engine = &settings.engine;
-    engine.compaction.enabled && !engine.rows.use_otsdb_timestamp
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! Verification of a data directory that no daemon has open.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
-use tsd_model::TableSchema;
 use tsd_storage::{
-    DirectBackend as _, DiskSpace, RepairAction, StorageError, Table, UnknownVersion, Verifier,
+    DirectBackend as _, DiskSpace, RepairAction, StorageError, UnknownVersion, Verifier,
     VerifyFinding, VerifyRun,
 };
 use tsd_storage_embedded::{
@@ -22,10 +21,6 @@ use crate::{
 /// Verifies the files as they are: the store is not opened, since that restores and quarantines some.
 #[derive(Debug)]
 pub(crate) struct DirectoryVerifier {
-    store: PathBuf,
-    log: PathBuf,
-    data: Table,
-    schema: TableSchema,
     settings: Settings,
     // Locked until it is dropped.
     directory: DataDirectory,
@@ -42,19 +37,12 @@ impl DirectoryVerifier {
             ),
         }
         let directory = DataDirectory::prepare(&settings.storage, config, false)?;
-        Ok(Self {
-            store: directory.store(),
-            log: directory.log(),
-            data: settings.engine.tables.data.clone(),
-            schema: directory.schema(),
-            settings: settings.clone(),
-            directory,
-        })
+        Ok(Self { settings: settings.clone(), directory })
     }
 
     fn unknown_version(&self) -> Result<Option<UnknownVersion>, StorageError> {
         match unknown_in_log(&self.directory)? {
-            None => unknown_version(&self.store),
+            None => unknown_version(&self.directory.store()),
             unknown => Ok(unknown),
         }
     }
@@ -82,16 +70,18 @@ impl Verifier for DirectoryVerifier {
             });
             return Ok(());
         }
-        verify_log(&self.log, &recorded_log_mark(&self.store)?, run)?;
-        verify_directory(&self.store, &self.data, self.schema, run)
+        let (store, data) = (self.directory.store(), &self.settings.engine.tables.data);
+        verify_log(&self.directory.log(), &recorded_log_mark(&store)?, run)?;
+        verify_directory(&store, data, self.directory.schema(), run)
     }
 
     /// Only what must be done before the store is opened; the rest is that of the open store.
     fn repair(&self, action: &RepairAction) -> Result<(), StorageError> {
+        let store = self.directory.store();
         match action {
-            RepairAction::RebuildManifest { table } => rebuild_manifest(&self.store, table),
-            RepairAction::ForgetTable { table } => forget_table(&self.store, table),
-            RepairAction::AcceptOlderTable { table } => accept_older_table(&self.store, table),
+            RepairAction::RebuildManifest { table } => rebuild_manifest(&store, table),
+            RepairAction::ForgetTable { table } => forget_table(&store, table),
+            RepairAction::AcceptOlderTable { table } => accept_older_table(&store, table),
             _ => Ok(()),
         }
     }
