@@ -278,11 +278,10 @@ impl Drop for DataDirectory {
 
 /// Records the key layout in a directory.
 pub(crate) fn write_schema(directory: &Path, schema: TableSchema) -> io::Result<()> {
-    let keys = numbers(schema).map(|(key, n)| format!("{key} = {n}\n")).concat();
+    let (keys, check) = (lines_of(schema), checksum(schema));
     let text = format!(
         "# Key layout of this directory, fixed at its creation.\n\
-         {VERSION_KEY} = {VERSION}\n{keys}{CHECK_KEY} = {}\n",
-        checksum(schema)
+         {VERSION_KEY} = {VERSION}\n{keys}{CHECK_KEY} = {check}\n"
     );
     PropertiesFile::write(&directory.join(SCHEMA_FILE), &text)
 }
@@ -358,7 +357,8 @@ fn way_out(error: &io::Error) -> &'static str {
     }
 }
 
-fn numbers(schema: TableSchema) -> [(&'static str, u64); 5] {
+/// The keys of a layout with their numbers.
+pub(crate) fn numbers(schema: TableSchema) -> [(&'static str, u64); 5] {
     [
         ("tsd.storage.uid.width.metric", schema.metric_width() as u64),
         ("tsd.storage.uid.width.tagk", schema.tagk_width() as u64),
@@ -368,10 +368,13 @@ fn numbers(schema: TableSchema) -> [(&'static str, u64); 5] {
     ]
 }
 
+fn lines_of(schema: TableSchema) -> String {
+    numbers(schema).map(|(key, n)| format!("{key} = {n}\n")).concat()
+}
+
 /// FNV-1a of the numbers, 16 hexadecimal digits: a changed digit must not select other keys.
 fn checksum(schema: TableSchema) -> String {
-    let text = numbers(schema).map(|(key, n)| format!("{key} = {n}\n")).concat();
-    let hash = text.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+    let hash = lines_of(schema).bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
     });
     format!("{hash:016x}")

@@ -18,7 +18,7 @@ use tsd_engine::{EngineHandle, UidKind};
 use self::{
     command::{UidCommand, UidFlags},
     output::UidOutput,
-    status::{FAILED, NOT_CLOSED, NOT_DELETED, NOT_FOUND, USAGE, fail, not_found},
+    status::{FAILED, NOT_CLOSED, NOT_DELETED, NOT_FOUND, USAGE, fail},
 };
 use crate::{
     args::{MkmetricArgs, UidArgs, UidPlace},
@@ -232,16 +232,7 @@ async fn look_up(
             return NOT_FOUND;
         }
     };
-    let mut list = out.list();
-    for mapping in &found {
-        list.add(mapping);
-    }
-    list.end();
-    if found.is_empty() {
-        not_found(kind, word);
-        return NOT_FOUND;
-    }
-    0
+    out.found(&found, kind, word)
 }
 
 /// Mappings from a UID that is given as a number, on the width of each kind. The outer error says that it fits

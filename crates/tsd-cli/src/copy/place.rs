@@ -13,7 +13,7 @@ use tsd_model::TableSchema;
 use crate::{
     args::CopyArgs,
     config::{Config, EngineKind, Settings},
-    data_directory::{DataDirectoryError, PARTS},
+    data_directory::{DataDirectoryError, PARTS, numbers},
     memory_limit::{SMALLEST_LIMIT, find_limit},
     node::OpenEngine,
     store::Purpose,
@@ -102,13 +102,7 @@ impl CopyPlace {
         if !self.is_new_directory()? {
             return Ok(());
         }
-        for (key, number) in [
-            ("tsd.storage.uid.width.metric", schema.metric_width()),
-            ("tsd.storage.uid.width.tagk", schema.tagk_width()),
-            ("tsd.storage.uid.width.tagv", schema.tagv_width()),
-            ("tsd.storage.salt.width", schema.salt_width()),
-            ("tsd.storage.salt.buckets", schema.salt_buckets() as usize),
-        ] {
+        for (key, number) in numbers(schema) {
             if !self.config.is_set(key) {
                 self.config.set_flag("as in the source", key, number.to_string());
             }

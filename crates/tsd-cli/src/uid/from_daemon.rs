@@ -11,7 +11,7 @@ use tsd_model::{from_hex, to_hex};
 use super::{
     command::{self, UidCommand, UidFlags},
     output::UidOutput,
-    status::{FAILED, NOT_FOUND, USAGE, not_found},
+    status::{FAILED, NOT_FOUND, USAGE},
 };
 use crate::{daemon_client::DaemonClient, tell};
 
@@ -110,16 +110,7 @@ async fn look_up(
     let name = id.is_none().then_some(word);
     let parameters = [("type", kind.map(UidKind::as_str)), ("uid", uid.as_deref()), ("name", name)];
     let (found, _) = listed(daemon, &parameters).await?;
-    let mut list = out.list();
-    for mapping in &found {
-        list.add(mapping);
-    }
-    list.end();
-    if found.is_empty() {
-        not_found(kind, word);
-        return Ok(NOT_FOUND);
-    }
-    Ok(0)
+    Ok(out.found(&found, kind, word))
 }
 
 async fn assign(
