@@ -155,8 +155,7 @@ async fn copy(
         Some(file) => Some(begin(args, file, from, to, settings, &ends, &mut run).await?),
     };
     let started = Instant::now();
-    let is_written = !args.dry_run;
-    let file = state.filter(|_| is_written);
+    let file = state.filter(|_| !args.dry_run);
     let console = Arc::new(Console::new(args, copying.clone(), file)?);
     let stop = StopRequest::listen();
     let mut result = Ok(());
@@ -279,7 +278,7 @@ fn scope(args: &CopyArgs, from: &CopyPlace, to: &CopyPlace) -> anyhow::Result<Va
 /// The given file, else one beside the data directory of the target or of the source.
 fn state_file(args: &CopyArgs, from: &CopyPlace, to: &CopyPlace) -> anyhow::Result<StateFile> {
     if let Some(path) = &args.state {
-        return Ok(StateFile::new(path.clone()));
+        return Ok(StateFile { path: path.clone() });
     }
     let beside = |directory: PathBuf| {
         let mut name = std::path::absolute(&directory).unwrap_or(directory).into_os_string();
@@ -287,7 +286,7 @@ fn state_file(args: &CopyArgs, from: &CopyPlace, to: &CopyPlace) -> anyhow::Resu
         PathBuf::from(name)
     };
     let directory = to.directory()?.or(from.directory()?);
-    Ok(StateFile::new(directory.map_or_else(|| STATE_FILE.into(), beside)))
+    Ok(StateFile { path: directory.map_or_else(|| STATE_FILE.into(), beside) })
 }
 
 fn now_ms() -> i64 {

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{bail, ensure};
 use bytes::Bytes;
 use indicatif::ProgressBar;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tsd_engine::{
     EngineHandle, FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun, FsckSelection,
 };
@@ -295,16 +295,11 @@ fn as_lines(ended: &Ended) -> String {
 
 /// The counters by OpenTSDB's labels.
 fn as_json(ended: &Ended) -> String {
-    let counters: Map<String, Value> = ended
-        .report
-        .lines()
-        .into_iter()
-        .map(|(label, count)| (label.trim_end().to_owned(), json!(count)))
-        .collect();
+    let counters = ended.report.lines().map(|(label, count)| (label.trim_end(), count));
     let value = json!({
         "completed": ended.signal.is_none(),
         "seconds": ended.duration.as_secs_f64(),
-        "counters": counters,
+        "counters": Value::from_iter(counters),
     });
     format!("{value:#}\n")
 }

@@ -8,6 +8,7 @@ use std::{
     io::{self, Write as _},
 };
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 /// Writes a line to standard error, which may be full or closed. `eprintln!` would panic, in the middle of the work.
@@ -30,6 +31,11 @@ pub(crate) struct CannotWrite(pub(crate) io::Error);
 /// Prints text to standard output. A reader that has closed its pipe, such as `head`, has enough.
 pub(crate) fn print_lines(text: &str) -> Result<(), CannotWrite> {
     write_lines(&mut io::stdout().lock(), text)
+}
+
+/// A time for people.
+pub(crate) fn utc(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// Prints a result as JSON, or as a text for people.

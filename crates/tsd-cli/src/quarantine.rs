@@ -15,7 +15,7 @@ use crate::{
     args::{QuarantineAcceptArgs, QuarantineCommand, QuarantinePlace},
     daemon_client::DaemonClient,
     json_fields::{elements, number, text},
-    output::{print_result, write_error},
+    output::{print_result, utc, write_error},
     print_lines,
     store::Purpose,
     tool::{by_daemon_or_store, prepare, with_engine},
@@ -201,10 +201,6 @@ fn describe_range(range: &Value) -> anyhow::Result<String> {
         write!(out, " from {} to {}", utc(from), utc(to))?;
     }
     Ok(out)
-}
-
-fn utc(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 #[cfg(test)]

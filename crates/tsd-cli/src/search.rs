@@ -5,7 +5,7 @@
 use std::{fmt::Write as _, process::ExitCode};
 
 use anyhow::Context;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tsd_engine::{EngineHandle, Lookup, LookupSeries, QueryControl, UnnamedSeries};
 use tsd_model::{from_hex, sort_as_sized_hash_map, to_hex};
 use tsd_protocol::unnamed_series_text;
@@ -139,18 +139,14 @@ async fn from_daemon(
 fn body(lookup: &Lookup, use_data_table: bool) -> Value {
     let tags: Vec<Value> =
         lookup.tags.iter().map(|(tagk, tagv)| json!({ "key": tagk, "value": tagv })).collect();
-    let mut body = Map::from_iter([
-        ("limit".to_owned(), json!(lookup.limit)),
-        ("tags".to_owned(), json!(tags)),
-        ("skipUnnamed".to_owned(), json!(lookup.skips_unnamed)),
-    ]);
-    if let Some(metric) = &lookup.metric {
-        body.insert("metric".to_owned(), json!(metric));
-    }
-    if use_data_table {
-        body.insert("useMeta".to_owned(), json!(false));
-    }
-    body.into()
+    let mut body = vec![
+        ("limit", json!(lookup.limit)),
+        ("tags", json!(tags)),
+        ("skipUnnamed", json!(lookup.skips_unnamed)),
+    ];
+    body.extend(lookup.metric.as_ref().map(|metric| ("metric", json!(metric))));
+    body.extend(use_data_table.then_some(("useMeta", json!(false))));
+    body.into_iter().collect()
 }
 
 /// An element of the response.
@@ -179,8 +175,7 @@ fn as_lines(series: &[LookupSeries]) -> String {
 
 fn as_json(series: &[LookupSeries]) -> String {
     let element = |LookupSeries { tsuid, metric, tags }: &LookupSeries| {
-        let tags: Map<String, Value> =
-            tags.iter().map(|(tagk, tagv)| (tagk.clone(), json!(tagv))).collect();
+        let tags: Value = tags.iter().cloned().collect();
         json!({ "tsuid": to_hex(tsuid), "metric": metric, "tags": tags })
     };
     let series: Vec<Value> = series.iter().map(element).collect();

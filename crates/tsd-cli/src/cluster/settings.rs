@@ -40,8 +40,7 @@ fn as_lines(stored: &SharedSettings) -> anyhow::Result<String> {
 }
 
 fn as_json(stored: &SharedSettings, differences: &[String]) -> String {
-    let settings: serde_json::Map<String, Value> =
-        stored.iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
+    let settings: Value = stored.iter().collect();
     format!("{:#}\n", json!({ "settings": settings, "differences": differences }))
 }
 

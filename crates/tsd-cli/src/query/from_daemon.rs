@@ -1,7 +1,7 @@
 //! A query of the command line as a request of the HTTP API, and its response.
 
 use anyhow::Context;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use tsd_model::Value;
 
 use super::{args::ParsedArgs, series::Series};
@@ -24,8 +24,7 @@ pub(super) async fn query(
 /// The body of `/api/query`.
 fn body(args: &ParsedArgs) -> Json {
     let sub_queries = args.query.queries.iter().flatten().zip(&args.tags).map(|(sub, tags)| {
-        let tags: Map<String, Json> =
-            tags.iter().map(|(tagk, tagv)| (tagk.clone(), tagv.as_str().into())).collect();
+        let tags: Json = tags.iter().cloned().collect();
         let mut query = json!({
             "aggregator": sub.aggregator,
             "metric": sub.metric,

@@ -95,8 +95,7 @@ impl<'a> UidOutput<'a> {
     /// The numbers of a run over all names or series. OpenTSDB only logs them, so the lines are on standard error.
     pub(super) fn counted(&mut self, what: &str, counts: &[(&str, u64)]) {
         if self.json {
-            let counts = counts.iter().map(|(name, count)| ((*name).to_owned(), json!(count)));
-            self.object(&Value::Object(counts.collect()));
+            self.object(&counts.iter().copied().collect());
         } else {
             let texts = counts.iter().map(|(name, count)| format!("{count} {name}"));
             tell!("tsdb: {what}: {}", texts.collect::<Vec<_>>().join(", "));
