@@ -94,7 +94,7 @@ pub(crate) fn by_daemon_or_store<T>(
 
 /// The daemon that has the data directory open, if that is why a tool could not open it; else the
 /// error.
-pub(crate) fn daemon_in_the_way(error: anyhow::Error, what: &str) -> anyhow::Result<DaemonClient> {
+fn daemon_in_the_way(error: anyhow::Error, what: &str) -> anyhow::Result<DaemonClient> {
     let Some(DataDirectoryError::InUse { path, owner, url: Some(url) }) = error.downcast_ref()
     else {
         return Err(error);

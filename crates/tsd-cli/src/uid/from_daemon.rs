@@ -43,14 +43,7 @@ pub(super) async fn execute(
         UidCommand::Assign { kind, names } => assign(daemon, *kind, names, out).await,
         UidCommand::Rename { kind, old, new } => rename(daemon, *kind, old, new, out).await,
         UidCommand::LookUp { kind, word } => look_up(daemon, *kind, word, flags, out).await,
-        UidCommand::Delete { .. }
-        | UidCommand::Fsck(_)
-        | UidCommand::MetaSync
-        | UidCommand::MetaPurge
-        | UidCommand::TreeSync
-        | UidCommand::TreePurge { .. } => {
-            bail!("a daemon does not do this; stop it first")
-        }
+        _ => bail!("a daemon does not do this; stop it first"),
     }
 }
 
