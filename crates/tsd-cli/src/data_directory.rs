@@ -154,6 +154,14 @@ pub(crate) enum DataDirectoryError {
     },
 }
 
+/// Adds what can be done to an error, if it is that a daemon has the store open.
+pub(crate) fn explain_use(error: anyhow::Error, way_out: &'static str) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(DataDirectoryError::InUse { .. }) => error.context(way_out),
+        _ => error,
+    }
+}
+
 /// A locked data directory.
 #[derive(Debug)]
 pub(crate) struct DataDirectory {
@@ -291,13 +299,10 @@ pub(crate) fn write_schema(directory: &Path, schema: TableSchema) -> io::Result<
 fn check_version(path: &Path) -> Result<(), DataDirectoryError> {
     let Ok(Some(file)) = PropertiesFile::read(path) else { return Ok(()) };
     let found = file.value(VERSION_KEY).and_then(|value| value.parse::<u64>().ok());
+    let path = path.to_owned();
     match found {
-        Some(found) if found > VERSION => {
-            Err(DataDirectoryError::LaterVersion { path: path.to_owned(), found })
-        }
-        Some(found) if found < VERSION => {
-            Err(DataDirectoryError::EarlierVersion { path: path.to_owned(), found })
-        }
+        Some(found) if found > VERSION => Err(DataDirectoryError::LaterVersion { path, found }),
+        Some(found) if found < VERSION => Err(DataDirectoryError::EarlierVersion { path, found }),
         _ => Ok(()),
     }
 }
@@ -388,7 +393,7 @@ mod tests {
     use crate::config::Settings;
 
     fn prepare(path: &Path, text: &str) -> Result<DataDirectory, DataDirectoryError> {
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.add_file(Path::new("f"), text.as_bytes()).unwrap();
         config.set_flag("--data", "tsd.storage.data_directory", path.to_str().unwrap());
         let settings = Settings::from_config(&config).unwrap();
@@ -443,7 +448,7 @@ mod tests {
     fn a_tool_creates_no_directory() {
         let dir = tempfile::tempdir().unwrap();
         for path in [dir.path().join("tsdb-dta"), dir.path().to_owned()] {
-            let mut config = Config::new();
+            let mut config = Config::default();
             config.set_flag("--data", "tsd.storage.data_directory", path.to_str().unwrap());
             let settings = Settings::from_config(&config).unwrap();
             let error = DataDirectory::prepare(&settings.storage, &config, false).unwrap_err();
@@ -452,7 +457,7 @@ mod tests {
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was created");
         }
         drop(prepare(dir.path(), "").unwrap());
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("--data", "tsd.storage.data_directory", dir.path().to_str().unwrap());
         let settings = Settings::from_config(&config).unwrap();
         DataDirectory::prepare(&settings.storage, &config, false).unwrap();
