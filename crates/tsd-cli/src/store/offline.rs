@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use tsd_storage::{
-    DirectBackend as _, DiskSpace, RepairAction, StorageError, UnknownVersion, Verifier,
-    VerifyFinding, VerifyRun,
+    DirectBackend as _, DiskSpace, RepairAction, StorageError, Verifier, VerifyFinding, VerifyRun,
 };
 use tsd_storage_embedded::{
     EmbeddedTables, accept_older_table, forget_table, rebuild_manifest, recorded_log_mark,
@@ -40,13 +39,6 @@ impl DirectoryVerifier {
         Ok(Self { settings: settings.clone(), directory })
     }
 
-    fn unknown_version(&self) -> Result<Option<UnknownVersion>, StorageError> {
-        match unknown_in_log(&self.directory)? {
-            None => unknown_version(&self.directory.store()),
-            unknown => Ok(unknown),
-        }
-    }
-
     /// Opens the store without its log, for repairs. Manifests of which no copy can be read must be made first.
     pub(crate) fn open_store(&self) -> Result<OpenedStore, StorageError> {
         let reserve = self.settings.storage.reserve_bytes;
@@ -59,8 +51,13 @@ impl DirectoryVerifier {
 
 impl Verifier for DirectoryVerifier {
     fn verify(&self, run: &VerifyRun) -> Result<(), StorageError> {
+        let (store, data) = (self.directory.store(), &self.settings.engine.tables.data);
+        let unknown = match unknown_in_log(&self.directory)? {
+            None => unknown_version(&store)?,
+            unknown => unknown,
+        };
         // Nothing else is verified: what another release has written beside it may look damaged.
-        if let Some(unknown) = self.unknown_version()? {
+        if let Some(unknown) = unknown {
             run.report(VerifyFinding {
                 file: unknown.file().to_owned(),
                 what: unknown.to_string(),
@@ -70,7 +67,6 @@ impl Verifier for DirectoryVerifier {
             });
             return Ok(());
         }
-        let (store, data) = (self.directory.store(), &self.settings.engine.tables.data);
         verify_log(&self.directory.log(), &recorded_log_mark(&store)?, run)?;
         verify_directory(&store, data, self.directory.schema(), run)
     }
