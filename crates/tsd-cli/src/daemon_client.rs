@@ -142,12 +142,6 @@ impl DaemonResponse {
 impl DaemonClient {
     /// A client of `http://HOST[:PORT][/]`; the scheme may be omitted.
     pub(crate) fn new(url: &str) -> Result<Self, BadUrl> {
-        let client = Self::anonymous(url)?;
-        Ok(Self { authorization: AUTHORIZATION.get().cloned(), ..client })
-    }
-
-    /// As [`Self::new`], without the user of this process.
-    pub(crate) fn anonymous(url: &str) -> Result<Self, BadUrl> {
         let bad = || BadUrl(url.to_owned());
         let rest = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
         if rest.is_empty() || rest.contains(['/', '@', ' ', '?', '#']) {
@@ -162,7 +156,8 @@ impl DaemonClient {
             port.and_then(Result::ok).ok_or_else(bad)?;
             rest.to_owned()
         };
-        Ok(Self { authority, authorization: None, sender: None, tells_silence: true })
+        let authorization = AUTHORIZATION.get().cloned();
+        Ok(Self { authority, authorization, sender: None, tells_silence: true })
     }
 
     /// The same, for a caller that shows what a long request does.

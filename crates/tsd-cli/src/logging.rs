@@ -67,7 +67,7 @@ pub(crate) fn start(settings: &LogSettings) {
     let recent = Arc::<RecentLogs>::default();
     let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
     let registry =
-        tracing_subscriber::registry().with(filter).with(RecentLayer::new(Arc::clone(&recent)));
+        tracing_subscriber::registry().with(filter).with(RecentLayer(Arc::clone(&recent)));
     let started = match settings.format {
         LogFormat::Text => registry.with(lines).try_init(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),

@@ -8,6 +8,7 @@ use std::{
 use anyhow::{Context, ensure};
 use hbase_rs::{Client, RetryReason, TableName};
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use tsd_storage_hbase::{
     Compression, Splits, TableLayout, TableOptions, TableState, create_tables, inspect_table,
 };
@@ -31,7 +32,7 @@ pub(crate) async fn create(
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let client = connect(settings, out).await?;
-    let _progress = Progress::of(&client);
+    let _progress = report_progress(&client);
     let mut layouts = layouts(settings);
     if let Some(ttl) = args.ttl {
         for layout in &mut layouts {
@@ -72,7 +73,7 @@ pub(crate) async fn create(
 /// Prints the state of the tables. Fails if one is missing or differs from the settings.
 pub(crate) async fn status(settings: &Settings, out: &mut impl Write) -> anyhow::Result<()> {
     let client = connect(settings, out).await?;
-    let _progress = Progress::of(&client);
+    let _progress = report_progress(&client);
     let mut wrong = 0;
     for layout in layouts(settings) {
         let state = inspect_table(&client, &layout).await.with_context(|| place(settings))?;
@@ -91,25 +92,15 @@ pub(crate) async fn status(settings: &Settings, out: &mut impl Write) -> anyhow:
 }
 
 /// Reports on standard error that an operation on HBase takes long, until it is dropped.
-struct Progress(tokio::task::JoinHandle<()>);
-
-impl Progress {
-    fn of(client: &Client) -> Self {
-        let client = client.clone();
-        Self(tokio::spawn(async move {
-            let started = Instant::now();
-            loop {
-                tokio::time::sleep(PROGRESS_INTERVAL).await;
-                tell!("{}", progress(started.elapsed(), &client.stats().retries));
-            }
-        }))
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+fn report_progress(client: &Client) -> AbortOnDropHandle<()> {
+    let client = client.clone();
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let started = Instant::now();
+        loop {
+            tokio::time::sleep(PROGRESS_INTERVAL).await;
+            tell!("{}", progress(started.elapsed(), &client.stats().retries));
+        }
+    }))
 }
 
 /// The time that an operation has taken, and the most frequent reason of its retries.
@@ -134,7 +125,7 @@ async fn connect(settings: &Settings, out: &mut impl Write) -> anyhow::Result<Cl
     hbase.cluster.operation_timeout = hbase.cluster.operation_timeout.min(hbase.start_timeout);
     let client = hbase.client();
     store::find_cluster(&client, settings, hbase.start_timeout).await?;
-    let _progress = Progress::of(&client);
+    let _progress = report_progress(&client);
     let admin = client.admin();
     let limit = hbase.start_timeout.max(PROGRESS_INTERVAL);
     timeout(limit, admin.cluster_status())
@@ -220,7 +211,7 @@ mod tests {
     use crate::config::Config;
 
     fn layouts_of(text: &str) -> Vec<(String, usize)> {
-        let mut config = Config::new();
+        let mut config = Config::default();
         let text = format!("tsd.storage.hbase.zk_quorum = zk\n{text}");
         config.add_file(std::path::Path::new("f"), text.as_bytes()).unwrap();
         let settings = Settings::from_config(&config).unwrap();
@@ -253,7 +244,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_hbase_there_are_no_tables_to_make() {
-        let settings = Settings::from_config(&Config::new()).unwrap();
+        let settings = Settings::from_config(&Config::default()).unwrap();
         let error = connect(&settings, &mut Vec::new()).await.unwrap_err();
         assert!(error.to_string().contains("--zkquorum"), "{error}");
     }
@@ -263,7 +254,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let quorum = listener.local_addr().unwrap().to_string();
         drop(listener);
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", &quorum);
         config.set_flag("test", "tsd.storage.hbase.start_timeout", "0");
         let settings = Settings::from_config(&config).unwrap();

@@ -18,7 +18,7 @@ use crate::{
     args::VerifyArgs,
     daemon_client::DaemonClient,
     json_fields::{elements, number, text},
-    print_lines,
+    output::print_result,
     progress_bar::progress_bar,
     store::offline::DirectoryVerifier,
     tell,
@@ -33,8 +33,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Runs the command: on the daemon that has the directory open, or on the directory.
 pub(crate) fn main(args: &VerifyArgs) -> ExitCode {
     let printed = run(args).and_then(|result| {
-        let text = if args.json { format!("{result:#}\n") } else { describe(&result, args) };
-        print_lines(&text)?;
+        print_result(args.json, &result, || Ok(describe(&result, args)))?;
         Ok(result)
     });
     match printed {
