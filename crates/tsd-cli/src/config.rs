@@ -57,15 +57,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// Defaults only.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Reads the file `path`, or else the first readable of [`SEARCH_PATH`], or nothing.
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
-        let mut config = Self::new();
+        let mut config = Self::default();
         if let Some(path) = path {
             let text = fs::read(path)
                 .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
@@ -140,36 +134,32 @@ impl Config {
         let mut lines = Vec::new();
         for (key, given) in &self.values {
             let origin = &given.origin;
-            match keys::find(key) {
+            lines.push(match keys::find(key) {
                 // Keys of the HBase client; they matter only with HBase.
                 _ if key.starts_with("hbase.") && !self.is_on_hbase() => {
-                    lines.push(format!("{key} ({origin}) has no effect on the embedded store"));
+                    format!("{key} ({origin}) has no effect on the embedded store")
                 }
-                None => lines.push(format!("unknown key {key} ({origin})")),
+                None => format!("unknown key {key} ({origin})"),
                 Some(Key { kind: ValueKind::Exactly(word), .. })
                     if is_true(&given.value) == (*word == "true")
                         && given.value.trim() != *word =>
                 {
                     let value = &given.value;
-                    lines.push(format!(
+                    format!(
                         "{key} = {value:?} ({origin}) is not the exact text {word:?}, so it has the \
                          opposite effect, as in OpenTSDB"
-                    ));
+                    )
                 }
                 Some(Key { effect: KeyEffect::None, default, .. })
                     if *default != Some(given.value.trim()) =>
                 {
-                    let why = why_without_effect(key);
-                    lines.push(format!("{key} ({origin}) has no effect: {why}"));
+                    format!("{key} ({origin}) has no effect: {}", why_without_effect(key))
                 }
-                Some(_) => {}
-            }
+                Some(_) => continue,
+            });
         }
-        lines.extend(
-            self.unknown_variables
-                .iter()
-                .map(|name| format!("unknown environment variable {name}")),
-        );
+        let unknown = self.unknown_variables.iter();
+        lines.extend(unknown.map(|name| format!("unknown environment variable {name}")));
         lines
     }
 

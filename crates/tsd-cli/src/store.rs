@@ -148,7 +148,7 @@ mod tests {
     const ROLLUPS: &str = r#"{"aggregationIds":{"sum":0},"intervals":[{"table":"tsdb","preAggregationTable":"agg","interval":"1m","rowSpan":"1h","defaultInterval":true},{"table":"r1h","preAggregationTable":"a1h","interval":"1h","rowSpan":"1n"}]}"#;
 
     async fn open_in(directory: &std::path::Path, rollups: bool) -> OpenStore {
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", "tsd.storage.data_directory", directory.to_str().unwrap());
         config.set_flag("test", "tsd.rollups.enable", if rollups { "true" } else { "false" });
         config.set_flag("test", "tsd.rollups.config", ROLLUPS);
@@ -212,7 +212,7 @@ mod tests {
                 std::fs::remove_dir_all(path.join(part)).unwrap();
                 copy(&source.join(part), &path.join(part));
             }
-            let mut config = Config::new();
+            let mut config = Config::default();
             let data = path.to_str().unwrap();
             config.set_flag("test", "tsd.storage.data_directory", data);
             let settings = Settings::from_config(&config).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     async fn a_missing_log_directory_of_the_embedded_store_stops_the_start() {
         let directory = tempfile::tempdir().unwrap();
         open_in(directory.path(), false).await.storage.close().await.unwrap();
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", "tsd.storage.data_directory", directory.path().to_str().unwrap());
         let settings = Settings::from_config(&config).unwrap();
         std::fs::remove_dir_all(directory.path().join("log")).unwrap();

@@ -78,7 +78,7 @@ impl FileCheck {
 pub(crate) fn check_file(path: &Path, text: &[u8]) -> Result<FileCheck, ConfigError> {
     let properties = parse_properties(text)
         .map_err(|source| ConfigError::Malformed { path: path.to_owned(), source })?;
-    let mut config = Config::new();
+    let mut config = Config::default();
     config.add_file(path, text)?;
     let (wrong, problems, settings) = wrong_keys(&config);
     let last_lines: BTreeMap<&str, usize> =

@@ -102,7 +102,7 @@ pub enum LogFormat {
 impl Settings {
     /// The settings that these keys make, or the text of the error.
     pub(crate) fn with(values: &[(&str, &str)]) -> Result<Self, String> {
-        let mut config = Config::new();
+        let mut config = Config::default();
         for (key, value) in values {
             config.set_flag("test", key, *value);
         }

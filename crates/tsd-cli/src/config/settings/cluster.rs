@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn certificates_are_set_together() {
-        let mut config = Config::new();
+        let mut config = Config::default();
         for name in ["cert", "key", "ca"] {
             config.set_flag("test", &format!("tsd.cluster.tls.{name}"), format!("{name}.pem"));
         }
@@ -87,11 +87,11 @@ mod tests {
     #[test]
     fn addresses_of_nodes_are_checked() {
         let of = |key: &str, value: &str| {
-            let mut config = Config::new();
+            let mut config = Config::default();
             config.set_flag("test", key, value);
             cluster_net(&config)
         };
-        let default = cluster_net(&Config::new()).unwrap();
+        let default = cluster_net(&Config::default()).unwrap();
         assert_eq!((&default.bind[..], default.advertise), ("0.0.0.0:4243", None));
         assert_eq!(default.max_clock_skew, Duration::from_millis(500));
         assert!(default.reads_held && default.read_timeout == Duration::from_secs(30));

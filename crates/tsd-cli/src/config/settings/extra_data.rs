@@ -73,7 +73,7 @@ mod tests {
     const INTERVALS: &str = r#"{"aggregationIds":{"sum":0,"Count":1},"intervals":[{"table":"tsdb","preAggregationTable":"tsdb-agg","interval":"1m","rowSpan":"1h","defaultInterval":true},{"table":"tsdb-1h","preAggregationTable":"tsdb-agg-1h","interval":"1h","rowSpan":"1n","delaySla":"2h"}]}"#;
 
     fn config(pairs: &[(&str, &str)]) -> Config {
-        let mut config = Config::new();
+        let mut config = Config::default();
         for (key, value) in pairs {
             config.set_flag("test", key, *value);
         }

@@ -229,7 +229,7 @@ mod tests {
     use crate::config::{EngineKind, Settings};
 
     fn settings(text: &str) -> Settings {
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.add_file(Path::new("opentsdb.conf"), text.as_bytes()).unwrap();
         Settings::from_config(&config).unwrap()
     }
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(on_hbase.series_table.as_str(), "tsdb-series");
         let estimate = of(&format!("{zk}tsd.storage.hbase.series_index = estimate\n"));
         assert!(!estimate.registers_series());
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
         config.set_flag("test", "tsd.storage.hbase.series_table", "tsdb-uid");
         assert!(hbase(&config).unwrap_err().to_string().contains("uid_table"));
@@ -303,7 +303,7 @@ mod tests {
         let named = format!("{zk}tsd.cluster.name = a\ntsd.cluster.log_durability = fsync\n");
         let log = settings(&named).storage.hbase.cluster_log;
         assert_eq!((&log.node[..], log.durability), ("a", LogDurability::Fsync));
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", "tsd.storage.ack", "cluster");
         assert!(hbase_error(&config).contains("keeps the log in HBase"));
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn hosts_are_pairs() {
         let hosts = |list: &str| {
-            let mut config = Config::new();
+            let mut config = Config::default();
             config.set_flag("test", "tsd.storage.hbase.hosts", list);
             super::hosts(&config)
         };
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn kerberos_is_rejected() {
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", "hbase.security.auth.enable", "true");
         assert!(hbase(&config).is_ok(), "it matters only on HBase");
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn effective_values_are_shown() {
-        let mut config = Config::new();
+        let mut config = Config::default();
         assert_eq!(config.effective().get("tsd.storage.engine").unwrap(), "embedded");
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
         let shown = config.effective();

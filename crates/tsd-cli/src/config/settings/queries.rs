@@ -67,7 +67,7 @@ mod tests {
     use crate::config::Settings;
 
     fn settings(key: &str, value: &str) -> Result<Settings, ConfigError> {
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", key, value);
         Settings::from_config(&config)
     }

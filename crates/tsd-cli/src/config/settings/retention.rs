@@ -68,7 +68,7 @@ mod tests {
     use crate::config::Settings;
 
     fn settings(values: &[(&str, &str)]) -> Result<RetentionSettings, ConfigError> {
-        let mut config = Config::new();
+        let mut config = Config::default();
         for (key, value) in values {
             config.set_flag("test", key, *value);
         }
