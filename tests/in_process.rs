@@ -18,7 +18,7 @@ pub(crate) fn start(
     directory: &Path,
     settings: &[(&str, &str)],
 ) -> Result<Node, String> {
-    let mut config = Config::new();
+    let mut config = Config::default();
     for (key, value) in [
         ("tsd.storage.data_directory", directory.to_str().expect("a path")),
         ("tsd.network.bind", "127.0.0.1"),

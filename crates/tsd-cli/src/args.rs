@@ -21,8 +21,8 @@ mod user;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::{
-    cluster::{ClusterArgs, ClusterCommand, ClusterPlace, ClusterQueriesArgs, ClusterSettingsArgs},
-    config::{ConfigArgs, ConfigCheckArgs, ConfigCommand},
+    cluster::{ClusterCommand, ClusterPlace, ClusterQueriesArgs, ClusterSettingsArgs},
+    config::{ConfigCheckArgs, ConfigCommand},
     copy::CopyArgs,
     fsck::FsckArgs,
     import::ImportArgs,
@@ -30,13 +30,13 @@ pub(crate) use self::{
     scan::ScanArgs,
     search::SearchArgs,
     store_files::{
-        QuarantineAcceptArgs, QuarantineArgs, QuarantineCommand, QuarantinePlace, RestoreArgs,
-        SnapshotArgs, VerifyArgs,
+        QuarantineAcceptArgs, QuarantineCommand, QuarantinePlace, RestoreArgs, SnapshotArgs,
+        VerifyArgs,
     },
-    table::{TableArgs, TableCommand, TableCreateArgs},
+    table::{TableCommand, TableCreateArgs},
     tsd::TsdArgs,
     uid::{MkmetricArgs, UidArgs, UidPlace},
-    user::{UserArgs, UserCommand},
+    user::UserCommand,
 };
 
 /// A time series daemon that speaks OpenTSDB's protocols, and its tools.
@@ -134,22 +134,28 @@ If a daemon has the data directory open, or with --url, its HTTP API is used.
   tsdb search lookup --limit 0 dc=fra =a")]
     Search(SearchArgs),
     /// Create the tables in HBase, or check them
-    #[command(after_help = "\
+    #[command(
+        subcommand,
+        after_help = "\
 The tables are those named by the settings: points, UIDs, meta data, trees and rollups. A data table is \
 created with one region per salt bucket. Existing tables are never changed.
 
   tsdb table create --zkquorum zk1,zk2,zk3 --dry-run
-  tsdb table status --config /etc/opentsdb/opentsdb.conf")]
-    Table(TableArgs),
+  tsdb table status --config /etc/opentsdb/opentsdb.conf"
+    )]
+    Table(TableCommand),
     /// Show damaged store files, or accept their loss
-    #[command(after_help = "\
+    #[command(
+        subcommand,
+        after_help = "\
 A damaged file of the embedded store is quarantined: what is intact of it stays, and queries that need the \
 rest fail with its name. Put back a copy of the data directory, or accept the loss: then queries return \
 what is left. If a daemon has the data directory open, or with --url, its HTTP API is used.
 
   tsdb quarantine list
-  tsdb quarantine accept t.tsdb-7")]
-    Quarantine(QuarantineArgs),
+  tsdb quarantine accept t.tsdb-7"
+    )]
+    Quarantine(QuarantineCommand),
     /// Check all files of the store, and repair them
     #[command(after_help = "\
 Reads every file of the embedded store and its log and compares checksums: parts block by block, files of \
@@ -219,7 +225,9 @@ same command. Keep a snapshot that --link was used with as it is: the store shar
   tsdb restore --data /var/lib/tsdb-restored /backup/monday")]
     Restore(RestoreArgs),
     /// Show the nodes of a cluster, or flush what they hold
-    #[command(after_help = "\
+    #[command(
+        subcommand,
+        after_help = "\
 The nodes are the daemons with tsd.storage.ack = cluster and one tsd.cluster.log_table. Any of them can be \
 asked; its line has a star. HEARTBEAT is the time since the last one, SLOTS how many parts of the series \
 the node writes, + those that it is to get and - those that it is to give away, LOG the size of the log \
@@ -233,8 +241,9 @@ HBase, tools without a daemon. Its exit status is 0 if all nodes have flushed, e
 
   tsdb cluster status --url http://tsd1:4242
   tsdb cluster flush
-  tsdb cluster settings --config tsd.conf --adopt")]
-    Cluster(ClusterArgs),
+  tsdb cluster settings --config tsd.conf --adopt"
+    )]
+    Cluster(ClusterCommand),
     /// Names and their UIDs: find, assign, rename, delete, check
     #[command(after_help = "\
 The arguments are those of OpenTSDB. KIND is metrics, tagk or tagv:
@@ -270,24 +279,30 @@ number of errors found, at most 255, or 42 if one cannot be repaired.
     /// Create metrics, as `tsdb uid assign metrics` does
     Mkmetric(MkmetricArgs),
     /// Check a configuration file, or list all keys
-    #[command(after_help = "\
+    #[command(
+        subcommand,
+        after_help = "\
 A key of a file is honoured, ignored (with the reason), unknown, or wrong: a daemon does not start with \
 it. Flags and the environment, which may set keys to other values, are not looked at.
 Exit status of check: 0; 1 if something is wrong, with --strict also if a key is unknown; 2 if the file \
 cannot be read.
 
   tsdb config check /etc/opentsdb/opentsdb.conf
-  tsdb config list --json")]
-    Config(ConfigArgs),
+  tsdb config list --json"
+    )]
+    Config(ConfigCommand),
     /// Make lines of the file of users
-    #[command(after_help = "\
+    #[command(
+        subcommand,
+        after_help = "\
 A line has a name, the hash of a password or token, and roles or permissions separated by commas: \
 ADMINISTRATOR, WRITER, PUTONLY, READER, CREATOR, GUEST; TELNET_PUT, HTTP_PUT, HTTP_QUERY, CREATE_METRIC, \
 CREATE_TAGK, CREATE_TAGV. The file is named by tsd.core.authentication.users_file; a daemon follows it.
 
   tsdb user hash alice READER >> users
-  tsdb user token collector WRITER >> users")]
-    User(UserArgs),
+  tsdb user token collector WRITER >> users"
+    )]
+    User(UserCommand),
     /// Print the version
     Version,
 }

@@ -27,8 +27,7 @@ pub(crate) fn start(
         AuthenticationMethod::AllowAll => Arc::new(AllowAll),
         AuthenticationMethod::UsersFile(path) => {
             let opened = FollowedFile::open(path, "users", Users::parse);
-            let (file, users) =
-                opened.map_err(|error| config.bad_value(USERS_FILE, error.to_string()))?;
+            let (file, users) = opened.map_err(|error| config.bad_value(USERS_FILE, error))?;
             if users.is_empty() {
                 tracing::warn!(file = %path.display(), "the file has no user: nobody can log in");
             }

@@ -11,11 +11,12 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use self::columns::{table, text};
+use self::columns::table;
 use crate::{
-    args::{ClusterArgs, ClusterCommand, ClusterPlace},
+    args::{ClusterCommand, ClusterPlace},
     daemon_client::DaemonClient,
-    print_lines,
+    json_fields::{elements, number, text},
+    output::print_result,
 };
 
 /// Titles of the columns of `tsdb cluster status`.
@@ -34,9 +35,9 @@ const TITLES: [&str; 11] = [
 ];
 
 /// Runs the command.
-pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
+pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<()> {
     Runtime::new()?.block_on(async {
-        match &args.command {
+        match command {
             ClusterCommand::Status(place) => status(place).await,
             ClusterCommand::Flush(place) => flush(place).await,
             ClusterCommand::Queries(args) => queries::run(args).await,
@@ -50,23 +51,19 @@ async fn status(place: &ClusterPlace) -> anyhow::Result<()> {
     let mut daemon = DaemonClient::new(&place.url)?;
     let response = daemon.get("/api/cluster").await?;
     let status = daemon.json_of(&response)?;
-    let text = if place.json { format!("{status:#}\n") } else { describe(&status)? };
-    print_lines(&text)?;
-    Ok(())
+    print_result(place.json, &status, || describe(&status))
 }
 
 async fn drain(place: &ClusterPlace) -> anyhow::Result<()> {
     let mut daemon = DaemonClient::new(&place.url)?;
     let response = daemon.post("/api/cluster/drain", "").await?;
-    let drained = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+    let drained = response.json();
     let Some(slots) = drained.get("slots").and_then(Value::as_u64) else {
         bail!("{}: {}", daemon.authority(), response.error_text());
     };
-    if place.json {
-        print_lines(&format!("{drained:#}\n"))?;
-    } else {
-        print_lines(&format!("{slots} slots were given to other nodes\n"))?;
-    }
+    print_result(place.json, &drained, || {
+        Ok(format!("{slots} slots were given to other nodes\n"))
+    })?;
     ensure!(response.status == 200, "{}: {}", daemon.authority(), text(&drained, "error"));
     Ok(())
 }
@@ -74,19 +71,15 @@ async fn drain(place: &ClusterPlace) -> anyhow::Result<()> {
 async fn flush(place: &ClusterPlace) -> anyhow::Result<()> {
     let mut daemon = DaemonClient::new(&place.url)?;
     let response = daemon.post("/api/cluster/flush", "").await?;
-    let flushed = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+    let flushed = response.json();
     let Some(nodes) = flushed.get("nodes").and_then(Value::as_array) else {
         bail!("{}: {}", daemon.authority(), response.error_text());
     };
-    if place.json {
-        print_lines(&format!("{flushed:#}\n"))?;
-    } else {
-        let line = |node: &Value| match node.get("error").and_then(Value::as_str) {
-            None => format!("{}: flushed\n", text(node, "name")),
-            Some(error) => format!("{}: {error}\n", text(node, "name")),
-        };
-        print_lines(&nodes.iter().map(line).collect::<String>())?;
-    }
+    let line = |node: &Value| {
+        let result = node.get("error").and_then(Value::as_str).unwrap_or("flushed");
+        format!("{}: {result}\n", text(node, "name"))
+    };
+    print_result(place.json, &flushed, || Ok(nodes.iter().map(line).collect()))?;
     ensure!(response.status == 200, "not all nodes have flushed their rows");
     Ok(())
 }
@@ -99,15 +92,14 @@ fn describe(status: &Value) -> anyhow::Result<String> {
     rows.extend(nodes.iter().map(cells));
     let mut out = table(&rows)?;
     if let Some(slots) = status.get("slots").filter(|slots| slots.is_object()) {
-        let number = |field: &str| slots.get(field).and_then(Value::as_u64).unwrap_or_default();
-        let [generation, moving, alone] = ["generation", "moving", "withoutOwner"].map(number);
+        let [generation, moving, alone] =
+            ["generation", "moving", "withoutOwner"].map(|field| number(slots, field));
         write!(out, "slots: generation {generation}, {moving} to be moved, ")?;
         writeln!(out, "{alone} without an owner")?;
     }
     for node in nodes {
-        let problems = node.get("problems").and_then(Value::as_array).into_iter().flatten();
-        let reasons = problems.chain(node.get("error")).filter_map(Value::as_str);
-        for reason in reasons {
+        let reasons = elements(node, "problems").iter().chain(node.get("error"));
+        for reason in reasons.filter_map(Value::as_str) {
             writeln!(out, "{}: {reason}", text(node, "name"))?;
         }
     }

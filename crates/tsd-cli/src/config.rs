@@ -15,7 +15,7 @@ mod settings;
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -57,15 +57,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// Defaults only.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Reads the file `path`, or else the first readable of [`SEARCH_PATH`], or nothing.
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
-        let mut config = Self::new();
+        let mut config = Self::default();
         if let Some(path) = path {
             let text = fs::read(path)
                 .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
@@ -120,12 +114,6 @@ impl Config {
         self.file.as_deref()
     }
 
-    /// The effective value of a key as text.
-    #[must_use]
-    pub fn value(&self, name: &str) -> Option<&str> {
-        self.text(name)
-    }
-
     /// Takes the value of a key, or that it is not set, from another configuration.
     pub fn copy_value(&mut self, from: &Self, key: &str) {
         match from.values.get(key) {
@@ -146,36 +134,32 @@ impl Config {
         let mut lines = Vec::new();
         for (key, given) in &self.values {
             let origin = &given.origin;
-            match keys::find(key) {
+            lines.push(match keys::find(key) {
                 // Keys of the HBase client; they matter only with HBase.
                 _ if key.starts_with("hbase.") && !self.is_on_hbase() => {
-                    lines.push(format!("{key} ({origin}) has no effect on the embedded store"));
+                    format!("{key} ({origin}) has no effect on the embedded store")
                 }
-                None => lines.push(format!("unknown key {key} ({origin})")),
+                None => format!("unknown key {key} ({origin})"),
                 Some(Key { kind: ValueKind::Exactly(word), .. })
                     if is_true(&given.value) == (*word == "true")
                         && given.value.trim() != *word =>
                 {
                     let value = &given.value;
-                    lines.push(format!(
+                    format!(
                         "{key} = {value:?} ({origin}) is not the exact text {word:?}, so it has the \
                          opposite effect, as in OpenTSDB"
-                    ));
+                    )
                 }
                 Some(Key { effect: KeyEffect::None, default, .. })
                     if *default != Some(given.value.trim()) =>
                 {
-                    let why = why_without_effect(key);
-                    lines.push(format!("{key} ({origin}) has no effect: {why}"));
+                    format!("{key} ({origin}) has no effect: {}", why_without_effect(key))
                 }
-                Some(_) => {}
-            }
+                Some(_) => continue,
+            });
         }
-        lines.extend(
-            self.unknown_variables
-                .iter()
-                .map(|name| format!("unknown environment variable {name}")),
-        );
+        let unknown = self.unknown_variables.iter();
+        lines.extend(unknown.map(|name| format!("unknown environment variable {name}")));
         lines
     }
 
@@ -218,17 +202,23 @@ impl Config {
         Ok(())
     }
 
-    /// True if a key has the exact text at which OpenTSDB compares it.
-    fn is_exactly(&self, name: &str, word: &str) -> bool {
-        self.text(name) == Some(word)
-    }
-
-    /// The value of a key as text.
-    fn text(&self, name: &str) -> Option<&str> {
+    /// The effective value of a key as text.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
         match self.values.get(name) {
             Some(given) => Some(given.value.trim()),
             None => self.default_by_engine(name).or(keys::find(name)?.default),
         }
+    }
+
+    /// The value of a key as text, unless it is empty.
+    fn non_empty(&self, name: &str) -> Option<&str> {
+        self.text(name).filter(|text| !text.is_empty())
+    }
+
+    /// The value of a key as a text of its own, which must not be empty.
+    fn required(&self, name: &str, expected: &str) -> Result<String, ConfigError> {
+        self.non_empty(name).map(str::to_owned).ok_or_else(|| self.bad_value(name, expected))
     }
 
     /// The value of a key as a text of its own, which is empty without one.
@@ -294,13 +284,13 @@ impl Config {
     }
 
     /// The error for a value that only its consumer can validate.
-    pub(crate) fn bad_value(&self, name: &str, expected: String) -> ConfigError {
+    pub(crate) fn bad_value(&self, name: &str, expected: impl fmt::Display) -> ConfigError {
         let given = self.values.get(name);
         ConfigError::BadValue {
             key: name.to_owned(),
             value: self.text(name).unwrap_or_default().to_owned(),
             origin: given.map_or(Origin::Default, |g| g.origin.clone()),
-            expected,
+            expected: expected.to_string(),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::{fmt::Write as _, process::ExitCode};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::{
-    args::{ConfigArgs, ConfigCheckArgs, ConfigCommand},
+    args::{ConfigCheckArgs, ConfigCommand},
     config::{
         CheckedEntry, ConfigError, FileCheck, Key, KeyEffect, KeyVerdict, ValueKind, check_file,
         key_meaning, keys, why_without_effect,
@@ -17,8 +17,8 @@ use crate::{
 const UNREADABLE: u8 = 2;
 
 /// Runs the command. The exit status of a check is 1 if something is wrong.
-pub(crate) fn main(args: &ConfigArgs) -> ExitCode {
-    match &args.command {
+pub(crate) fn main(command: &ConfigCommand) -> ExitCode {
+    match command {
         ConfigCommand::Check(args) => check(args),
         ConfigCommand::List(args) => {
             print(&if args.json { keys_as_json() } else { keys_as_text() }, ExitCode::SUCCESS)
@@ -93,28 +93,23 @@ fn as_text(checked: &FileCheck) -> String {
 
 fn as_json(args: &ConfigCheckArgs, checked: &FileCheck) -> String {
     let entry = |CheckedEntry { key, value, line, verdict }: &CheckedEntry| {
-        let mut fields = Map::from_iter([
-            ("line".to_owned(), json!(line)),
-            ("key".to_owned(), json!(key)),
-            ("value".to_owned(), json!(value)),
-            ("verdict".to_owned(), json!(verdict.word())),
-        ]);
-        let mut add = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+        let mut fields = vec![
+            ("line", json!(line)),
+            ("key", json!(key)),
+            ("value", json!(value)),
+            ("verdict", json!(verdict.word())),
+        ];
         match verdict {
             KeyVerdict::Honoured { effective, note } => {
-                add("effective", json!(effective));
-                if let Some(note) = note {
-                    add("note", json!(note));
-                }
+                fields.push(("effective", json!(effective)));
+                fields.extend(note.as_ref().map(|note| ("note", json!(note))));
             }
             KeyVerdict::Ignored { why } | KeyVerdict::Wrong { why } => {
-                add("reason", json!(why));
+                fields.push(("reason", json!(why)));
             }
-            KeyVerdict::Unknown { nearest } => {
-                add("nearest", json!(nearest));
-            }
+            KeyVerdict::Unknown { nearest } => fields.push(("nearest", json!(nearest))),
         }
-        Value::from(fields)
+        fields.into_iter().collect::<Value>()
     };
     let value = json!({
         "file": args.file.display().to_string(),

@@ -8,15 +8,7 @@ mod place;
 mod report;
 mod state_file;
 
-use std::{
-    path::PathBuf,
-    process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU8, Ordering},
-    },
-    time::Instant,
-};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
@@ -25,11 +17,11 @@ use tsd_engine::{CopyEnds, CopyRun, CopySelection, TableComparison};
 use crate::{
     args::CopyArgs,
     config::Settings,
-    import::{Stop, StopSignal},
+    import::StopRequest,
     logging,
     node::OpenEngine,
     print_lines, query, tell,
-    tool::NotClosed,
+    tool::{NotClosed, default_threads},
 };
 use console::Console;
 use place::{CopyPlace, OpenFor};
@@ -163,8 +155,7 @@ async fn copy(
         Some(file) => Some(begin(args, file, from, to, settings, &ends, &mut run).await?),
     };
     let started = Instant::now();
-    let is_written = !args.dry_run;
-    let file = state.filter(|_| is_written);
+    let file = state.filter(|_| !args.dry_run);
     let console = Arc::new(Console::new(args, copying.clone(), file)?);
     let stop = StopRequest::listen();
     let mut result = Ok(());
@@ -193,11 +184,6 @@ async fn copy(
         duration: started.elapsed(),
         signal: stop.signal(),
     })
-}
-
-/// Twice the processors.
-fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(2, |processors| processors.get() * 2)
 }
 
 /// The state of the copy that is begun or gone on with.
@@ -292,7 +278,7 @@ fn scope(args: &CopyArgs, from: &CopyPlace, to: &CopyPlace) -> anyhow::Result<Va
 /// The given file, else one beside the data directory of the target or of the source.
 fn state_file(args: &CopyArgs, from: &CopyPlace, to: &CopyPlace) -> anyhow::Result<StateFile> {
     if let Some(path) = &args.state {
-        return Ok(StateFile::new(path.clone()));
+        return Ok(StateFile { path: path.clone() });
     }
     let beside = |directory: PathBuf| {
         let mut name = std::path::absolute(&directory).unwrap_or(directory).into_os_string();
@@ -300,45 +286,9 @@ fn state_file(args: &CopyArgs, from: &CopyPlace, to: &CopyPlace) -> anyhow::Resu
         PathBuf::from(name)
     };
     let directory = to.directory()?.or(from.directory()?);
-    Ok(StateFile::new(directory.map_or_else(|| STATE_FILE.into(), beside)))
+    Ok(StateFile { path: directory.map_or_else(|| STATE_FILE.into(), beside) })
 }
 
 fn now_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
-}
-
-/// Signals that stop the copy. A second one ends the process at once.
-struct StopRequest {
-    flag: Arc<AtomicBool>,
-    status: Arc<AtomicU8>,
-    waiter: tokio::task::JoinHandle<()>,
-}
-
-impl StopRequest {
-    fn listen() -> Self {
-        let (flag, status) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU8::new(0)));
-        let (set, by) = (Arc::clone(&flag), Arc::clone(&status));
-        let waiter = tokio::spawn(async move {
-            let mut requests = Stop::on_signals();
-            let requested = requests.requested().await;
-            by.store(requested.exit_status(), Ordering::Relaxed);
-            set.store(true, Ordering::Relaxed);
-            requests.exit_at_next().await;
-        });
-        Self { flag, status, waiter }
-    }
-
-    fn signal(&self) -> Option<StopSignal> {
-        match self.status.load(Ordering::Relaxed) {
-            0 => None,
-            status if status == StopSignal::Terminate.exit_status() => Some(StopSignal::Terminate),
-            _ => Some(StopSignal::Interrupt),
-        }
-    }
-}
-
-impl Drop for StopRequest {
-    fn drop(&mut self) {
-        self.waiter.abort();
-    }
 }

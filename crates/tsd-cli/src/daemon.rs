@@ -50,7 +50,7 @@ fn log_start(config: &Config, settings: &Settings) {
         EngineKind::Embedded => "embedded".to_owned(),
         EngineKind::Memory => "memory; its data ends with the process".to_owned(),
         EngineKind::HBase => {
-            format!("HBase at {}", config.value("tsd.storage.hbase.zk_quorum").unwrap_or_default())
+            format!("HBase at {}", config.text("tsd.storage.hbase.zk_quorum").unwrap_or_default())
         }
     };
     let file = config.file().map_or_else(|| "none".into(), |file| file.to_string_lossy());

@@ -119,9 +119,14 @@ pub(crate) struct DaemonResponse {
 }
 
 impl DaemonResponse {
+    /// Its JSON; null if it has none.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
     /// The message of an error response with its details, on one line.
     pub(crate) fn error_text(&self) -> String {
-        let body = serde_json::from_slice(&self.body).unwrap_or(Value::Null);
+        let body = self.json();
         let text = |name: &str| body.get("error")?.get(name)?.as_str();
         let message = match (text("message"), text("details")) {
             // OpenTSDB repeats the message of an exception as its details.
@@ -137,12 +142,6 @@ impl DaemonResponse {
 impl DaemonClient {
     /// A client of `http://HOST[:PORT][/]`; the scheme may be omitted.
     pub(crate) fn new(url: &str) -> Result<Self, BadUrl> {
-        let client = Self::anonymous(url)?;
-        Ok(Self { authorization: AUTHORIZATION.get().cloned(), ..client })
-    }
-
-    /// As [`Self::new`], without the user of this process.
-    pub(crate) fn anonymous(url: &str) -> Result<Self, BadUrl> {
         let bad = || BadUrl(url.to_owned());
         let rest = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
         if rest.is_empty() || rest.contains(['/', '@', ' ', '?', '#']) {
@@ -157,7 +156,8 @@ impl DaemonClient {
             port.and_then(Result::ok).ok_or_else(bad)?;
             rest.to_owned()
         };
-        Ok(Self { authority, authorization: None, sender: None, tells_silence: true })
+        let authorization = AUTHORIZATION.get().cloned();
+        Ok(Self { authority, authorization, sender: None, tells_silence: true })
     }
 
     /// The same, for a caller that shows what a long request does.
@@ -179,8 +179,14 @@ impl DaemonClient {
 
     /// The JSON of a response; fails with its message unless its status is 200.
     pub(crate) fn json_of(&self, response: &DaemonResponse) -> anyhow::Result<Value> {
-        ensure!(response.status == 200, "{}: {}", self.authority, response.error_text());
+        self.check(response)?;
         serde_json::from_slice(&response.body).context("the response is no JSON")
+    }
+
+    /// Fails with the message of a response unless its status is 200.
+    pub(crate) fn check(&self, response: &DaemonResponse) -> anyhow::Result<()> {
+        ensure!(response.status == 200, "{}: {}", self.authority, response.error_text());
+        Ok(())
     }
 
     /// Sends a JSON body and reads the whole response.

@@ -154,6 +154,14 @@ pub(crate) enum DataDirectoryError {
     },
 }
 
+/// Adds what can be done to an error, if it is that a daemon has the store open.
+pub(crate) fn explain_use(error: anyhow::Error, way_out: &'static str) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(DataDirectoryError::InUse { .. }) => error.context(way_out),
+        _ => error,
+    }
+}
+
 /// A locked data directory.
 #[derive(Debug)]
 pub(crate) struct DataDirectory {
@@ -183,7 +191,7 @@ impl DataDirectory {
         if !create && is_new() {
             let expected = "there is no data here; expected a directory that `tsdb tsd` or `tsdb \
                             import --create` has created";
-            let error = config.bad_value("tsd.storage.data_directory", expected.to_owned());
+            let error = config.bad_value("tsd.storage.data_directory", expected);
             return Err(DataDirectoryError::Missing(error));
         }
         // Before anything is changed, the lock file included.
@@ -278,11 +286,10 @@ impl Drop for DataDirectory {
 
 /// Records the key layout in a directory.
 pub(crate) fn write_schema(directory: &Path, schema: TableSchema) -> io::Result<()> {
-    let keys = numbers(schema).map(|(key, n)| format!("{key} = {n}\n")).concat();
+    let (keys, check) = (lines_of(schema), checksum(schema));
     let text = format!(
         "# Key layout of this directory, fixed at its creation.\n\
-         {VERSION_KEY} = {VERSION}\n{keys}{CHECK_KEY} = {}\n",
-        checksum(schema)
+         {VERSION_KEY} = {VERSION}\n{keys}{CHECK_KEY} = {check}\n"
     );
     PropertiesFile::write(&directory.join(SCHEMA_FILE), &text)
 }
@@ -292,13 +299,10 @@ pub(crate) fn write_schema(directory: &Path, schema: TableSchema) -> io::Result<
 fn check_version(path: &Path) -> Result<(), DataDirectoryError> {
     let Ok(Some(file)) = PropertiesFile::read(path) else { return Ok(()) };
     let found = file.value(VERSION_KEY).and_then(|value| value.parse::<u64>().ok());
+    let path = path.to_owned();
     match found {
-        Some(found) if found > VERSION => {
-            Err(DataDirectoryError::LaterVersion { path: path.to_owned(), found })
-        }
-        Some(found) if found < VERSION => {
-            Err(DataDirectoryError::EarlierVersion { path: path.to_owned(), found })
-        }
+        Some(found) if found > VERSION => Err(DataDirectoryError::LaterVersion { path, found }),
+        Some(found) if found < VERSION => Err(DataDirectoryError::EarlierVersion { path, found }),
         _ => Ok(()),
     }
 }
@@ -358,7 +362,8 @@ fn way_out(error: &io::Error) -> &'static str {
     }
 }
 
-fn numbers(schema: TableSchema) -> [(&'static str, u64); 5] {
+/// The keys of a layout with their numbers.
+pub(crate) fn numbers(schema: TableSchema) -> [(&'static str, u64); 5] {
     [
         ("tsd.storage.uid.width.metric", schema.metric_width() as u64),
         ("tsd.storage.uid.width.tagk", schema.tagk_width() as u64),
@@ -368,10 +373,13 @@ fn numbers(schema: TableSchema) -> [(&'static str, u64); 5] {
     ]
 }
 
+fn lines_of(schema: TableSchema) -> String {
+    numbers(schema).map(|(key, n)| format!("{key} = {n}\n")).concat()
+}
+
 /// FNV-1a of the numbers, 16 hexadecimal digits: a changed digit must not select other keys.
 fn checksum(schema: TableSchema) -> String {
-    let text = numbers(schema).map(|(key, n)| format!("{key} = {n}\n")).concat();
-    let hash = text.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+    let hash = lines_of(schema).bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
     });
     format!("{hash:016x}")
@@ -385,7 +393,7 @@ mod tests {
     use crate::config::Settings;
 
     fn prepare(path: &Path, text: &str) -> Result<DataDirectory, DataDirectoryError> {
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.add_file(Path::new("f"), text.as_bytes()).unwrap();
         config.set_flag("--data", "tsd.storage.data_directory", path.to_str().unwrap());
         let settings = Settings::from_config(&config).unwrap();
@@ -440,7 +448,7 @@ mod tests {
     fn a_tool_creates_no_directory() {
         let dir = tempfile::tempdir().unwrap();
         for path in [dir.path().join("tsdb-dta"), dir.path().to_owned()] {
-            let mut config = Config::new();
+            let mut config = Config::default();
             config.set_flag("--data", "tsd.storage.data_directory", path.to_str().unwrap());
             let settings = Settings::from_config(&config).unwrap();
             let error = DataDirectory::prepare(&settings.storage, &config, false).unwrap_err();
@@ -449,7 +457,7 @@ mod tests {
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was created");
         }
         drop(prepare(dir.path(), "").unwrap());
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("--data", "tsd.storage.data_directory", dir.path().to_str().unwrap());
         let settings = Settings::from_config(&config).unwrap();
         DataDirectory::prepare(&settings.storage, &config, false).unwrap();

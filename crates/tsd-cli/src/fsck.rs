@@ -4,19 +4,15 @@ mod checkpoint;
 
 use std::{
     fs,
-    io::{IsTerminal, stderr},
     process::ExitCode,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU8, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::{bail, ensure};
 use bytes::Bytes;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::{Map, Value, json};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
 use tsd_engine::{
     EngineHandle, FsckLevel, FsckObserver, FsckOptions, FsckReport, FsckRun, FsckSelection,
 };
@@ -25,12 +21,14 @@ use crate::{
     args::FsckArgs,
     config::{EngineKind, Settings},
     error_text::error_text,
-    import::{Stop, StopSignal},
+    import::{StopRequest, StopSignal},
     output::write_error,
-    print_lines, query,
+    print_lines,
+    progress_bar::progress_bar,
+    query,
     store::Purpose,
     tell,
-    tool::{prepare, with_engine},
+    tool::{default_threads, prepare, with_engine},
 };
 use checkpoint::{Checked, Checkpoint};
 
@@ -157,11 +155,6 @@ fn scope(args: &FsckArgs, options: FsckOptions, settings: &Settings) -> Value {
     })
 }
 
-/// Twice the processors, as in OpenTSDB.
-fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(2, |processors| processors.get() * 2)
-}
-
 /// The rows of queries.
 fn selections(
     parsed: &query::ParsedArgs,
@@ -198,22 +191,11 @@ async fn check(
     let started = Instant::now();
     let mut total = checked.report;
     let console = Arc::new(Console::new(args.json, checked, checkpoint));
-    let (stop, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU8::new(0)));
-    let (stops, signals) = (Arc::clone(&stop), Arc::clone(&signal));
-    let waiter = tokio::spawn(async move {
-        let mut requests = Stop::on_signals();
-        let requested = requests.requested().await;
-        signals.store(requested.exit_status(), Ordering::Relaxed);
-        stops.store(true, Ordering::Relaxed);
-        requests.exit_at_next().await;
-    });
-    let report = engine.fsck(run, Arc::<Console>::clone(&console), stop).await;
-    waiter.abort();
-    let signal = match signal.load(Ordering::Relaxed) {
-        0 => None,
-        status if status == StopSignal::Terminate.exit_status() => Some(StopSignal::Terminate),
-        _ => Some(StopSignal::Interrupt),
-    };
+    let stop = StopRequest::listen();
+    let observer = Arc::<Console>::clone(&console);
+    let report = engine.fsck(run, observer, Arc::clone(&stop.flag)).await;
+    let signal = stop.signal();
+    drop(stop);
     console.end(report.is_ok() && signal.is_none())?;
     total.add(&report?);
     Ok(Ended { report: total, duration: started.elapsed(), signal })
@@ -237,15 +219,7 @@ struct ConsoleState {
 
 impl Console {
     fn new(is_json: bool, checked: Checked, checkpoint: Option<Checkpoint>) -> Self {
-        let bar = ProgressBar::no_length();
-        bar.set_draw_target(if stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        });
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} rows  {per_sec}  {msg}") {
-            bar.set_style(style);
-        }
+        let bar = progress_bar(None, "{spinner} {pos} rows  {per_sec}  {msg}");
         bar.enable_steady_tick(Duration::from_millis(200));
         let (rows, written) = (checked.report.rows, Instant::now());
         let state = ConsoleState { rows, checked, checkpoint, written, failure: None };
@@ -321,16 +295,11 @@ fn as_lines(ended: &Ended) -> String {
 
 /// The counters by OpenTSDB's labels.
 fn as_json(ended: &Ended) -> String {
-    let counters: Map<String, Value> = ended
-        .report
-        .lines()
-        .into_iter()
-        .map(|(label, count)| (label.trim_end().to_owned(), json!(count)))
-        .collect();
+    let counters = ended.report.lines().map(|(label, count)| (label.trim_end(), count));
     let value = json!({
         "completed": ended.signal.is_none(),
         "seconds": ended.duration.as_secs_f64(),
-        "counters": counters,
+        "counters": Value::from_iter(counters),
     });
     format!("{value:#}\n")
 }

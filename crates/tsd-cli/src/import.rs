@@ -21,13 +21,14 @@ use std::{
 use tsd_engine::EngineHandle;
 
 pub use importer::{ImportError, ImportOptions, Imported};
-pub(crate) use stop::Stop;
+pub(crate) use stop::StopRequest;
 pub use stop::StopSignal;
 
 use self::{
     daemon_sink::DaemonSink,
     engine_sink::EngineSink,
     importer::{Importer, PointSink},
+    stop::Stop,
 };
 use crate::{daemon_client::DaemonClient, print_lines};
 

@@ -22,6 +22,7 @@ mod fsck;
 mod git_revision;
 mod hbase_stats;
 mod import;
+mod json_fields;
 mod limits_file;
 mod logging;
 pub mod memory_limit;
@@ -29,6 +30,7 @@ mod node;
 mod open_files;
 mod output;
 mod password;
+mod progress_bar;
 mod properties_file;
 mod quarantine;
 mod query;
@@ -52,8 +54,7 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 use tokio::runtime::Runtime;
 
 use crate::{
-    args::{Cli, Command, ImportArgs, QueryArgs, TableArgs, TableCommand, TsdArgs},
-    daemon_client::DaemonClient,
+    args::{Cli, Command, ImportArgs, QueryArgs, TableCommand, TsdArgs},
     output::{print_lines, tell},
     query::{GraphTarget, QueryOutput},
     store::Purpose,
@@ -182,15 +183,13 @@ fn import_files(args: &ImportArgs) -> anyhow::Result<()> {
         is_spool: args.spool,
         settle_new_series: settings.import.names_may_be_refused,
     };
-    let by_daemon = |client: DaemonClient| {
+    let by_daemon = async |client| {
         anyhow::ensure!(
             !args.auto_metric,
             "--auto-metric has no effect on a running daemon, whose configuration decides"
         );
-        Runtime::new()?.block_on(async {
-            import::import_to_daemon(client, &args.paths, options).await?;
-            Ok(())
-        })
+        import::import_to_daemon(client, &args.paths, options).await?;
+        Ok(())
     };
     by_daemon_or_store(args.url.as_deref(), "importing", by_daemon, || {
         let purpose = Purpose::Import { create: args.create };
@@ -211,9 +210,7 @@ fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
     };
     let (config, settings) = prepare(args.config()?)?;
     let clock = query::clock(&settings.zone_name);
-    let by_daemon = |mut client: DaemonClient| {
-        Runtime::new()?.block_on(query::print_from_daemon(&mut client, &parsed, &clock, output))
-    };
+    let by_daemon = async |client| query::print_from_daemon(client, &parsed, &clock, output).await;
     by_daemon_or_store(args.url.as_deref(), "querying", by_daemon, || {
         with_engine(&config, &settings, Purpose::Query, async |open| {
             query::print(&open.engine, &parsed, &clock, output).await
@@ -221,13 +218,13 @@ fn print_query(args: &QueryArgs) -> anyhow::Result<()> {
     })
 }
 
-fn tables(args: &TableArgs) -> anyhow::Result<()> {
-    let (config, settings) = prepare(args.config()?)?;
+fn tables(command: &TableCommand) -> anyhow::Result<()> {
+    let (_, settings) = prepare(command.config()?)?;
     let mut out = std::io::stdout();
     Runtime::new()?.block_on(async {
-        match &args.command {
-            TableCommand::Create(args) => table::create(&config, &settings, args, &mut out).await,
-            TableCommand::Status(_) => table::status(&config, &settings, &mut out).await,
+        match command {
+            TableCommand::Create(args) => table::create(&settings, args, &mut out).await,
+            TableCommand::Status(_) => table::status(&settings, &mut out).await,
         }
     })
 }

@@ -11,11 +11,11 @@ pub(crate) struct LimitsError(String);
 
 /// The rules of a file, in its order.
 pub(crate) fn parse_limits(text: &str) -> Result<Vec<LimitOverride>, LimitsError> {
-    let malformed = |what: String| LimitsError(what);
-    let value: Value = serde_json::from_str(text).map_err(|error| malformed(error.to_string()))?;
-    let rules = value.as_array().ok_or_else(|| malformed("it is no array".to_owned()))?;
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| LimitsError(error.to_string()))?;
+    let rules = value.as_array().ok_or_else(|| LimitsError("it is no array".to_owned()))?;
     let rule = |(place, rule): (usize, &Value)| {
-        let wrong = |what: &str| malformed(format!("rule {}: {what}", place + 1));
+        let wrong = |what: &str| LimitsError(format!("rule {}: {what}", place + 1));
         let regex = rule.get("regex").and_then(Value::as_str);
         let regex = regex.ok_or_else(|| wrong("regex must be a text"))?;
         let limit = |name: &str| match rule.get(name) {

@@ -12,7 +12,11 @@ use std::{
 
 use tracing::Level;
 use tracing_subscriber::{
-    EnvFilter, Registry, filter::Directive, fmt, layer::SubscriberExt, reload,
+    EnvFilter, Registry,
+    filter::{Directive, LevelFilter},
+    fmt,
+    layer::SubscriberExt,
+    reload,
     util::SubscriberInitExt,
 };
 use tsd_server::{LogControl, LogLevelError, RecentLogs};
@@ -53,7 +57,7 @@ struct LogLevels {
     /// Directives for all loggers.
     all: String,
     /// Levels of single loggers.
-    own: Vec<(String, &'static str)>,
+    own: Vec<(String, LevelFilter)>,
 }
 
 /// Starts logging for the process. A second call has no effect.
@@ -63,7 +67,7 @@ pub(crate) fn start(settings: &LogSettings) {
     let recent = Arc::<RecentLogs>::default();
     let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
     let registry =
-        tracing_subscriber::registry().with(filter).with(RecentLayer::new(Arc::clone(&recent)));
+        tracing_subscriber::registry().with(filter).with(RecentLayer(Arc::clone(&recent)));
     let started = match settings.format {
         LogFormat::Text => registry.with(lines).try_init(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
@@ -116,9 +120,9 @@ impl LogLevels {
 
     /// Sets the level of a logger, or of all, which then have no other. Returns the number of loggers.
     fn set(&mut self, level: Option<Level>, logger: Option<&str>) -> Result<usize, LogLevelError> {
-        let word = word(level);
+        let level = LevelFilter::from(level);
         let Some(logger) = logger else {
-            *self = Self::new(word);
+            *self = Self::new(&level.to_string());
             return Ok(LOGGERS.len());
         };
         if !is_logger(logger) {
@@ -126,9 +130,9 @@ impl LogLevels {
         }
         let is_full = self.own.len() == MAX_OWN_LEVELS;
         match self.own.iter_mut().find(|(known, _)| known == logger) {
-            Some((_, own)) => *own = word,
+            Some((_, own)) => *own = level,
             None if is_full => return Err(LogLevelError::TooManyLoggers),
-            None => self.own.push((logger.to_owned(), word)),
+            None => self.own.push((logger.to_owned(), level)),
         }
         Ok(1)
     }
@@ -139,18 +143,6 @@ impl LogLevels {
             filter = filter.add_directive(format!("{logger}={level}").parse::<Directive>()?);
         }
         Ok(filter)
-    }
-}
-
-/// The level as the filter spells it.
-const fn word(level: Option<Level>) -> &'static str {
-    match level {
-        None => "off",
-        Some(Level::ERROR) => "error",
-        Some(Level::WARN) => "warn",
-        Some(Level::INFO) => "info",
-        Some(Level::DEBUG) => "debug",
-        Some(Level::TRACE) => "trace",
     }
 }
 

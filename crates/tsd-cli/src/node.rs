@@ -109,7 +109,10 @@ impl Node {
         }
         let client_metrics = open.store.hbase.as_ref().map(|hbase| {
             if settings.storage.hbase.prefetch {
-                tokio::spawn(store::prefetch(hbase.client.clone(), store::table_names(&settings)));
+                tokio::spawn(store::prefetch(
+                    hbase.client.clone(),
+                    store::needed_tables(&settings),
+                ));
             }
             AbortOnDropHandle::new(tokio::spawn(publish_metrics(hbase.client.clone())))
         });
@@ -249,8 +252,7 @@ impl OpenEngine {
         let mut filter_rules = None;
         if let Some(path) = &settings.filter_rules {
             let opened = FollowedFile::open(path, "rules of the filter", FilterRules::parse);
-            let (file, rules) =
-                opened.map_err(|error| config.bad_value(RULES_FILE, error.to_string()))?;
+            let (file, rules) = opened.map_err(|error| config.bad_value(RULES_FILE, error))?;
             engine.set_write_filter(Some(Arc::new(rules)));
             filter_rules = Some(file);
         }

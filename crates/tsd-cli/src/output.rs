@@ -8,6 +8,9 @@ use std::{
     io::{self, Write as _},
 };
 
+use jiff::Timestamp;
+use serde_json::Value;
+
 /// Writes a line to standard error, which may be full or closed. `eprintln!` would panic, in the middle of the work.
 macro_rules! tell {
     ($($text:tt)*) => { $crate::output::write_error(format_args!("{}\n", format_args!($($text)*))) };
@@ -28,6 +31,21 @@ pub(crate) struct CannotWrite(pub(crate) io::Error);
 /// Prints text to standard output. A reader that has closed its pipe, such as `head`, has enough.
 pub(crate) fn print_lines(text: &str) -> Result<(), CannotWrite> {
     write_lines(&mut io::stdout().lock(), text)
+}
+
+/// A time for people.
+pub(crate) fn utc(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+/// Prints a result as JSON, or as a text for people.
+pub(crate) fn print_result(
+    is_json: bool,
+    result: &Value,
+    text: impl FnOnce() -> anyhow::Result<String>,
+) -> anyhow::Result<()> {
+    let text = if is_json { format!("{result:#}\n") } else { text()? };
+    Ok(print_lines(&text)?)
 }
 
 fn write_lines(out: &mut impl io::Write, text: &str) -> Result<(), CannotWrite> {

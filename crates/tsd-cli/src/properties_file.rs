@@ -46,16 +46,13 @@ impl PropertiesFile {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(PropertiesFileError::Io { path: path.to_owned(), source }),
         };
-        match parse_properties(&text) {
-            Ok(properties) => Ok(Some(Self { properties })),
-            Err(source) => Err(PropertiesFileError::Malformed { path: path.to_owned(), source }),
-        }
+        let malformed = |source| PropertiesFileError::Malformed { path: path.to_owned(), source };
+        Ok(Some(Self { properties: parse_properties(&text).map_err(malformed)? }))
     }
 
     /// Writes a file atomically and durably.
     pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
-        let mut part = path.as_os_str().to_owned();
-        part.push(".new");
+        let part = path.with_added_extension("new");
         fs::write(&part, text)?;
         File::open(&part)?.sync_all()?;
         fs::rename(&part, path)?;

@@ -8,14 +8,14 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 use tsd_engine::EngineHandle;
 use tsd_server::quarantine_json;
 
 use crate::{
-    args::{QuarantineAcceptArgs, QuarantineArgs, QuarantineCommand, QuarantinePlace},
+    args::{QuarantineAcceptArgs, QuarantineCommand, QuarantinePlace},
     daemon_client::DaemonClient,
-    output::write_error,
+    json_fields::{elements, number, text},
+    output::{print_result, utc, write_error},
     print_lines,
     store::Purpose,
     tool::{by_daemon_or_store, prepare, with_engine},
@@ -28,31 +28,29 @@ enum Store<'a> {
 }
 
 /// Runs the command on the daemon that has the store open, or on the store itself.
-pub(crate) fn run(args: &QuarantineArgs) -> anyhow::Result<()> {
-    let place = match &args.command {
-        QuarantineCommand::List(args) => &args.place,
+pub(crate) fn run(command: &QuarantineCommand) -> anyhow::Result<()> {
+    let place = match command {
+        QuarantineCommand::List(place) => place,
         QuarantineCommand::Accept(args) => &args.place,
     };
-    let by_daemon = |client| {
-        Runtime::new()?.block_on(execute(&mut Store::Daemon(client), &args.command, place))
-    };
+    let by_daemon = async |client| execute(Store::Daemon(client), command, place).await;
     by_daemon_or_store(place.url.as_deref(), "asking", by_daemon, || {
-        let (config, settings) = prepare(place.config()?)?;
+        let config = place.overrides.load_tool("tsdb quarantine without --log-level", "error")?;
+        let (config, settings) = prepare(config)?;
         with_engine(&config, &settings, Purpose::Query, async |open| {
-            execute(&mut Store::Opened(&open.engine), &args.command, place).await
+            execute(Store::Opened(&open.engine), command, place).await
         })
     })
 }
 
 async fn execute(
-    store: &mut Store<'_>,
+    mut store: Store<'_>,
     command: &QuarantineCommand,
     place: &QuarantinePlace,
 ) -> anyhow::Result<()> {
     let files = store.files().await?;
     match command {
-        QuarantineCommand::List(_) if place.json => print_lines(&format!("{files:#}\n"))?,
-        QuarantineCommand::List(_) => print_lines(&describe(&files)?)?,
+        QuarantineCommand::List(_) => print_result(place.json, &files, || describe(&files))?,
         QuarantineCommand::Accept(args) => {
             let names = accepted_names(args, &files)?;
             if !names.is_empty() && !args.yes {
@@ -97,16 +95,11 @@ impl Store<'_> {
             Self::Daemon(daemon) => {
                 let body = json!({ "files": names }).to_string();
                 let response = daemon.post("/api/quarantine/accept", body).await?;
-                let authority = daemon.authority();
-                ensure!(response.status == 200, "{authority}: {}", response.error_text());
+                daemon.check(&response)?;
             }
         }
         Ok(())
     }
-}
-
-fn text<'v>(file: &'v Value, field: &str) -> &'v str {
-    file.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The files that the command line names; fails if one is not in quarantine.
@@ -148,21 +141,20 @@ fn describe(files: &Value) -> anyhow::Result<String> {
     }
     for file in files {
         let name = text(file, "name");
-        let bytes = file.get("bytes").and_then(Value::as_u64).unwrap_or_default();
         let since_ms = file.get("since").and_then(Value::as_i64).unwrap_or_default();
         writeln!(out, "{name}")?;
-        writeln!(out, "  file   store/{}, {bytes} bytes", text(file, "file"))?;
+        writeln!(out, "  file   store/{}, {} bytes", text(file, "file"), number(file, "bytes"))?;
         writeln!(out, "  table  {}", text(file, "table"))?;
         writeln!(out, "  since  {}", utc(Timestamp::from_millisecond(since_ms)?))?;
         writeln!(out, "  cause  {}", text(file, "cause"))?;
-        let lost = file.get("lost").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let lost = elements(file, "lost");
         for range in lost {
             writeln!(out, "  lost   {}", describe_range(range)?)?;
         }
         if let Some(extent) = file.get("extent").filter(|extent| extent.is_object()) {
-            let count = |field| extent.get(field).and_then(Value::as_u64).unwrap_or_default();
-            let [points, all_points] = [count("points"), count("allPoints")];
-            let [blocks, all_blocks] = [count("blocks"), count("allBlocks")];
+            let count = |field| number(extent, field);
+            let [points, all_points] = ["points", "allPoints"].map(count);
+            let [blocks, all_blocks] = ["blocks", "allBlocks"].map(count);
             let rest =
                 if points < all_points { "; the rest stays when this is accepted" } else { "" };
             writeln!(
@@ -209,10 +201,6 @@ fn describe_range(range: &Value) -> anyhow::Result<String> {
         write!(out, " from {} to {}", utc(from), utc(to))?;
     }
     Ok(out)
-}
-
-fn utc(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 #[cfg(test)]

@@ -61,14 +61,14 @@ pub(crate) async fn print(
 
 /// As [`print`], through the HTTP API of a daemon.
 pub(crate) async fn print_from_daemon(
-    daemon: &mut DaemonClient,
+    mut daemon: DaemonClient,
     args: &ParsedArgs,
     clock: &Clock,
     output: QueryOutput<'_>,
 ) -> anyhow::Result<()> {
     let query = args.query.validate(clock)?;
     let range_ms = (query.start_ms, query.end_ms);
-    let series = from_daemon::query(daemon, args).await?;
+    let series = from_daemon::query(&mut daemon, args).await?;
     let frame = GraphFrame { range_ms, zone: clock.zone.clone(), options: &args.options };
     write_result(series.into_iter(), frame, output)
 }

@@ -23,6 +23,7 @@ use tsd_storage_embedded::verify_restored;
 use crate::{
     args::RestoreArgs,
     data_directory::{self, LOCK_FILE, PARTS, RESTORING},
+    output::utc,
     print_lines,
     snapshot::require_embedded,
     tell,
@@ -32,7 +33,8 @@ use crate::{
 
 /// Restores a snapshot.
 pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
-    let (_, settings) = prepare(args.config()?)?;
+    let config = args.overrides.load_tool("tsdb restore without --log-level", "error")?;
+    let (_, settings) = prepare(config)?;
     require_embedded(&settings, "restore")?;
     let data = &settings.storage.data_directory;
     let list = SnapshotList::read(&args.snapshot)?;
@@ -73,7 +75,7 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
     } else {
         print_lines(&format!(
             "Restored the snapshot of {} to {}: {} files, {}, verified\n",
-            created.strftime("%Y-%m-%d %H:%M:%S UTC"),
+            utc(created),
             data.display(),
             list.files.len(),
             HumanBytes(list.bytes()),

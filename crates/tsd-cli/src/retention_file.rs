@@ -69,9 +69,9 @@ pub(crate) fn parse_rules(text: &str) -> Result<Vec<RetentionRule>, RetentionFil
         // No metric has this letter.
         let line = line.split('#').next().unwrap_or_default();
         let words: Vec<&str> = line.split_whitespace().collect();
-        let keep = match words[..] {
+        let (pattern, keep) = match words[..] {
             [] => continue,
-            [_, keep] => keep,
+            [pattern, keep] => (MetricPattern::new(pattern), keep),
             _ => {
                 let what = "expected a pattern and a retention such as 400d".to_owned();
                 return Err(RetentionFileError::Line { line: number, what });
@@ -79,7 +79,6 @@ pub(crate) fn parse_rules(text: &str) -> Result<Vec<RetentionRule>, RetentionFil
         };
         let keep_secs = parse_retention(keep)
             .map_err(|error| RetentionFileError::Line { line: number, what: error.to_string() })?;
-        let pattern = MetricPattern::new(words.first().copied().unwrap_or_default());
         rules.push(RetentionRule { pattern, keep_secs });
         if rules.len() > MAX_RULES {
             return Err(RetentionFileError::TooManyRules);

@@ -20,7 +20,7 @@ use tsd_model::Timestamp;
 
 use crate::{
     args::ScanArgs,
-    data_directory::DataDirectoryError,
+    data_directory::explain_use,
     query::{self, ParsedArgs},
     store::Purpose,
     tell,
@@ -59,20 +59,20 @@ fn run(args: &ScanArgs) -> anyhow::Result<DumpReport> {
         );
     }
     let scanned = with_engine(&config, &settings, Purpose::Query, async |open| {
-        let mut lines = Lines { out: BufWriter::new(out) };
+        let mut lines = Lines(BufWriter::new(out));
         match open.engine.dump_rows(&query, options, &mut lines).await {
             Ok(report) => Ok(report),
             // The reader of the pipe, such as `head`, has enough.
             Err(DumpError::Write(error))
                 if error.kind() == io::ErrorKind::BrokenPipe && !options.delete =>
             {
-                let _ = lines.out.into_parts();
+                let _ = lines.0.into_parts();
                 Ok(DumpReport::default())
             }
             Err(error) => Err(error.into()),
         }
     });
-    scanned.map_err(|error| explain_daemon(error, args.delete))
+    scanned.map_err(|error| explain_use(error, way_out(args.delete)))
 }
 
 /// The query whose rows are scanned. Without an end it is that of the table, not the present.
@@ -93,33 +93,27 @@ fn was_closed(out: &File) -> io::Result<bool> {
     Ok(is_null && fcntl_getfl(out)? & OFlags::RWMODE == OFlags::RDWR)
 }
 
-/// Adds what can be done if a daemon has the store open.
-fn explain_daemon(error: anyhow::Error, delete: bool) -> anyhow::Error {
-    if !matches!(error.downcast_ref(), Some(DataDirectoryError::InUse { .. })) {
-        return error;
-    }
-    let way = if delete {
+/// What can be done if a daemon has the store open.
+const fn way_out(delete: bool) -> &'static str {
+    if delete {
         "rows are deleted only while no daemon has the store open; the daemon itself deletes by query, \
          where tsd.http.query.allow_delete is set"
     } else {
         "rows as stored are read from the files, not from a daemon: scan a copy of the store \
          (`tsdb snapshot`, then `tsdb restore`), or stop the daemon"
-    };
-    error.context(way)
+    }
 }
 
 /// Lines on standard output.
-struct Lines {
-    out: BufWriter<File>,
-}
+struct Lines(BufWriter<File>);
 
 impl DumpSink for Lines {
     fn write(&mut self, lines: &str) -> io::Result<()> {
-        self.out.write_all(lines.as_bytes())
+        self.0.write_all(lines.as_bytes())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        self.0.flush()
     }
 
     fn unreadable(&mut self, what: &str) {

@@ -5,8 +5,7 @@
 use std::{fmt::Write as _, process::ExitCode};
 
 use anyhow::Context;
-use serde_json::{Map, Value, json};
-use tokio::runtime::Runtime;
+use serde_json::{Value, json};
 use tsd_engine::{EngineHandle, Lookup, LookupSeries, QueryControl, UnnamedSeries};
 use tsd_model::{from_hex, sort_as_sized_hash_map, to_hex};
 use tsd_protocol::unnamed_series_text;
@@ -14,6 +13,7 @@ use tsd_protocol::unnamed_series_text;
 use crate::{
     args::SearchArgs,
     daemon_client::DaemonClient,
+    json_fields::{elements, texts},
     node::OpenEngine,
     print_lines,
     store::Purpose,
@@ -95,10 +95,9 @@ struct FoundSeries {
 }
 
 fn run(args: &SearchArgs, lookup: &Lookup) -> anyhow::Result<FoundSeries> {
-    let (config, settings) = prepare(args.config()?)?;
-    let by_daemon = |mut client: DaemonClient| {
-        Runtime::new()?.block_on(from_daemon(&mut client, lookup, args.use_data_table))
-    };
+    let config = args.overrides.load_verbose(args.verbose, "tsdb search without --verbose")?;
+    let (config, settings) = prepare(config)?;
+    let by_daemon = async |client| from_daemon(client, lookup, args.use_data_table).await;
     let on_store = async |open: &OpenEngine| {
         // As a daemon decides: a meta table in which no series are recorded has none. The engine of a tool
         // records none itself.
@@ -120,7 +119,7 @@ async fn from_engine(engine: &EngineHandle, lookup: Lookup) -> anyhow::Result<Fo
 }
 
 async fn from_daemon(
-    daemon: &mut DaemonClient,
+    mut daemon: DaemonClient,
     lookup: &Lookup,
     use_data_table: bool,
 ) -> anyhow::Result<FoundSeries> {
@@ -131,7 +130,7 @@ async fn from_daemon(
     let series = results
         .and_then(|results| results.iter().map(series).collect())
         .context("the response is no result of a search")?;
-    let unnamed = body.get("unnamed").and_then(Value::as_array).into_iter().flatten();
+    let unnamed = elements(&body, "unnamed").iter();
     let unnamed = unnamed.filter_map(|text| text.as_str().map(str::to_owned)).collect();
     Ok(FoundSeries { series, unnamed })
 }
@@ -140,30 +139,22 @@ async fn from_daemon(
 fn body(lookup: &Lookup, use_data_table: bool) -> Value {
     let tags: Vec<Value> =
         lookup.tags.iter().map(|(tagk, tagv)| json!({ "key": tagk, "value": tagv })).collect();
-    let mut body = Map::from_iter([
-        ("limit".to_owned(), json!(lookup.limit)),
-        ("tags".to_owned(), json!(tags)),
-        ("skipUnnamed".to_owned(), json!(lookup.skips_unnamed)),
-    ]);
-    if let Some(metric) = &lookup.metric {
-        body.insert("metric".to_owned(), json!(metric));
-    }
-    if use_data_table {
-        body.insert("useMeta".to_owned(), json!(false));
-    }
-    body.into()
+    let mut body = vec![
+        ("limit", json!(lookup.limit)),
+        ("tags", json!(tags)),
+        ("skipUnnamed", json!(lookup.skips_unnamed)),
+    ];
+    body.extend(lookup.metric.as_ref().map(|metric| ("metric", json!(metric))));
+    body.extend(use_data_table.then_some(("useMeta", json!(false))));
+    body.into_iter().collect()
 }
 
 /// An element of the response.
 fn series(element: &Value) -> Option<LookupSeries> {
-    let tags = element.get("tags")?.as_object()?;
     Some(LookupSeries {
         tsuid: from_hex(element.get("tsuid")?.as_str()?.as_bytes())?.into(),
         metric: element.get("metric")?.as_str()?.to_owned(),
-        tags: tags
-            .iter()
-            .map(|(tagk, tagv)| Some((tagk.clone(), tagv.as_str()?.to_owned())))
-            .collect::<Option<_>>()?,
+        tags: texts(element.get("tags")?.as_object()?)?,
     })
 }
 
@@ -184,8 +175,7 @@ fn as_lines(series: &[LookupSeries]) -> String {
 
 fn as_json(series: &[LookupSeries]) -> String {
     let element = |LookupSeries { tsuid, metric, tags }: &LookupSeries| {
-        let tags: Map<String, Value> =
-            tags.iter().map(|(tagk, tagv)| (tagk.clone(), json!(tagv))).collect();
+        let tags: Value = tags.iter().cloned().collect();
         json!({ "tsuid": to_hex(tsuid), "metric": metric, "tags": tags })
     };
     let series: Vec<Value> = series.iter().map(element).collect();

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
-use tokio::{runtime::Runtime, time::sleep};
+use tokio::time::sleep;
 use tsd_engine::{EngineHandle, SnapshotRequest};
 use tsd_server::snapshot_json;
 
@@ -18,6 +18,7 @@ use crate::{
     args::SnapshotArgs,
     config::{EngineKind, Settings},
     daemon_client::DaemonClient,
+    json_fields::number,
     print_lines,
     store::Purpose,
     tell,
@@ -37,17 +38,14 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<()> {
         copy: args.copy,
         allow_damage: args.allow_damage,
     };
-    let by_daemon = |client: DaemonClient| {
-        let report = Runtime::new()?.block_on(take_from_daemon(client, &request))?;
-        print(args, &report)
-    };
+    let by_daemon = async |client| print(args, &take_from_daemon(client, &request).await?);
     by_daemon_or_store(args.url.as_deref(), "taking the snapshot", by_daemon, || {
-        let (config, settings) = prepare(args.config()?)?;
+        let config = args.overrides.load_tool("tsdb snapshot without --log-level", "error")?;
+        let (config, settings) = prepare(config)?;
         require_embedded(&settings, "snapshot")?;
         require_outside(&request.target, &settings.storage.data_directory)?;
         with_engine(&config, &settings, Purpose::Query, async |open| {
-            let report = take(&open.engine, request.clone()).await?;
-            print(args, &report)
+            print(args, &take(&open.engine, request.clone()).await?)
         })
     })
 }
@@ -120,7 +118,7 @@ async fn take_from_daemon(
                 }
                 // Only for the display: the response of the other request counts.
                 let Ok(response) = watch.get("/api/snapshot").await else { continue };
-                let progress: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+                let progress = response.json();
                 let number = |name| progress.get("running")?.get(name)?.as_u64();
                 if let (Some(bytes), Some(total)) = (number("bytes"), number("totalBytes")) {
                     bar.show(bytes, total);
@@ -149,21 +147,18 @@ fn print(args: &SnapshotArgs, report: &Value) -> anyhow::Result<()> {
         );
     }
     if args.json {
-        print_lines(&format!("{report}\n"))?;
-        return Ok(());
+        return Ok(print_lines(&format!("{report}\n"))?);
     }
-    let number = |name| report.get(name).and_then(Value::as_u64).unwrap_or_default();
-    let bytes = |name| HumanBytes(number(name)).to_string();
-    print_lines(&format!(
+    let bytes = |name| HumanBytes(number(report, name));
+    Ok(print_lines(&format!(
         "Snapshot {}: {} files, {} (linked {}, linked to the base {}, copied {})\n",
         text("target").unwrap_or_default(),
-        number("files"),
+        number(report, "files"),
         bytes("bytes"),
         bytes("linkedBytes"),
         bytes("baseBytes"),
         bytes("copiedBytes"),
-    ))?;
-    Ok(())
+    ))?)
 }
 
 #[cfg(test)]

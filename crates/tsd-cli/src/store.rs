@@ -26,7 +26,7 @@ use tsd_storage_wal::{WalConfig, WalStorage, unknown_mark_version};
 
 pub(crate) use self::{
     cluster_settings::ClusterSettings,
-    hbase::{find_cluster, prefetch, table_names},
+    hbase::{find_cluster, needed_tables, prefetch},
     names::name_peers,
     open_store::{OpenStore, Purpose, Replayed},
     tables::all_tables,
@@ -61,15 +61,8 @@ pub(crate) async fn open(
 
 fn memory(settings: &Settings) -> OpenStore {
     let storage = MemoryStorage::new(tables(settings).into_iter().map(|spec| spec.table));
-    OpenStore {
-        storage: Arc::new(MeteredStorage::new("memory", Arc::new(storage))),
-        schema: settings.storage.schema,
-        directory: None,
-        replayed: Replayed::default(),
-        log: None,
-        hbase: None,
-        retention: None,
-    }
+    let storage = Arc::new(MeteredStorage::new("memory", Arc::new(storage)));
+    OpenStore::new(storage, settings.storage.schema)
 }
 
 async fn embedded(config: &Config, settings: &Settings, create: bool) -> anyhow::Result<OpenStore> {
@@ -131,20 +124,15 @@ fn embedded_config(
     directory: &DataDirectory,
     space: &Arc<DiskSpace>,
 ) -> EmbeddedConfig {
-    let storage = &settings.storage;
+    let (storage, engine) = (&settings.storage, &settings.engine);
     EmbeddedConfig {
         cache_bytes: storage.cache_bytes,
         space: Arc::clone(space),
         open_files: storage.open_files,
-        compacts_rows: compacts_rows(settings),
+        // As the row compactor of the engine would.
+        compacts_rows: engine.compaction.enabled && !engine.rows.use_otsdb_timestamp,
         ..EmbeddedConfig::new(directory.store(), directory.schema(), tables(settings))
     }
-}
-
-/// True if the store compacts rows as the row compactor of the engine would.
-fn compacts_rows(settings: &Settings) -> bool {
-    let engine = &settings.engine;
-    engine.compaction.enabled && !engine.rows.use_otsdb_timestamp
 }
 
 #[cfg(test)]
@@ -160,7 +148,7 @@ mod tests {
     const ROLLUPS: &str = r#"{"aggregationIds":{"sum":0},"intervals":[{"table":"tsdb","preAggregationTable":"agg","interval":"1m","rowSpan":"1h","defaultInterval":true},{"table":"r1h","preAggregationTable":"a1h","interval":"1h","rowSpan":"1n"}]}"#;
 
     async fn open_in(directory: &std::path::Path, rollups: bool) -> OpenStore {
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", "tsd.storage.data_directory", directory.to_str().unwrap());
         config.set_flag("test", "tsd.rollups.enable", if rollups { "true" } else { "false" });
         config.set_flag("test", "tsd.rollups.config", ROLLUPS);
@@ -224,7 +212,7 @@ mod tests {
                 std::fs::remove_dir_all(path.join(part)).unwrap();
                 copy(&source.join(part), &path.join(part));
             }
-            let mut config = Config::new();
+            let mut config = Config::default();
             let data = path.to_str().unwrap();
             config.set_flag("test", "tsd.storage.data_directory", data);
             let settings = Settings::from_config(&config).unwrap();
@@ -244,7 +232,7 @@ mod tests {
     async fn a_missing_log_directory_of_the_embedded_store_stops_the_start() {
         let directory = tempfile::tempdir().unwrap();
         open_in(directory.path(), false).await.storage.close().await.unwrap();
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", "tsd.storage.data_directory", directory.path().to_str().unwrap());
         let settings = Settings::from_config(&config).unwrap();
         std::fs::remove_dir_all(directory.path().join("log")).unwrap();

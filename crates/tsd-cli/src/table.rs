@@ -8,13 +8,14 @@ use std::{
 use anyhow::{Context, ensure};
 use hbase_rs::{Client, RetryReason, TableName};
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use tsd_storage_hbase::{
     Compression, Splits, TableLayout, TableOptions, TableState, create_tables, inspect_table,
 };
 
 use crate::{
     args::TableCreateArgs,
-    config::{Config, Settings},
+    config::{EngineKind, Settings},
     store, tell,
 };
 
@@ -26,13 +27,12 @@ const RANDOM_METRIC_REGIONS: u32 = 16;
 
 /// Creates the missing tables.
 pub(crate) async fn create(
-    config: &Config,
     settings: &Settings,
     args: &TableCreateArgs,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let client = connect(config, settings, out).await?;
-    let _progress = Progress::of(&client);
+    let client = connect(settings, out).await?;
+    let _progress = report_progress(&client);
     let mut layouts = layouts(settings);
     if let Some(ttl) = args.ttl {
         for layout in &mut layouts {
@@ -71,13 +71,9 @@ pub(crate) async fn create(
 }
 
 /// Prints the state of the tables. Fails if one is missing or differs from the settings.
-pub(crate) async fn status(
-    config: &Config,
-    settings: &Settings,
-    out: &mut impl Write,
-) -> anyhow::Result<()> {
-    let client = connect(config, settings, out).await?;
-    let _progress = Progress::of(&client);
+pub(crate) async fn status(settings: &Settings, out: &mut impl Write) -> anyhow::Result<()> {
+    let client = connect(settings, out).await?;
+    let _progress = report_progress(&client);
     let mut wrong = 0;
     for layout in layouts(settings) {
         let state = inspect_table(&client, &layout).await.with_context(|| place(settings))?;
@@ -96,25 +92,15 @@ pub(crate) async fn status(
 }
 
 /// Reports on standard error that an operation on HBase takes long, until it is dropped.
-struct Progress(tokio::task::JoinHandle<()>);
-
-impl Progress {
-    fn of(client: &Client) -> Self {
-        let client = client.clone();
-        Self(tokio::spawn(async move {
-            let started = Instant::now();
-            loop {
-                tokio::time::sleep(PROGRESS_INTERVAL).await;
-                tell!("{}", progress(started.elapsed(), &client.stats().retries));
-            }
-        }))
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+fn report_progress(client: &Client) -> AbortOnDropHandle<()> {
+    let client = client.clone();
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let started = Instant::now();
+        loop {
+            tokio::time::sleep(PROGRESS_INTERVAL).await;
+            tell!("{}", progress(started.elapsed(), &client.stats().retries));
+        }
+    }))
 }
 
 /// The time that an operation has taken, and the most frequent reason of its retries.
@@ -127,13 +113,9 @@ fn progress(elapsed: Duration, retries: &[(RetryReason, u64)]) -> String {
 }
 
 /// Returns a client of a cluster whose servers are found and whose master responds.
-async fn connect(
-    config: &Config,
-    settings: &Settings,
-    out: &mut impl Write,
-) -> anyhow::Result<Client> {
+async fn connect(settings: &Settings, out: &mut impl Write) -> anyhow::Result<Client> {
     ensure!(
-        config.is_on_hbase(),
+        settings.storage.engine == EngineKind::HBase,
         "tables are created in HBase: name its ZooKeeper with --zkquorum or tsd.storage.hbase.zk_quorum"
     );
     let hbase = &settings.storage.hbase;
@@ -143,7 +125,7 @@ async fn connect(
     hbase.cluster.operation_timeout = hbase.cluster.operation_timeout.min(hbase.start_timeout);
     let client = hbase.client();
     store::find_cluster(&client, settings, hbase.start_timeout).await?;
-    let _progress = Progress::of(&client);
+    let _progress = report_progress(&client);
     let admin = client.admin();
     let limit = hbase.start_timeout.max(PROGRESS_INTERVAL);
     timeout(limit, admin.cluster_status())
@@ -226,9 +208,10 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use crate::config::Config;
 
     fn layouts_of(text: &str) -> Vec<(String, usize)> {
-        let mut config = Config::new();
+        let mut config = Config::default();
         let text = format!("tsd.storage.hbase.zk_quorum = zk\n{text}");
         config.add_file(std::path::Path::new("f"), text.as_bytes()).unwrap();
         let settings = Settings::from_config(&config).unwrap();
@@ -261,9 +244,8 @@ mod tests {
 
     #[tokio::test]
     async fn without_hbase_there_are_no_tables_to_make() {
-        let config = Config::new();
-        let settings = Settings::from_config(&config).unwrap();
-        let error = connect(&config, &settings, &mut Vec::new()).await.unwrap_err();
+        let settings = Settings::from_config(&Config::default()).unwrap();
+        let error = connect(&settings, &mut Vec::new()).await.unwrap_err();
         assert!(error.to_string().contains("--zkquorum"), "{error}");
     }
 
@@ -272,11 +254,11 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let quorum = listener.local_addr().unwrap().to_string();
         drop(listener);
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", &quorum);
         config.set_flag("test", "tsd.storage.hbase.start_timeout", "0");
         let settings = Settings::from_config(&config).unwrap();
-        let error = connect(&config, &settings, &mut Vec::new()).await.unwrap_err();
+        let error = connect(&settings, &mut Vec::new()).await.unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains(&quorum) && text.contains("refused"), "{text}");
     }

@@ -70,22 +70,31 @@ pub(crate) fn with_engine<T>(
     })
 }
 
+/// Threads of a run over a whole table: twice the processors, as in OpenTSDB.
+pub(crate) fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |processors| processors.get() * 2)
+}
+
 /// Runs a tool by the daemon at the URL, if there is one; else on the store, or by the daemon that has it open.
 pub(crate) fn by_daemon_or_store<T>(
     url: Option<&str>,
     what: &str,
-    by_daemon: impl Fn(DaemonClient) -> anyhow::Result<T>,
+    by_daemon: impl AsyncFnOnce(DaemonClient) -> anyhow::Result<T>,
     on_store: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    match url {
-        Some(url) => by_daemon(DaemonClient::new(url)?),
-        None => on_store().or_else(|error| by_daemon(daemon_in_the_way(error, what)?)),
-    }
+    let daemon = match url {
+        Some(url) => DaemonClient::new(url)?,
+        None => match on_store() {
+            Err(error) => daemon_in_the_way(error, what)?,
+            done => return done,
+        },
+    };
+    Runtime::new()?.block_on(by_daemon(daemon))
 }
 
 /// The daemon that has the data directory open, if that is why a tool could not open it; else the
 /// error.
-pub(crate) fn daemon_in_the_way(error: anyhow::Error, what: &str) -> anyhow::Result<DaemonClient> {
+fn daemon_in_the_way(error: anyhow::Error, what: &str) -> anyhow::Result<DaemonClient> {
     let Some(DataDirectoryError::InUse { path, owner, url: Some(url) }) = error.downcast_ref()
     else {
         return Err(error);

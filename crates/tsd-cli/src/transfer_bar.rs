@@ -1,13 +1,11 @@
 //! Progress of a transfer of bytes on a terminal: rate and time left.
 
-use std::{
-    cell::Cell,
-    io::{IsTerminal, stderr},
-    time::Duration,
-};
+use std::{cell::Cell, time::Duration};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use tsd_storage::{SnapshotError, TransferMeter};
+
+use crate::progress_bar::progress_bar;
 
 /// A bar on a terminal; hidden otherwise.
 #[derive(Debug)]
@@ -19,16 +17,8 @@ pub(crate) struct TransferBar {
 impl TransferBar {
     /// A bar without a size yet.
     pub(crate) fn new(what: &'static str) -> Self {
-        let bar = ProgressBar::no_length();
-        bar.set_draw_target(if stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        });
         let template = "{prefix} {bar:30} {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
+        let bar = progress_bar(None, template);
         bar.set_prefix(what);
         bar.enable_steady_tick(Duration::from_millis(200));
         Self { bar, moved: Cell::new(0) }

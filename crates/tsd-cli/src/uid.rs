@@ -12,20 +12,18 @@ mod tree;
 
 use std::{io::Write, process::ExitCode};
 
-use tokio::runtime::Runtime;
 use tsd_engine::{EngineHandle, UidKind};
 
 use self::{
     command::{UidCommand, UidFlags},
     output::UidOutput,
-    status::{FAILED, NOT_CLOSED, NOT_DELETED, NOT_FOUND, USAGE, fail, not_found},
+    status::{FAILED, NOT_CLOSED, NOT_DELETED, NOT_FOUND, USAGE, fail},
 };
 use crate::{
     args::{MkmetricArgs, UidArgs, UidPlace},
-    daemon_client::DaemonClient,
     store::Purpose,
     tell,
-    tool::{NotClosed, daemon_in_the_way, prepare, with_engine},
+    tool::{NotClosed, by_daemon_or_store, prepare, with_engine},
 };
 
 /// Runs `tsdb uid`.
@@ -62,29 +60,27 @@ fn run(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> u8 {
 }
 
 fn run_on_store(command: &UidCommand, flags: UidFlags, place: &UidPlace) -> anyhow::Result<u8> {
-    let (config, settings) = prepare(place.config()?)?;
-    let by_daemon = |mut client: DaemonClient| {
+    let config = place.overrides.load_verbose(place.verbose, "tsdb uid without --verbose")?;
+    let (config, settings) = prepare(config)?;
+    let by_daemon = async |mut client| {
         let mut out = std::io::stdout();
         let mut out = UidOutput::new(&mut out, flags.json);
-        let done =
-            Runtime::new()?.block_on(from_daemon::execute(&mut client, command, flags, &mut out));
-        Ok(out.status(done?))
-    };
-    if let Some(url) = &place.url {
-        return by_daemon(DaemonClient::new(url)?);
-    }
-    let done = with_engine(&config, &settings, Purpose::Query, async |open| {
-        let mut out = std::io::stdout();
-        let mut out = UidOutput::new(&mut out, flags.json);
-        let status = execute(&open.engine, command, flags, &mut out).await;
+        let status = from_daemon::execute(&mut client, command, flags, &mut out).await?;
         Ok(out.status(status))
-    });
-    match done {
-        Err(error) if from_daemon::is_possible(command) => {
-            by_daemon(daemon_in_the_way(error, "reading and assigning names")?)
-        }
-        done => done,
+    };
+    let on_store = || {
+        with_engine(&config, &settings, Purpose::Query, async |open| {
+            let mut out = std::io::stdout();
+            let mut out = UidOutput::new(&mut out, flags.json);
+            let status = execute(&open.engine, command, flags, &mut out).await;
+            Ok(out.status(status))
+        })
+    };
+    if place.url.is_none() && !from_daemon::is_possible(command) {
+        return on_store();
     }
+    let what = "reading and assigning names";
+    by_daemon_or_store(place.url.as_deref(), what, by_daemon, on_store)
 }
 
 /// Runs `tsdb uid` with these words on an open store; returns its exit status.
@@ -231,16 +227,7 @@ async fn look_up(
             return NOT_FOUND;
         }
     };
-    let mut list = out.list();
-    for mapping in &found {
-        list.add(mapping);
-    }
-    list.end();
-    if found.is_empty() {
-        not_found(kind, word);
-        return NOT_FOUND;
-    }
-    0
+    out.found(&found, kind, word)
 }
 
 /// Mappings from a UID that is given as a number, on the width of each kind. The outer error says that it fits

@@ -7,14 +7,11 @@ use std::io::{self, Write as _};
 use anyhow::{Context as _, ensure};
 use tsd_server::{Users, hash_password, hash_token, new_token};
 
-use crate::{
-    args::{UserArgs, UserCommand},
-    password, print_lines,
-};
+use crate::{args::UserCommand, password, print_lines};
 
 /// Runs `tsdb user`.
-pub(crate) fn run(args: &UserArgs) -> anyhow::Result<()> {
-    match &args.command {
+pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
+    match command {
         UserCommand::Hash(args) => {
             let password = read_password(args.name.as_deref())?;
             let hash = hash_password(password.as_bytes())?;

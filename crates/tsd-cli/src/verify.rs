@@ -2,16 +2,14 @@
 
 use std::{
     fmt::Write as _,
-    io::{IsTerminal, stderr},
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::{anyhow, ensure};
-use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use anyhow::anyhow;
+use indicatif::{HumanBytes, ProgressBar};
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 use tsd_engine::{RepairOutcome, Verification, VerificationFinding, VerificationStatus};
 use tsd_server::verification_json;
 use tsd_storage::Verifier;
@@ -19,10 +17,12 @@ use tsd_storage::Verifier;
 use crate::{
     args::VerifyArgs,
     daemon_client::DaemonClient,
-    print_lines,
+    json_fields::{elements, number, text},
+    output::print_result,
+    progress_bar::progress_bar,
     store::offline::DirectoryVerifier,
     tell,
-    tool::{daemon_in_the_way, prepare},
+    tool::{by_daemon_or_store, prepare},
 };
 
 /// How often the progress is read.
@@ -33,8 +33,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Runs the command: on the daemon that has the directory open, or on the directory.
 pub(crate) fn main(args: &VerifyArgs) -> ExitCode {
     let printed = run(args).and_then(|result| {
-        let text = if args.json { format!("{result:#}\n") } else { describe(&result, args) };
-        print_lines(&text)?;
+        print_result(args.json, &result, || Ok(describe(&result, args)))?;
         Ok(result)
     });
     match printed {
@@ -48,21 +47,18 @@ pub(crate) fn main(args: &VerifyArgs) -> ExitCode {
 
 fn run(args: &VerifyArgs) -> anyhow::Result<Value> {
     let repairs = args.repair && args.yes;
-    let by_daemon = |client| Runtime::new()?.block_on(verify_by_daemon(client, repairs));
-    if let Some(url) = &args.url {
-        return by_daemon(DaemonClient::new(url)?);
-    }
-    let (config, settings) = prepare(args.config()?)?;
-    match DirectoryVerifier::open(&config, &settings) {
-        Ok(directory) => verify_directory(directory, repairs),
-        Err(error) => by_daemon(daemon_in_the_way(error, "verifying")?),
-    }
+    let by_daemon = async |client| verify_by_daemon(client, repairs).await;
+    by_daemon_or_store(args.url.as_deref(), "verifying", by_daemon, || {
+        let config = args.overrides.load_tool("tsdb verify without --log-level", "error")?;
+        let (config, settings) = prepare(config)?;
+        verify_directory(DirectoryVerifier::open(&config, &settings)?, repairs)
+    })
 }
 
 async fn verify_by_daemon(mut daemon: DaemonClient, repairs: bool) -> anyhow::Result<Value> {
     let body = json!({ "repair": repairs }).to_string();
     let started = daemon.post("/api/verify", body).await?;
-    ensure!(started.status == 200, "{}: {}", daemon.authority(), started.error_text());
+    daemon.check(&started)?;
     let mut progress = Progress::new();
     loop {
         let response = daemon.get("/api/verify").await?;
@@ -136,63 +132,46 @@ fn watch(verifier: Arc<dyn Verifier>, repairs: bool) -> anyhow::Result<Verificat
     }
 }
 
-fn findings(result: &Value) -> Vec<Value> {
-    result.get("findings").and_then(Value::as_array).cloned().unwrap_or_default()
-}
-
 fn is_repaired(finding: &Value) -> bool {
     finding.get("repaired").and_then(Value::as_bool).unwrap_or_default()
 }
 
 /// True if something is damaged and was not repaired.
 fn is_damaged(result: &Value) -> bool {
-    let listed = findings(result);
-    let found = result.get("found").and_then(Value::as_u64).unwrap_or_default();
-    !listed.iter().all(is_repaired) || found > listed.len() as u64
+    let listed = elements(result, "findings");
+    !listed.iter().all(is_repaired) || number(result, "found") > listed.len() as u64
 }
 
 /// Shows how far it is: a bar on a terminal, else a line from time to time.
 struct Progress {
     bar: ProgressBar,
-    is_terminal: bool,
     next_line: Instant,
 }
 
 impl Progress {
     fn new() -> Self {
-        let is_terminal = stderr().is_terminal();
-        let bar = ProgressBar::new(0);
-        bar.set_draw_target(if is_terminal {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        });
         let template =
             "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        Self { bar, is_terminal, next_line: Instant::now() + LINE_INTERVAL }
+        let bar = progress_bar(Some(0), template);
+        Self { bar, next_line: Instant::now() + LINE_INTERVAL }
     }
 
     /// Takes a status; returns it if it is the last one.
     fn ended(&mut self, status: Value) -> anyhow::Result<Option<Value>> {
-        let number = |field| status.get(field).and_then(Value::as_u64).unwrap_or_default();
-        let (bytes, total) = (number("bytes"), number("totalBytes"));
+        let (bytes, total) = (number(&status, "bytes"), number(&status, "totalBytes"));
         self.bar.set_length(total);
         self.bar.set_position(bytes);
-        match status.get("state").and_then(Value::as_str).unwrap_or_default() {
+        match text(&status, "state") {
             "done" => {
                 self.bar.finish_and_clear();
                 Ok(Some(status))
             }
             "failed" => {
                 self.bar.finish_and_clear();
-                let error = status.get("error").and_then(Value::as_str).unwrap_or_default();
-                Err(anyhow!("the verification did not complete: {error}"))
+                Err(anyhow!("the verification did not complete: {}", text(&status, "error")))
             }
             state => {
-                if !self.is_terminal && Instant::now() >= self.next_line {
+                if self.bar.is_hidden() && Instant::now() >= self.next_line {
                     self.next_line = Instant::now() + LINE_INTERVAL;
                     let secs = status.get("seconds").and_then(Value::as_f64).unwrap_or_default();
                     let rate = bytes as f64 / secs.max(0.001);
@@ -202,7 +181,7 @@ impl Progress {
                         HumanBytes(total),
                         HumanBytes(rate as u64),
                         total.saturating_sub(bytes) as f64 / rate.max(1.0),
-                        number("found")
+                        number(&status, "found")
                     );
                 }
                 Ok(None)
@@ -220,8 +199,8 @@ impl Drop for Progress {
 /// The result for people.
 fn describe(result: &Value, args: &VerifyArgs) -> String {
     let mut out = String::new();
-    let findings = findings(result);
-    for finding in &findings {
+    let findings = elements(result, "findings");
+    for finding in findings {
         let text = |field: &str| finding.get(field).and_then(Value::as_str);
         let _ = writeln!(out, "{}", text("file").unwrap_or_default());
         let _ = writeln!(out, "  damage  {}", text("damage").unwrap_or_default());
@@ -234,13 +213,12 @@ fn describe(result: &Value, args: &VerifyArgs) -> String {
             let _ = writeln!(out, "  result  done");
         }
     }
-    let number = |field| result.get(field).and_then(Value::as_u64).unwrap_or_default();
-    let found = number("found");
+    let found = number(result, "found");
     if found > findings.len() as u64 {
         let _ = writeln!(out, "and {} more", found - findings.len() as u64);
     }
     let secs = result.get("seconds").and_then(Value::as_f64).unwrap_or_default();
-    let read = format!("{} read in {secs:.1} s", HumanBytes(number("bytes")));
+    let read = format!("{} read in {secs:.1} s", HumanBytes(number(result, "bytes")));
     let _ = match (found, args.repair, args.yes) {
         (0, ..) => writeln!(out, "No damage found: {read}."),
         (_, true, true) => writeln!(out, "{found} damaged, {read}."),

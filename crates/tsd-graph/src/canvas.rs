@@ -109,8 +109,7 @@ impl<'p> Canvas<'p> {
 
     /// Fills an area; `opacity` is 0 to 1.
     pub(crate) fn fill(&mut self, area: Area, color: Color, opacity: f32) {
-        let mut paint = paint(color);
-        paint.set_color(skia_color(color, opacity));
+        let paint = paint(color, opacity);
         let mut top = area.top;
         while top < area.bottom {
             // Bands end on whole pixels, where two of them do not overlap.
@@ -195,7 +194,8 @@ impl<'p> Canvas<'p> {
             dash,
             ..Stroke::default()
         };
-        self.pixmap.stroke_path(&path, &paint(stroke.color), &skia, Transform::identity(), None);
+        let paint = paint(stroke.color, 1.0);
+        self.pixmap.stroke_path(&path, &paint, &skia, Transform::identity(), None);
     }
 
     /// Draws a marker whose middle is at a position.
@@ -205,15 +205,8 @@ impl<'p> Canvas<'p> {
         }
         self.outline_work = self.outline_work.saturating_add(MARKER_WORK);
         let (x, y) = (x.round() as i32 - marker::HALF_SIZE, y.round() as i32 - marker::HALF_SIZE);
-        let picture = marker.picture();
-        self.pixmap.draw_pixmap(
-            x,
-            y,
-            picture.as_ref(),
-            &PixmapPaint::default(),
-            Transform::identity(),
-            None,
-        );
+        let (picture, paint) = (marker.picture.as_ref(), PixmapPaint::default());
+        self.pixmap.draw_pixmap(x, y, picture, &paint, Transform::identity(), None);
     }
 
     /// Draws a text whose base line is at a position.
@@ -240,7 +233,7 @@ impl<'p> Canvas<'p> {
             return;
         }
         if let Some(path) = font::text_path(text) {
-            let paint = paint(color);
+            let paint = paint(color, 1.0);
             self.pixmap.fill_path(&path, &paint, FillRule::Winding, transform, None);
         }
     }
@@ -265,14 +258,10 @@ fn pixel(color: Color) -> PremultipliedColorU8 {
     ColorU8::from_rgba(color.red, color.green, color.blue, u8::MAX).premultiply()
 }
 
-fn skia_color(color: Color, opacity: f32) -> tiny_skia::Color {
+fn paint(color: Color, opacity: f32) -> Paint<'static> {
     let alpha = (opacity.clamp(0.0, 1.0) * 255.0).round() as u8;
-    tiny_skia::Color::from_rgba8(color.red, color.green, color.blue, alpha)
-}
-
-fn paint(color: Color) -> Paint<'static> {
     let mut paint = Paint::default();
-    paint.set_color_rgba8(color.red, color.green, color.blue, 255);
+    paint.set_color_rgba8(color.red, color.green, color.blue, alpha);
     paint.anti_alias = true;
     paint
 }

@@ -238,15 +238,9 @@ impl Smoothing {
 
 /// A title or the label of an axis; `None` if it is blank.
 fn label(text: &str) -> Result<Option<String>, PlotOptionProblem> {
-    if text.len() > MAX_LABEL_BYTES {
-        return Err(PlotOptionProblem::TooLong(MAX_LABEL_BYTES));
-    }
     // Characters that quote or begin a command in gnuplot or a shell have no use in a label.
-    let is_plain = |c: &char| c.is_alphanumeric() || " -_./%()[],:+*=#@&~^°²³".contains(*c);
-    match text.chars().find(|c| !is_plain(c)) {
-        Some(c) => Err(PlotOptionProblem::Character(c)),
-        None => Ok(Some(text.to_owned()).filter(|text| !text.is_empty())),
-    }
+    PlotOptionProblem::check_text(text, MAX_LABEL_BYTES, " -_./%()[],:+*=#@&~^°²³")?;
+    Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use thiserror::Error;
 
 pub use self::contents::{Plot, PlotNote, PlotSeries, YAxis};
 pub(crate) use self::{
-    extents::{AxisExtents, add_extent},
-    series_positions::{for_each_position, line_positions},
+    extents::AxisExtents,
+    series_positions::{ShownSeries, for_each_position, line_positions},
 };
 use self::{frame::Frame, series_drawing::draw_series};
 use crate::{
@@ -84,11 +84,7 @@ impl Plot {
     fn draw<'p>(&self, pace: &'p Pace<'p>) -> Result<Canvas<'p>, DrawError> {
         let PlotOptions { size, background, .. } = self.options;
         let mut canvas = Canvas::new(size, background, pace).ok_or(DrawError::NoMemory)?;
-        let mut extents = AxisExtents::default();
-        for series in &self.series {
-            add_extent(&mut extents, self, series, pace);
-        }
-        let frame = Frame::new(self, &extents);
+        let frame = Frame::new(self, &AxisExtents::of(self, pace));
         frame.draw_below(&mut canvas, self);
         for numbered in self.series.iter().enumerate() {
             draw_series(&mut canvas, &frame, self, numbered);

@@ -9,7 +9,7 @@ mod density;
 mod sample;
 mod spline;
 
-pub(crate) use self::sample::{Sample, SampleSource};
+pub(crate) use self::sample::Sample;
 use crate::options::Smoothing;
 
 /// Intervals of [`Smoothing::Bins`], as gnuplot's default.
@@ -17,24 +17,25 @@ const BINS: usize = 100;
 /// Most samples of a Bezier curve, each of which is a sum over all points.
 const MAX_BEZIER_SAMPLES: usize = 1_000;
 
-/// Calls `emit` with each point of the result. The graph is `length` seconds and `columns` pixels wide.
+/// Calls `emit` with each point of the result. `source` has the points in time order, without NaN. The graph is
+/// `length` seconds and `columns` pixels wide.
 pub(crate) fn smooth(
-    source: &dyn SampleSource,
+    source: &(impl Iterator<Item = Sample> + Clone),
     smoothing: Smoothing,
     (length, columns): (f64, u32),
     mut emit: impl FnMut(Sample),
 ) {
     match smoothing {
-        Smoothing::Unique => by_second(source.samples(), |at, sum, count| emit((at, sum / count))),
-        Smoothing::Frequency => by_second(source.samples(), |at, sum, _| emit((at, sum))),
+        Smoothing::Unique => by_second(source.clone(), |at, sum, count| emit((at, sum / count))),
+        Smoothing::Frequency => by_second(source.clone(), |at, sum, _| emit((at, sum))),
         Smoothing::FNormal => {
             let total = sum(source);
-            by_second(source.samples(), |at, sum, _| emit((at, divide(sum, total))));
+            by_second(source.clone(), |at, sum, _| emit((at, divide(sum, total))));
         }
         Smoothing::Cumulative | Smoothing::CNormal => {
             let total = if smoothing == Smoothing::CNormal { sum(source) } else { 1.0 };
             let mut running = 0.0;
-            by_second(source.samples(), |at, sum, _| {
+            by_second(source.clone(), |at, sum, _| {
                 running += sum;
                 emit((at, divide(running, total)));
             });
@@ -42,7 +43,7 @@ pub(crate) fn smooth(
         Smoothing::Bins => bins(source, length).into_iter().for_each(emit),
         Smoothing::Unwrap => {
             let mut last: Option<f64> = None;
-            for (at, value) in source.samples() {
+            for (at, value) in source.clone() {
                 let turn = std::f64::consts::TAU;
                 let turned =
                     last.map_or(value, |last| value - turn * ((value - last) / turn).round());
@@ -121,8 +122,8 @@ fn by_second(samples: impl Iterator<Item = Sample>, mut emit: impl FnMut(f64, f6
     }
 }
 
-fn sum(source: &dyn SampleSource) -> f64 {
-    source.samples().map(|(_, value)| value).sum()
+fn sum(source: &(impl Iterator<Item = Sample> + Clone)) -> f64 {
+    source.clone().map(|(_, value)| value).sum()
 }
 
 fn divide(value: f64, total: f64) -> f64 {
@@ -130,10 +131,10 @@ fn divide(value: f64, total: f64) -> f64 {
 }
 
 /// The sum of the points of each interval, at its middle.
-fn bins(source: &dyn SampleSource, length: f64) -> Vec<Sample> {
+fn bins(source: &(impl Iterator<Item = Sample> + Clone), length: f64) -> Vec<Sample> {
     let mut sums = vec![0.0; BINS];
     let width = length / BINS as f64;
-    for (at, value) in source.samples() {
+    for (at, value) in source.clone() {
         let bin = ((at / width) as usize).min(BINS - 1);
         if let Some(sum) = sums.get_mut(bin) {
             *sum += value;
@@ -144,7 +145,7 @@ fn bins(source: &dyn SampleSource, length: f64) -> Vec<Sample> {
 
 /// The points of each column of pixels as one, which `unite` makes of their sums and their number.
 fn by_column(
-    source: &dyn SampleSource,
+    source: &(impl Iterator<Item = Sample> + Clone),
     length: f64,
     columns: u32,
     unite: impl Fn(Sample, f64) -> Sample,
@@ -152,7 +153,7 @@ fn by_column(
     let mut out: Vec<Sample> = Vec::new();
     let mut open: Option<(i64, Sample, f64)> = None;
     let close = |(_, sums, count): (i64, Sample, f64)| unite(sums, count);
-    for (at, value) in source.samples() {
+    for (at, value) in source.clone() {
         let column = (at / length * f64::from(columns)) as i64;
         match &mut open {
             Some((number, sums, count)) if *number == column => {

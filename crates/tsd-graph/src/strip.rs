@@ -18,19 +18,12 @@ struct Column {
     count: u64,
 }
 
-/// A part of a line without gaps.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct LineStrip {
-    /// Its positions.
-    pub(crate) positions: Vec<Position>,
-}
-
-/// Reduces positions to strips. A strip ends where a value is missing, unless the gap is narrower than two
-/// pixels, or where it has become long.
+/// Reduces positions to strips, parts of a line without gaps. A strip ends where a value is missing, unless the gap
+/// is narrower than two pixels, or where it has become long.
 #[derive(Debug)]
 pub(crate) struct StripBuilder<F> {
     emit: F,
-    strip: LineStrip,
+    strip: Vec<Position>,
     column: Option<Column>,
     /// A value is missing after the last position.
     gap: bool,
@@ -39,10 +32,10 @@ pub(crate) struct StripBuilder<F> {
 /// Positions at which a strip is emitted; the next one continues it.
 const LONG_STRIP: usize = 2_048;
 
-impl<F: FnMut(&LineStrip)> StripBuilder<F> {
-    /// Calls `emit` with each strip.
+impl<F: FnMut(&[Position])> StripBuilder<F> {
+    /// Calls `emit` with the positions of each strip.
     pub(crate) fn new(emit: F) -> Self {
-        Self { emit, strip: LineStrip::default(), column: None, gap: false }
+        Self { emit, strip: Vec::new(), column: None, gap: false }
     }
 
     /// Adds the next position, at or right of the one before.
@@ -76,18 +69,18 @@ impl<F: FnMut(&LineStrip)> StripBuilder<F> {
 
     fn close_column(&mut self) {
         let Some(column) = self.column.take() else { return };
-        column.write(&mut self.strip.positions);
-        if self.strip.positions.len() >= LONG_STRIP {
-            let last = self.strip.positions.last().copied();
+        column.write(&mut self.strip);
+        if self.strip.len() >= LONG_STRIP {
+            let last = self.strip.last().copied();
             self.close_strip();
-            self.strip.positions.extend(last);
+            self.strip.extend(last);
         }
     }
 
     fn close_strip(&mut self) {
-        if !self.strip.positions.is_empty() {
+        if !self.strip.is_empty() {
             (self.emit)(&self.strip);
-            self.strip.positions.clear();
+            self.strip.clear();
         }
     }
 }
@@ -134,8 +127,7 @@ mod tests {
 
     fn strips(positions: &[Option<Position>]) -> Vec<Vec<Position>> {
         let mut strips = Vec::new();
-        let mut builder =
-            StripBuilder::new(|strip: &LineStrip| strips.push(strip.positions.clone()));
+        let mut builder = StripBuilder::new(|strip: &[Position]| strips.push(strip.to_vec()));
         for position in positions {
             match position {
                 Some(position) => builder.push(*position),
@@ -169,7 +161,7 @@ mod tests {
     #[test]
     fn many_points_need_few_positions() {
         let mut positions = 0;
-        let mut builder = StripBuilder::new(|strip: &LineStrip| positions += strip.positions.len());
+        let mut builder = StripBuilder::new(|strip: &[Position]| positions += strip.len());
         for n in 0..1_000_000_u32 {
             builder.push((n as f32 / 1_000.0, (n % 97) as f32));
         }

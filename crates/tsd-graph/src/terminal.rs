@@ -7,7 +7,7 @@ use crate::{
     canvas::{Area, visible},
     options::PlotStyle,
     pace::Pace,
-    plot::{AxisExtents, Plot, PlotSeries, YAxis, add_extent, for_each_position, line_positions},
+    plot::{AxisExtents, Plot, ShownSeries, YAxis, for_each_position, line_positions},
     strip::Position,
 };
 
@@ -47,10 +47,7 @@ pub fn render_terminal(plot: &Plot, size: TerminalSize, is_colored: bool) -> Str
     // A tool draws for itself alone.
     let mut pause = || true;
     let pace = Pace::new(&mut pause);
-    let mut extents = AxisExtents::default();
-    for series in &plot.series {
-        add_extent(&mut extents, plot, series, &pace);
-    }
+    let extents = AxisExtents::of(plot, &pace);
     let key_lines = match plot.options.key {
         Some(_) => plot.series.len().min(MOST_KEY_LINES).min(rows / 3),
         None => 0,
@@ -72,7 +69,7 @@ pub fn render_terminal(plot: &Plot, size: TerminalSize, is_colored: bool) -> Str
             YAxis::Right => right.as_ref(),
         };
         if let Some(axis) = axis {
-            grid.draw(plot, series, axis, &pace, number);
+            grid.draw(ShownSeries { plot, series, axis, area: grid.area }, &pace, number);
         }
     }
     let mut out = String::new();
@@ -198,30 +195,22 @@ impl DotGrid {
         Self { columns, cells: vec![(0, 0); columns * rows], area }
     }
 
-    fn draw(
-        &mut self,
-        plot: &Plot,
-        series: &PlotSeries,
-        axis: &ValueAxis,
-        pace: &Pace<'_>,
-        number: usize,
-    ) {
-        let area = self.area;
-        if matches!(plot.options.style, PlotStyle::LinesPoints | PlotStyle::Lines) {
-            line_positions(plot, series, axis, area, pace, |strip| {
-                if let [position] = strip.positions.as_slice() {
+    fn draw(&mut self, shown: ShownSeries<'_>, pace: &Pace<'_>, number: usize) {
+        if matches!(shown.plot.options.style, PlotStyle::LinesPoints | PlotStyle::Lines) {
+            line_positions(shown, pace, |strip| {
+                if let [position] = strip {
                     self.dot(*position, number);
                 }
-                for pair in strip.positions.windows(2) {
+                for pair in strip.windows(2) {
                     if let [from, to] = pair
-                        && let Some((from, to)) = area.clip(*from, *to)
+                        && let Some((from, to)) = shown.area.clip(*from, *to)
                     {
                         self.line(from, to, number);
                     }
                 }
             });
         } else {
-            for_each_position(plot, series, axis, area, pace, |position| {
+            for_each_position(shown, pace, |position| {
                 if let Some(position) = position {
                     self.dot(position, number);
                 }
@@ -279,7 +268,7 @@ mod tests {
     use tsd_model::{PointColumns, Value};
 
     use super::*;
-    use crate::options::PlotOptions;
+    use crate::{options::PlotOptions, plot::PlotSeries};
 
     fn plot(labels: &[&str]) -> Plot {
         let series = |(n, label): (usize, &&str)| {

@@ -3,15 +3,6 @@
 use clap::{Args, Subcommand};
 
 use super::overrides::Overrides;
-use crate::config::{Config, ConfigError};
-
-/// Arguments of `tsdb cluster`.
-#[derive(Debug, Args)]
-pub(crate) struct ClusterArgs {
-    /// The sub-command.
-    #[command(subcommand)]
-    pub(crate) command: ClusterCommand,
-}
 
 /// Sub-commands of `tsdb cluster`.
 #[derive(Debug, Subcommand)]
@@ -32,7 +23,7 @@ pub(crate) enum ClusterCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ClusterSettingsArgs {
     #[command(flatten)]
-    overrides: Overrides,
+    pub(crate) overrides: Overrides,
     /// Give the cluster tsd.cluster.forward as it is set here, while all nodes are stopped, and the versions of messages
     /// that this release speaks, if all nodes that run speak one of them
     #[arg(long)]
@@ -40,13 +31,6 @@ pub(crate) struct ClusterSettingsArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-impl ClusterSettingsArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        self.overrides.load()
-    }
 }
 
 /// Arguments of `tsdb cluster queries`.

@@ -4,14 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Arguments of `tsdb config`.
-#[derive(Debug, Args)]
-pub(crate) struct ConfigArgs {
-    /// The sub-command.
-    #[command(subcommand)]
-    pub(crate) command: ConfigCommand,
-}
-
 /// Sub-commands of `tsdb config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {

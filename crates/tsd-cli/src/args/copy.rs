@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use tsd_engine::CopiedKind;
 
+use super::overrides::per_second;
+
 /// Arguments of `tsdb copy`.
 #[expect(clippy::struct_excessive_bools, reason = "independent options")]
 #[derive(Debug, Args)]
@@ -120,13 +122,6 @@ fn setting(text: &str) -> Result<(String, String), String> {
         return Err(format!("there is no key {key}; `tsdb config list` lists all"));
     }
     Ok((key.to_owned(), value.trim().to_owned()))
-}
-
-fn per_second(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
-        _ => Err("a number above 0 is expected".to_owned()),
-    }
 }
 
 #[cfg(test)]

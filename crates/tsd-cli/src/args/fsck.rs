@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use tsd_engine::FsckOptions;
 
-use super::overrides::{DamageArgs, Overrides};
+use super::overrides::{DamageArgs, Overrides, per_second};
 use crate::config::{Config, ConfigError};
 
 /// Arguments of `tsdb fsck`.
@@ -56,7 +56,7 @@ pub(crate) struct FsckArgs {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
     /// Most rows a second
-    #[arg(long, value_name = "ROWS", value_parser = rows_per_second)]
+    #[arg(long, value_name = "ROWS", value_parser = per_second)]
     pub(crate) rate: Option<f64>,
     /// File that keeps how far the check came, until it is complete
     #[arg(long, value_name = "FILE")]
@@ -69,19 +69,11 @@ pub(crate) struct FsckArgs {
     pub(crate) words: Vec<String>,
 }
 
-fn rows_per_second(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(rows) if rows > 0.0 && f64::is_finite(rows) => Ok(rows),
-        _ => Err("a number above 0 is expected".to_owned()),
-    }
-}
-
 impl FsckArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = self.overrides.load_tool("tsdb fsck without --log-level", "warn")?;
-        self.damage.apply(&mut config);
-        Ok(config)
+        let config = self.overrides.load_tool("tsdb fsck without --log-level", "warn")?;
+        Ok(self.damage.apply(config))
     }
 
     /// What is repaired.

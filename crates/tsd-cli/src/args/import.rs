@@ -42,7 +42,6 @@ impl ImportArgs {
         if self.auto_metric {
             config.set_flag("--auto-metric", "tsd.core.auto_create_metrics", "true");
         }
-        self.damage.apply(&mut config);
-        Ok(config)
+        Ok(self.damage.apply(config))
     }
 }

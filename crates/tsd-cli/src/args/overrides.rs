@@ -48,7 +48,8 @@ pub(super) fn setter(config: &mut Config) -> impl FnMut(&'static str, &str, &Opt
 }
 
 impl Overrides {
-    pub(super) fn load(&self) -> Result<Config, ConfigError> {
+    /// The configuration including these flags.
+    pub(crate) fn load(&self) -> Result<Config, ConfigError> {
         let mut config = Config::load(self.config.as_deref())?;
         config.add_environment(
             std::env::vars_os()
@@ -68,7 +69,7 @@ impl Overrides {
     }
 
     /// [`Self::load`] for a tool that logs warnings only, unless it is to be verbose or a flag says so.
-    pub(super) fn load_verbose(
+    pub(crate) fn load_verbose(
         &self,
         is_verbose: bool,
         origin: &'static str,
@@ -78,7 +79,7 @@ impl Overrides {
 
     /// [`Self::load`] for a tool that logs no more than `log_level` unless a flag says so. `origin` says where
     /// the level comes from.
-    pub(super) fn load_tool(
+    pub(crate) fn load_tool(
         &self,
         origin: &'static str,
         log_level: &str,
@@ -100,9 +101,19 @@ pub(crate) struct DamageArgs {
 }
 
 impl DamageArgs {
-    pub(super) fn apply(self, config: &mut Config) {
+    /// Adds the permission, if it is given.
+    pub(super) fn apply(self, mut config: Config) -> Config {
         if self.accept_damage {
             config.set_flag("--accept-damage", "tsd.storage.accept_damage", "true");
         }
+        config
+    }
+}
+
+/// A rate of more than nothing.
+pub(super) fn per_second(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
+        _ => Err("a number above 0 is expected".to_owned()),
     }
 }

@@ -37,9 +37,7 @@ pub(crate) struct QueryArgs {
 impl QueryArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config =
-            self.overrides.load_verbose(self.verbose, "tsdb query without --verbose")?;
-        self.damage.apply(&mut config);
-        Ok(config)
+        let config = self.overrides.load_verbose(self.verbose, "tsdb query without --verbose")?;
+        Ok(self.damage.apply(config))
     }
 }

@@ -29,9 +29,7 @@ pub(crate) struct ScanArgs {
 impl ScanArgs {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let mut config =
-            self.overrides.load_verbose(self.verbose, "tsdb scan without --verbose")?;
-        self.damage.apply(&mut config);
-        Ok(config)
+        let config = self.overrides.load_verbose(self.verbose, "tsdb scan without --verbose")?;
+        Ok(self.damage.apply(config))
     }
 }

@@ -3,13 +3,12 @@
 use clap::Args;
 
 use super::overrides::Overrides;
-use crate::config::{Config, ConfigError};
 
 /// Arguments of `tsdb search`.
 #[derive(Debug, Args)]
 pub(crate) struct SearchArgs {
     #[command(flatten)]
-    overrides: Overrides,
+    pub(crate) overrides: Overrides,
     /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
     #[arg(long, visible_alias = "host", value_name = "URL")]
     pub(crate) url: Option<String>,
@@ -24,15 +23,8 @@ pub(crate) struct SearchArgs {
     pub(crate) json: bool,
     /// Log progress
     #[arg(long, short)]
-    verbose: bool,
+    pub(crate) verbose: bool,
     /// lookup [METRIC] [TAGK=TAGV | TAGK= | =TAGV ...]
     #[arg(value_name = "WORD", required = true, num_args = 1..)]
     pub(crate) words: Vec<String>,
-}
-
-impl SearchArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        self.overrides.load_verbose(self.verbose, "tsdb search without --verbose")
-    }
 }

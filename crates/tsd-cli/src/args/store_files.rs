@@ -5,30 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::overrides::Overrides;
-use crate::config::{Config, ConfigError};
-
-/// Arguments of `tsdb quarantine`.
-#[derive(Debug, Args)]
-pub(crate) struct QuarantineArgs {
-    /// The sub-command.
-    #[command(subcommand)]
-    pub(crate) command: QuarantineCommand,
-}
 
 /// Sub-commands of `tsdb quarantine`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum QuarantineCommand {
     /// List the files: what was lost, why, since when
-    List(QuarantineListArgs),
+    List(QuarantinePlace),
     /// Accept the loss of files and remove them
     Accept(QuarantineAcceptArgs),
-}
-
-/// Arguments of `tsdb quarantine list`.
-#[derive(Debug, Args)]
-pub(crate) struct QuarantineListArgs {
-    #[command(flatten)]
-    pub(crate) place: QuarantinePlace,
 }
 
 /// Arguments of `tsdb quarantine accept`.
@@ -51,7 +35,7 @@ pub(crate) struct QuarantineAcceptArgs {
 #[derive(Debug, Args)]
 pub(crate) struct QuarantinePlace {
     #[command(flatten)]
-    overrides: Overrides,
+    pub(crate) overrides: Overrides,
     /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
     #[arg(long, visible_alias = "host", value_name = "URL")]
     pub(crate) url: Option<String>,
@@ -60,18 +44,11 @@ pub(crate) struct QuarantinePlace {
     pub(crate) json: bool,
 }
 
-impl QuarantinePlace {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        self.overrides.load_tool("tsdb quarantine without --log-level", "error")
-    }
-}
-
 /// Arguments of `tsdb verify`.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
-    overrides: Overrides,
+    pub(crate) overrides: Overrides,
     /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
     #[arg(long, visible_alias = "host", value_name = "URL")]
     pub(crate) url: Option<String>,
@@ -86,18 +63,11 @@ pub(crate) struct VerifyArgs {
     pub(crate) yes: bool,
 }
 
-impl VerifyArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        self.overrides.load_tool("tsdb verify without --log-level", "error")
-    }
-}
-
 /// Arguments of `tsdb snapshot`.
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotArgs {
     #[command(flatten)]
-    overrides: Overrides,
+    pub(crate) overrides: Overrides,
     /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
     #[arg(long, visible_alias = "host", value_name = "URL")]
     pub(crate) url: Option<String>,
@@ -118,18 +88,11 @@ pub(crate) struct SnapshotArgs {
     pub(crate) target: PathBuf,
 }
 
-impl SnapshotArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        self.overrides.load_tool("tsdb snapshot without --log-level", "error")
-    }
-}
-
 /// Arguments of `tsdb restore`.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
     #[command(flatten)]
-    overrides: Overrides,
+    pub(crate) overrides: Overrides,
     /// Link files of the snapshot instead of copying them
     #[arg(long)]
     pub(crate) link: bool,
@@ -139,11 +102,4 @@ pub(crate) struct RestoreArgs {
     /// Directory of the snapshot
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: PathBuf,
-}
-
-impl RestoreArgs {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        self.overrides.load_tool("tsdb restore without --log-level", "error")
-    }
 }

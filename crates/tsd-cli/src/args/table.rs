@@ -5,21 +5,13 @@ use clap::{Args, Subcommand};
 use super::overrides::Overrides;
 use crate::config::{Config, ConfigError};
 
-/// Arguments of `tsdb table`.
-#[derive(Debug, Args)]
-pub(crate) struct TableArgs {
-    /// The sub-command.
-    #[command(subcommand)]
-    pub(crate) command: TableCommand,
-}
-
 /// Sub-commands of `tsdb table`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TableCommand {
     /// Create the missing tables
     Create(TableCreateArgs),
     /// Show the tables; fails if one is missing or differs from the settings
-    Status(TableStatusArgs),
+    Status(Overrides),
 }
 
 /// Arguments of `tsdb table create`.
@@ -44,19 +36,12 @@ pub(crate) struct TableCreateArgs {
     pub(crate) dry_run: bool,
 }
 
-/// Arguments of `tsdb table status`.
-#[derive(Debug, Args)]
-pub(crate) struct TableStatusArgs {
-    #[command(flatten)]
-    overrides: Overrides,
-}
-
-impl TableArgs {
+impl TableCommand {
     /// The configuration including this command line.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        let overrides = match &self.command {
-            TableCommand::Create(args) => &args.overrides,
-            TableCommand::Status(args) => &args.overrides,
+        let overrides = match self {
+            Self::Create(args) => &args.overrides,
+            Self::Status(overrides) => overrides,
         };
         overrides.load_tool("tsdb table without --log-level", "warn")
     }

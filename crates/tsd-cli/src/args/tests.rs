@@ -139,8 +139,8 @@ fn switches_of_opentsdb_switch_off_whatever_their_value_is() {
             ("--disable-api", "tsd.core.enable_api", "false"),
         ] {
             let config = config_of(&[&[flag], value, &["--statswport"]].concat());
-            assert_eq!(config.value(key), Some(expected), "{flag} {value:?}");
-            assert_eq!(config.value("tsd.core.stats_with_port"), Some("true"));
+            assert_eq!(config.text(key), Some(expected), "{flag} {value:?}");
+            assert_eq!(config.text("tsd.core.stats_with_port"), Some("true"));
         }
     }
     assert!(Cli::try_parse_from(["tsdb", "tsd", "--read-only", "--mode", "rw"]).is_err());

@@ -89,7 +89,6 @@ impl TsdArgs {
                 config.set_flag(flag, key, value);
             }
         }
-        self.damage.apply(&mut config);
-        Ok(config)
+        Ok(self.damage.apply(config))
     }
 }

@@ -3,7 +3,6 @@
 use clap::Args;
 
 use super::overrides::Overrides;
-use crate::config::{Config, ConfigError};
 
 /// Arguments of `tsdb uid`.
 #[derive(Debug, Args)]
@@ -35,7 +34,7 @@ pub(crate) struct MkmetricArgs {
 #[derive(Debug, Args)]
 pub(crate) struct UidPlace {
     #[command(flatten)]
-    overrides: Overrides,
+    pub(crate) overrides: Overrides,
     /// URL of a running daemon, such as http://localhost:4242, to use instead of the store
     #[arg(long, visible_alias = "host", value_name = "URL")]
     pub(crate) url: Option<String>,
@@ -45,11 +44,4 @@ pub(crate) struct UidPlace {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-impl UidPlace {
-    /// The configuration including this command line.
-    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        self.overrides.load_verbose(self.verbose, "tsdb uid without --verbose")
-    }
 }

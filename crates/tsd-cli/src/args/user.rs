@@ -2,14 +2,6 @@
 
 use clap::{Args, Subcommand};
 
-/// Arguments of `tsdb user`.
-#[derive(Debug, Args)]
-pub(crate) struct UserArgs {
-    /// The sub-command.
-    #[command(subcommand)]
-    pub(crate) command: UserCommand,
-}
-
 /// Sub-commands of `tsdb user`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {

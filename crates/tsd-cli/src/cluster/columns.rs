@@ -1,12 +1,6 @@
-//! Values of a node's JSON as texts, and texts in columns. Which columns there are is each command's matter.
+//! Texts in columns. Which columns there are is each command's matter.
 
 use std::fmt::Write as _;
-
-use serde_json::Value;
-
-pub(super) fn text<'v>(node: &'v Value, field: &str) -> &'v str {
-    node.get(field).and_then(Value::as_str).unwrap_or_default()
-}
 
 /// Rows with their cells below each other.
 pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> Result<String, std::fmt::Error> {

@@ -5,8 +5,14 @@ use std::fmt::Write as _;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::columns::{table, text};
-use crate::{args::ClusterQueriesArgs, daemon_client::DaemonClient, print_lines};
+use super::columns::table;
+use crate::{
+    args::ClusterQueriesArgs,
+    daemon_client::DaemonClient,
+    json_fields::{elements, number, text},
+    output::print_result,
+    print_lines,
+};
 
 /// Titles of the columns.
 const TITLES: [&str; 7] = ["ID", "NODE", "FOR", "ROWS", "STAGE", "CLIENT", "QUERY"];
@@ -22,16 +28,13 @@ pub(super) async fn run(args: &ClusterQueriesArgs) -> anyhow::Result<()> {
             "{id:?} is no id of a query: they are listed by `tsdb cluster queries`"
         );
         let response = daemon.delete(&format!("/api/cluster/queries?id={id}")).await?;
-        ensure!(response.status == 200, "{}: {}", daemon.authority(), response.error_text());
-        let cancelled: Value = serde_json::from_slice(&response.body).unwrap_or_default();
-        print_lines(&format!("cancelled {id} on {}\n", text(&cancelled, "node")))?;
-        return Ok(());
+        daemon.check(&response)?;
+        let cancelled = response.json();
+        return Ok(print_lines(&format!("cancelled {id} on {}\n", text(&cancelled, "node")))?);
     }
     let response = daemon.get("/api/cluster/queries").await?;
     let list = daemon.json_of(&response)?;
-    let text = if args.place.json { format!("{list:#}\n") } else { describe(&list)? };
-    print_lines(&text)?;
-    Ok(())
+    print_result(args.place.json, &list, || describe(&list))
 }
 
 /// The queries for people: a table, then why a node is silent.
@@ -40,7 +43,7 @@ fn describe(list: &Value) -> anyhow::Result<String> {
     let nodes = nodes.context("the response is no list of nodes")?;
     let mut rows = vec![TITLES.map(str::to_owned)];
     for node in nodes {
-        let running = node.get("running").and_then(Value::as_array).into_iter().flatten();
+        let running = elements(node, "running").iter();
         rows.extend(running.map(|query| cells(text(node, "name"), query)));
     }
     let mut out = table(&rows)?;
@@ -48,7 +51,7 @@ fn describe(list: &Value) -> anyhow::Result<String> {
         if let Some(error) = node.get("error").and_then(Value::as_str) {
             writeln!(out, "{}: {error}", text(node, "name"))?;
         }
-        let omitted = node.get("omitted").and_then(Value::as_u64).unwrap_or_default();
+        let omitted = number(node, "omitted");
         if omitted > 0 {
             writeln!(out, "{}: {omitted} more", text(node, "name"))?;
         }

@@ -11,7 +11,7 @@ use crate::{args::ClusterSettingsArgs, print_lines, store::ClusterSettings, tool
 
 /// Shows the settings, or changes them.
 pub(super) async fn run(args: &ClusterSettingsArgs) -> anyhow::Result<()> {
-    let (_, settings) = prepare(args.config()?)?;
+    let (_, settings) = prepare(args.overrides.load()?)?;
     let cluster = ClusterSettings::find(&settings).await?;
     if args.adopt {
         let changed = cluster.adopt().await?;
@@ -40,8 +40,7 @@ fn as_lines(stored: &SharedSettings) -> anyhow::Result<String> {
 }
 
 fn as_json(stored: &SharedSettings, differences: &[String]) -> String {
-    let settings: serde_json::Map<String, Value> =
-        stored.iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
+    let settings: Value = stored.iter().collect();
     format!("{:#}\n", json!({ "settings": settings, "differences": differences }))
 }
 

@@ -7,7 +7,7 @@ use super::{
     parse_properties,
 };
 
-/// Most wrong keys that are found beside those whose value is invalid by itself.
+/// Most wrong keys that are found.
 const MAX_ROUNDS: usize = 1_000;
 
 /// The check of a file.
@@ -78,7 +78,7 @@ impl FileCheck {
 pub(crate) fn check_file(path: &Path, text: &[u8]) -> Result<FileCheck, ConfigError> {
     let properties = parse_properties(text)
         .map_err(|source| ConfigError::Malformed { path: path.to_owned(), source })?;
-    let mut config = Config::new();
+    let mut config = Config::default();
     config.add_file(path, text)?;
     let (wrong, problems, settings) = wrong_keys(&config);
     let last_lines: BTreeMap<&str, usize> =
@@ -109,15 +109,8 @@ type WrongKeys = BTreeMap<String, String>;
 fn wrong_keys(config: &Config) -> (WrongKeys, Vec<String>, Option<Settings>) {
     let mut rest = config.clone();
     let mut wrong = WrongKeys::new();
-    for (name, given) in &config.values {
-        if let Some(key) = keys::find(name)
-            && let Err(expected) = key.kind.check(&given.value)
-        {
-            rest.values.remove(name);
-            wrong.insert(name.clone(), expected);
-        }
-    }
-    // The first error of each round is of values that contradict each other, or of plug-ins.
+    // The first error of each round: of a value that is invalid by itself as long as there is one, then of values that
+    // contradict each other, or of plug-ins.
     for _ in 0..MAX_ROUNDS {
         match Settings::from_config(&rest) {
             Ok(settings) => return (wrong, Vec::new(), Some(settings)),

@@ -131,9 +131,9 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
         else {
             continue;
         };
-        let is_named = config.text(key).is_some_and(|names| !names.is_empty());
+        let is_named = config.non_empty(key).is_some();
         if key.starts_with("tsd.") && is_named && !is_disabled(config, &format!("{owner}.enable")) {
-            let expected = "there are no plug-ins of this kind; remove the key".to_owned();
+            let expected = "there are no plug-ins of this kind; remove the key";
             return Err(config.bad_value(key, expected));
         }
     }

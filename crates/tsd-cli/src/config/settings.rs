@@ -102,7 +102,7 @@ pub enum LogFormat {
 impl Settings {
     /// The settings that these keys make, or the text of the error.
     pub(crate) fn with(values: &[(&str, &str)]) -> Result<Self, String> {
-        let mut config = Config::new();
+        let mut config = Config::default();
         for (key, value) in values {
             config.set_flag("test", key, *value);
         }
@@ -119,10 +119,9 @@ impl Settings {
         let point_plugins = point_plugins::point_plugins(config)?;
         let memory =
             memory::memory(config, storage.engine, storage.schema, point_plugins.queue_bytes())?;
-        storage.memtable_bytes = usize::try_from(memory.memtables).unwrap_or(usize::MAX);
+        storage.memtable_bytes = size(memory.memtables);
         storage.cache_bytes = memory.block_cache;
-        storage.write_budget =
-            ByteBudget::new(usize::try_from(memory.write_queues).unwrap_or(usize::MAX));
+        storage.write_budget = ByteBudget::new(size(memory.write_queues));
         let mut engine = engine::engine(config, storage.schema)?;
         limit_engine(&mut engine, &memory);
         engine.ingest.budget = storage.write_budget.clone();
@@ -131,7 +130,7 @@ impl Settings {
             engine.uids.max_new_per_second = limit;
         }
         let mut server = server::server(config)?;
-        server.limits.all_bodies_bytes = usize::try_from(memory.bodies).unwrap_or(usize::MAX);
+        server.limits.all_bodies_bytes = size(memory.bodies);
         for (key, size) in [
             (MEMTABLES_KEY, memory.memtables),
             (BLOCK_CACHE_KEY, memory.block_cache),
@@ -167,7 +166,6 @@ impl Settings {
 
 /// Sets the sizes of the engine's parts.
 fn limit_engine(engine: &mut EngineConfig, memory: &MemoryPlan) {
-    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     engine.memory = memory.budget.clone();
     engine.ingest.series_cache_entries = size(memory.series);
     engine.uids.max_cached_names = size(memory.names);
@@ -175,6 +173,11 @@ fn limit_engine(engine: &mut EngineConfig, memory: &MemoryPlan) {
     engine.query.max_total_memory_bytes = memory.queries;
     engine.query.cache_bytes = memory.query_cache;
     engine.query.share_executions = memory.shares_queries;
+}
+
+/// A size in memory.
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 fn worker_threads(config: &Config) -> usize {
@@ -191,7 +194,7 @@ impl LogSettings {
         if !is_log_level(&level) {
             let expected = "expected trace, debug, info, warn, error or off, or directives such as \
                             info,tsd_engine=debug";
-            return Err(config.bad_value("tsd.log.level", expected.to_owned()));
+            return Err(config.bad_value("tsd.log.level", expected));
         }
         let format = match config.text("tsd.log.format") {
             Some("json") => LogFormat::Json,
@@ -216,13 +219,12 @@ fn is_log_level(text: &str) -> bool {
 }
 
 fn import(config: &Config) -> ImportSettings {
-    let creates = |key| config.bool(key);
     ImportSettings {
         allow_out_of_order: config.bool("tsd.core.bulk.allow_out_of_order_timestamps"),
         names_may_be_refused: config.bool("tsd.uidfilter.enable")
             || config.bool("tsd.timeseriesfilter.enable")
-            || !creates("tsd.core.auto_create_metrics")
-            || !creates("tsd.core.auto_create_tagks")
-            || !creates("tsd.core.auto_create_tagvs"),
+            || !config.bool("tsd.core.auto_create_metrics")
+            || !config.bool("tsd.core.auto_create_tagks")
+            || !config.bool("tsd.core.auto_create_tagvs"),
     }
 }

@@ -3,14 +3,14 @@
 use super::*;
 
 fn from_file(text: &str) -> Config {
-    let mut config = Config::new();
+    let mut config = Config::default();
     config.add_file(Path::new("opentsdb.conf"), text.as_bytes()).unwrap();
     config
 }
 
 #[test]
 fn command_line_beats_environment_beats_file_beats_default() {
-    let mut config = Config::new();
+    let mut config = Config::default();
     assert_eq!(config.text("tsd.network.port"), Some("4242"));
     config.add_file(Path::new("f"), b"tsd.network.port = 1").unwrap();
     assert_eq!(config.text("tsd.network.port"), Some("1"));
@@ -22,7 +22,7 @@ fn command_line_beats_environment_beats_file_beats_default() {
 
 #[test]
 fn variables_set_keys_with_underscores() {
-    let mut config = Config::new();
+    let mut config = Config::default();
     config.add_environment([("TSD_CORE_AUTO_CREATE_METRICS".to_owned(), "no".to_owned())]);
     assert!(!config.bool("tsd.core.auto_create_metrics"));
 }
@@ -71,7 +71,7 @@ fn numbers_with_units_or_out_of_range_are_errors() {
 #[test]
 fn misspelt_log_levels_are_errors() {
     let level = |level: &str| {
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("--log-level", "tsd.log.level", level);
         Settings::from_config(&config).map_err(|error| error.to_string())
     };
@@ -226,7 +226,7 @@ fn every_shown_key_has_a_source() {
 
 #[test]
 fn defaults_are_a_salted_embedded_store() {
-    let settings = Settings::from_config(&Config::new()).unwrap();
+    let settings = Settings::from_config(&Config::default()).unwrap();
     assert_eq!(settings.storage.engine, EngineKind::Embedded);
     assert_eq!(settings.storage.schema.salt_width(), 1);
     assert_eq!(settings.storage.schema.salt_buckets(), 20);

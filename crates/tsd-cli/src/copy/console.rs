@@ -3,20 +3,22 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{BufWriter, IsTerminal, Write as _, stderr},
+    io::{BufWriter, Write as _},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
-use indicatif::{
-    HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle,
-};
+use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar};
 use tsd_engine::{CopiedPart, CopiedRows, CopyObserver};
 use tsd_storage::Table;
 
 use super::state_file::{CopyState, StateFile};
-use crate::{args::CopyArgs, tell};
+use crate::{
+    args::CopyArgs,
+    progress_bar::{progress_bar, set_template},
+    tell,
+};
 
 /// Time between two writes of the state, and two lines of progress without a terminal.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -77,16 +79,7 @@ impl Console {
         let findings = args.findings.as_ref().map(|path| {
             File::create(path).with_context(|| format!("the findings {}", path.display()))
         });
-        let bar = ProgressBar::new(STEPS);
-        bar.set_draw_target(if stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        });
-        let template = "copy {bar:30} {percent}%  {msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
+        let bar = progress_bar(Some(STEPS), "copy {bar:30} {percent}%  {msg}");
         bar.enable_steady_tick(Duration::from_millis(200));
         let state = state.unwrap_or_default();
         if let Some(file) = &file {
@@ -120,9 +113,7 @@ impl Console {
 
     /// From now on the places are compared.
     pub(super) fn compares(&self) {
-        if let Ok(style) = ProgressStyle::with_template("{spinner} comparing") {
-            self.bar.set_style(style);
-        }
+        set_template(&self.bar, "{spinner} comparing");
     }
 
     /// Ends the bar and the file of findings.

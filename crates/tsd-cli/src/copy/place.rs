@@ -13,7 +13,7 @@ use tsd_model::TableSchema;
 use crate::{
     args::CopyArgs,
     config::{Config, EngineKind, Settings},
-    data_directory::{DataDirectoryError, PARTS},
+    data_directory::{PARTS, explain_use, numbers},
     memory_limit::{SMALLEST_LIMIT, find_limit},
     node::OpenEngine,
     store::Purpose,
@@ -21,6 +21,9 @@ use crate::{
 
 const DIRECTORY_KEY: &str = "tsd.storage.data_directory";
 const QUORUM_KEY: &str = "tsd.storage.hbase.zk_quorum";
+/// What can be done if a daemon has the store open.
+const WAY_OUT: &str = "a store that a daemon has open is copied from a snapshot of it (`tsdb snapshot TARGET`, then \
+                       `tsdb restore --link --data DIRECTORY TARGET`), or while the daemon is stopped";
 /// Keys that a target takes from the source if it has none of them, so that the tables of rollups exist in it.
 const ROLLUP_KEYS: [&str; 4] = [
     "tsd.rollups.enable",
@@ -55,7 +58,7 @@ impl CopyPlace {
         settings: &[(String, String)],
         args: &CopyArgs,
     ) -> anyhow::Result<Self> {
-        let mut config = Config::new();
+        let mut config = Config::default();
         match named_by(text)? {
             NamedPlace::Directory(path) => {
                 config.set_flag(flag, DIRECTORY_KEY, path.to_string_lossy());
@@ -102,13 +105,7 @@ impl CopyPlace {
         if !self.is_new_directory()? {
             return Ok(());
         }
-        for (key, number) in [
-            ("tsd.storage.uid.width.metric", schema.metric_width()),
-            ("tsd.storage.uid.width.tagk", schema.tagk_width()),
-            ("tsd.storage.uid.width.tagv", schema.tagv_width()),
-            ("tsd.storage.salt.width", schema.salt_width()),
-            ("tsd.storage.salt.buckets", schema.salt_buckets() as usize),
-        ] {
+        for (key, number) in numbers(schema) {
             if !self.config.is_set(key) {
                 self.config.set_flag("as in the source", key, number.to_string());
             }
@@ -171,7 +168,7 @@ impl CopyPlace {
             tracing::warn!("{warning}");
         }
         let opened = OpenEngine::open(&self.config, &settings, Purpose::Copy { create }).await;
-        opened.map_err(explain_use).context(self.flag)
+        opened.map_err(|error| explain_use(error, WAY_OUT)).context(self.flag)
     }
 
     /// True if cells may have the times of their points, which say nothing about when they were written.
@@ -228,17 +225,6 @@ fn named_by(text: &str) -> anyhow::Result<NamedPlace> {
          ZooKeeper quorum"
     );
     Ok(NamedPlace::Quorum { hosts: hosts.to_owned(), znode })
-}
-
-/// Adds what can be done if a daemon has the store open.
-fn explain_use(error: anyhow::Error) -> anyhow::Error {
-    if !matches!(error.downcast_ref(), Some(DataDirectoryError::InUse { .. })) {
-        return error;
-    }
-    error.context(
-        "a store that a daemon has open is copied from a snapshot of it (`tsdb snapshot TARGET`, then \
-         `tsdb restore --link --data DIRECTORY TARGET`), or while the daemon is stopped",
-    )
 }
 
 #[cfg(test)]

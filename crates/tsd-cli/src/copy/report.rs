@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use indicatif::{HumanBytes, HumanCount};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tsd_engine::{CopiedRows, TableComparison, TableDigest};
 
 use super::state_file::rows_json;
-use crate::import::StopSignal;
+use crate::{import::StopSignal, output::utc};
 
 /// How a copy or a comparison ended.
 #[derive(Debug)]
@@ -63,12 +63,9 @@ impl CopyEnded {
             (false, _) => "",
         };
         let since = self.since_ms.map_or_else(String::new, |ms| {
-            jiff::Timestamp::from_millisecond(ms).map_or_else(
-                |_| format!(", what was written since {ms} ms"),
-                |time| {
-                    format!(", what was written since {}", time.strftime("%Y-%m-%d %H:%M:%S UTC"))
-                },
-            )
+            let time =
+                jiff::Timestamp::from_millisecond(ms).map_or_else(|_| format!("{ms} ms"), utc);
+            format!(", what was written since {time}")
         });
         let result = match &self.compared {
             None => "",
@@ -79,12 +76,10 @@ impl CopyEnded {
     }
 
     pub(super) fn as_json(&self) -> String {
-        let tables: Map<String, Value> =
-            self.tables.iter().map(|(table, rows)| (table.clone(), rows_json(rows))).collect();
-        let compared = self
-            .compared
-            .as_ref()
-            .map(|compared| compared.iter().map(comparison_json).collect::<Vec<Value>>());
+        let tables: Value =
+            self.tables.iter().map(|(table, rows)| (table.as_str(), rows_json(rows))).collect();
+        let compared = self.compared.as_ref();
+        let compared = compared.map(|tables| tables.iter().map(comparison_json).collect::<Value>());
         let value = json!({
             "completed": self.signal.is_none(),
             "clean": self.is_clean(),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tsd_engine::{CopiedRows, PartProgress};
 use tsd_model::{from_hex, to_hex};
 
@@ -38,14 +38,10 @@ pub(super) struct CopyState {
 /// The file of a state.
 #[derive(Clone, Debug)]
 pub(super) struct StateFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 impl StateFile {
-    pub(super) const fn new(path: PathBuf) -> Self {
-        Self { path }
-    }
-
     /// Reads the state, if there is one, which must be of the same scope.
     pub(super) fn read(&self, scope: &Value) -> anyhow::Result<Option<CopyState>> {
         let shown = || format!("the state of the copy, {}", self.path.display());
@@ -67,8 +63,7 @@ impl StateFile {
 
     /// Replaces the file, durably.
     pub(super) fn write(&self, state: &CopyState) -> anyhow::Result<()> {
-        let mut new = self.path.clone().into_os_string();
-        new.push(".new");
+        let new = self.path.with_added_extension("new");
         let text = format!("{:#}\n", render(state));
         let written = File::create(&new)
             .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
@@ -78,16 +73,11 @@ impl StateFile {
 }
 
 fn render(state: &CopyState) -> Value {
-    let parts: Map<String, Value> = state
-        .parts
-        .iter()
-        .map(|(name, part)| {
-            let part = json!({ "row": to_hex(&part.row), "complete": part.is_complete });
-            (name.clone(), part)
-        })
-        .collect();
-    let tables: Map<String, Value> =
-        state.tables.iter().map(|(name, rows)| (name.clone(), rows_json(rows))).collect();
+    let part =
+        |part: &PartProgress| json!({ "row": to_hex(&part.row), "complete": part.is_complete });
+    let parts: Value = state.parts.iter().map(|(name, of)| (name.as_str(), part(of))).collect();
+    let tables: Value =
+        state.tables.iter().map(|(name, rows)| (name.as_str(), rows_json(rows))).collect();
     json!({
         "format": FORMAT,
         "scope": state.scope,
@@ -163,7 +153,7 @@ mod tests {
     #[test]
     fn a_state_is_read_as_it_was_written() {
         let directory = tempfile::tempdir().unwrap();
-        let file = StateFile::new(directory.path().join("state"));
+        let file = StateFile { path: directory.path().join("state") };
         let scope = json!({ "from": "a" });
         assert_eq!(file.read(&scope).unwrap(), None);
         let progress = PartProgress { row: vec![0, 0xAB].into(), is_complete: true };

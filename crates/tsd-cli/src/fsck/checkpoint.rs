@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf};
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tsd_engine::FsckReport;
 use tsd_model::{from_hex, to_hex};
 
@@ -53,16 +53,15 @@ impl Checkpoint {
 
     /// Replaces the file.
     pub(super) fn write(&self, checked: &Checked) -> anyhow::Result<()> {
-        let rows = checked.rows.iter().map(|(part, key)| (part.to_string(), json!(to_hex(key))));
+        let rows = checked.rows.iter().map(|(part, key)| (part.to_string(), to_hex(key)));
         let mut report = checked.report;
-        let report = counters(&mut report).map(|(name, count)| (name.to_owned(), json!(*count)));
+        let report = counters(&mut report).map(|(name, count)| (name, *count));
         let file = json!({
             "scope": self.scope,
-            "rows": rows.collect::<Map<_, _>>(),
-            "report": Map::from_iter(report),
+            "rows": rows.collect::<Value>(),
+            "report": Value::from_iter(report),
         });
-        let mut new = self.path.clone().into_os_string();
-        new.push(".new");
+        let new = self.path.with_added_extension("new");
         let written = fs::write(&new, format!("{file:#}\n"));
         let written = written.and_then(|()| fs::rename(&new, &self.path));
         written.with_context(|| format!("the checkpoint {}", self.path.display()))

@@ -114,7 +114,9 @@ impl DaemonSink {
                     Err(BatchError::Failed(reason)) if response.status == 503 => reason,
                     noted => return noted,
                 },
-                Err(error @ ClientError::Request(_)) => return Err(BatchError::failed(error)),
+                Err(error @ ClientError::Request(_)) => {
+                    return Err(BatchError::Failed(format!("{:#}", anyhow::Error::new(error))));
+                }
                 Err(error) => format!("{:#}", anyhow::Error::new(error)),
             };
             if Instant::now() + pause > deadline {
@@ -132,7 +134,7 @@ impl DaemonSink {
         batch: &[(u64, Value)],
         response: &DaemonResponse,
     ) -> Result<(), BatchError> {
-        let body: Value = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+        let body = response.json();
         let success = body.get("success").and_then(Value::as_u64);
         match response.status.as_u16() {
             204 => self.stored += batch.len() as u64,
@@ -175,12 +177,6 @@ enum BatchError {
     TooLarge(String),
     /// The daemon failed, or cannot be reached.
     Failed(String),
-}
-
-impl BatchError {
-    fn failed(error: impl Into<anyhow::Error>) -> Self {
-        Self::Failed(format!("{:#}", error.into()))
-    }
 }
 
 impl PointSink for DaemonSink {

@@ -11,7 +11,7 @@ use super::{
     line::{ImportLine, LineError},
     order::{NotRising, SeriesOrder},
     progress::Progress,
-    source::{Blocks, MAX_LINE_BYTES, lines},
+    source::{MAX_LINE_BYTES, lines, read_ahead},
     stop::{Stop, StopSignal},
 };
 use crate::{print_lines, tell};
@@ -288,12 +288,12 @@ impl<S: PointSink> Importer<S> {
         number: &mut u64,
     ) -> Result<(), ImportError> {
         let unreadable = |source| ImportError::Read { path: name.to_owned(), source };
-        let mut blocks = Blocks::open(path, self.progress.read()).map_err(unreadable)?;
+        let mut blocks = read_ahead(path, self.progress.read()).map_err(unreadable)?;
         loop {
             let block = tokio::select! {
                 biased;
                 signal = self.stop.requested() => return Err(stopped(signal, name, *number)),
-                block = blocks.next() => block,
+                block = blocks.recv() => block,
             };
             let Some(block) = block else { return Ok(()) };
             self.take_block(name, &block.map_err(unreadable)?, number).await?;

@@ -9,6 +9,8 @@ use tsd_protocol::{
     HistogramValue, HistogramValueError, NAME_SEPARATOR, RollupRules, RollupSpec, TagPairs,
 };
 
+use crate::json_fields::texts;
+
 /// First byte of such a line.
 pub(super) const BRACE: u8 = b'{';
 
@@ -45,22 +47,18 @@ pub(super) enum JsonLineError {
     Value(#[from] ValueTextError),
     #[error("histograms are not configured (tsd.core.histograms.config)")]
     NoHistograms,
-    #[error(transparent)]
-    Histogram(HistogramValueText),
+    /// The text of an error that cannot be compared.
+    #[error("{0}")]
+    Histogram(String),
     #[error("rollups are not configured (tsd.rollups.config)")]
     NoRollups,
     #[error("no rollup is configured for this interval and these aggregators")]
     UnknownRollup,
 }
 
-/// The text of an error that cannot be compared.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct HistogramValueText(String);
-
 impl From<HistogramValueError> for JsonLineError {
     fn from(error: HistogramValueError) -> Self {
-        Self::Histogram(HistogramValueText(error.to_string()))
+        Self::Histogram(error.to_string())
     }
 }
 
@@ -104,9 +102,7 @@ impl JsonLine {
         let metric = metric.ok_or(JsonLineError::Field("metric"))?.to_owned();
         let timestamp = object.get("timestamp").and_then(Value::as_i64);
         let timestamp = timestamp.ok_or(JsonLineError::Field("timestamp"))?;
-        let tags = object.get("tags").and_then(Value::as_object);
-        let tag = |(tagk, tagv): (&String, &Value)| Some((tagk.clone(), tagv.as_str()?.to_owned()));
-        let tags: Option<Vec<_>> = tags.and_then(|tags| tags.iter().map(tag).collect());
+        let tags = object.get("tags").and_then(Value::as_object).and_then(texts);
         let tags = tags.ok_or(JsonLineError::Field("tags"))?;
         Ok(Self { kind, object, metric, timestamp, tags, line_bytes: line.len() })
     }

@@ -1,7 +1,6 @@
 //! Progress bar of an import.
 
 use std::{
-    io::{self, IsTerminal},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -9,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState};
+
+use crate::progress_bar::progress_bar;
 
 /// A progress bar with rate and remaining time on a terminal; hidden otherwise.
 pub(super) struct Progress {
@@ -21,31 +22,21 @@ pub(super) struct Progress {
 impl Progress {
     /// Creates a bar for `total_bytes` of input, or a spinner if the size is unknown.
     pub(super) fn new(total_bytes: Option<u64>) -> Self {
-        let bar = match total_bytes {
-            Some(total) => ProgressBar::new(total),
-            None => ProgressBar::new_spinner(),
-        };
-        bar.set_draw_target(if io::stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        });
-        let points = Arc::new(AtomicU64::new(0));
         let template = match total_bytes {
             Some(_) => "{bar:30} {percent:>3} %  {points}  {eta} left",
             None => "{spinner} {points}  {elapsed}",
         };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            let shown = Arc::clone(&points);
-            bar.set_style(style.with_key(
-                "points",
-                move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-                    let points = shown.load(Ordering::Relaxed);
-                    let secs = state.elapsed().as_secs_f64().max(0.001);
-                    let _ = write!(text, "{points} points  {:.0} points/s", points as f64 / secs);
-                },
-            ));
-        }
+        let bar = progress_bar(total_bytes, template);
+        let points = Arc::new(AtomicU64::new(0));
+        let shown = Arc::clone(&points);
+        bar.set_style(bar.style().with_key(
+            "points",
+            move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+                let points = shown.load(Ordering::Relaxed);
+                let secs = state.elapsed().as_secs_f64().max(0.001);
+                let _ = write!(text, "{points} points  {:.0} points/s", points as f64 / secs);
+            },
+        ));
         bar.enable_steady_tick(Duration::from_millis(200));
         Self { bar, read: Arc::new(AtomicU64::new(0)), points }
     }

@@ -25,33 +25,26 @@ const KEPT_BYTES: usize = MAX_LINE_BYTES + 2;
 
 /// Blocks of an input, read ahead by a thread: a pipe that is silent, or a slow disk, must not keep a
 /// signal from stopping the import.
-pub(super) struct Blocks {
-    blocks: mpsc::Receiver<io::Result<Vec<u8>>>,
-}
-
-impl Blocks {
-    /// Opens a path, as [`Source::open`] does.
-    pub(super) fn open(path: &Path, read: Arc<AtomicU64>) -> io::Result<Self> {
-        let mut source = Source::open(path, read)?;
-        let (sender, blocks) = mpsc::channel(READ_AHEAD);
-        // Not joined: a read of a pipe may never return. The end of the process ends it.
-        thread::Builder::new().name("import-read".to_owned()).spawn(move || {
-            loop {
-                let block = source.next_block().map(|block| block.map(<[u8]>::to_vec)).transpose();
-                let Some(block) = block else { return };
-                let failed = block.is_err();
-                if sender.blocking_send(block).is_err() || failed {
-                    return;
-                }
+///
+/// Opens a path, as [`Source::open`] does.
+pub(super) fn read_ahead(
+    path: &Path,
+    read: Arc<AtomicU64>,
+) -> io::Result<mpsc::Receiver<io::Result<Vec<u8>>>> {
+    let mut source = Source::open(path, read)?;
+    let (sender, blocks) = mpsc::channel(READ_AHEAD);
+    // Not joined: a read of a pipe may never return. The end of the process ends it.
+    thread::Builder::new().name("import-read".to_owned()).spawn(move || {
+        loop {
+            let block = source.next_block().map(|block| block.map(<[u8]>::to_vec)).transpose();
+            let Some(block) = block else { return };
+            let failed = block.is_err();
+            if sender.blocking_send(block).is_err() || failed {
+                return;
             }
-        })?;
-        Ok(Self { blocks })
-    }
-
-    /// The next block; `None` at the end. Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<io::Result<Vec<u8>>> {
-        self.blocks.recv().await
-    }
+        }
+    })?;
+    Ok(blocks)
 }
 
 /// An input, read in blocks of whole lines.

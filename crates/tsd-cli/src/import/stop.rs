@@ -1,12 +1,19 @@
-//! Signals that stop an import.
+//! Signals that stop an import, a copy or a check.
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::tell;
 
-/// A signal that stopped an import.
+/// A signal that stopped a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignal {
     /// SIGINT, as by Ctrl-C.
@@ -35,7 +42,7 @@ impl fmt::Display for StopSignal {
 }
 
 /// Waits for signals.
-pub(crate) struct Stop {
+pub(super) struct Stop {
     signals: Option<(Signal, Signal)>,
 }
 
@@ -46,14 +53,14 @@ impl Stop {
     }
 
     /// SIGINT and SIGTERM stop it. Without handlers, which needs a broken system, they end the process.
-    pub(crate) fn on_signals() -> Self {
+    pub(super) fn on_signals() -> Self {
         let signals =
             signal(SignalKind::interrupt()).ok().zip(signal(SignalKind::terminate()).ok());
         Self { signals }
     }
 
     /// Waits for the next signal.
-    pub(crate) async fn requested(&mut self) -> StopSignal {
+    pub(super) async fn requested(&mut self) -> StopSignal {
         match &mut self.signals {
             Some((interrupt, terminate)) => tokio::select! {
                 _ = interrupt.recv() => StopSignal::Interrupt,
@@ -64,9 +71,36 @@ impl Stop {
     }
 
     /// Ends the process at the next signal.
-    pub(crate) async fn exit_at_next(&mut self) {
+    pub(super) async fn exit_at_next(&mut self) {
         let signal = self.requested().await;
         tell!("tsdb: {signal}: exiting at once; what was stored since is not known");
         std::process::exit(i32::from(signal.exit_status()));
+    }
+}
+
+/// Signals that stop work which looks at a flag. A second one ends the process at once.
+pub(crate) struct StopRequest {
+    pub(crate) flag: Arc<AtomicBool>,
+    signal: Arc<OnceLock<StopSignal>>,
+    _waiter: AbortOnDropHandle<()>,
+}
+
+impl StopRequest {
+    pub(crate) fn listen() -> Self {
+        let (flag, signal) = (Arc::<AtomicBool>::default(), Arc::<OnceLock<_>>::default());
+        let (flagged, received) = (Arc::clone(&flag), Arc::clone(&signal));
+        let waiter = tokio::spawn(async move {
+            let mut requests = Stop::on_signals();
+            // It is empty until here.
+            let _ = received.set(requests.requested().await);
+            flagged.store(true, Ordering::Relaxed);
+            requests.exit_at_next().await;
+        });
+        Self { flag, signal, _waiter: AbortOnDropHandle::new(waiter) }
+    }
+
+    /// The signal, if there was one.
+    pub(crate) fn signal(&self) -> Option<StopSignal> {
+        self.signal.get().copied()
     }
 }

@@ -16,15 +16,7 @@ use tsd_server::{LogEvent, RecentLogs};
 
 /// Adds every event to [`RecentLogs`].
 #[derive(Debug)]
-pub(super) struct RecentLayer {
-    recent: Arc<RecentLogs>,
-}
-
-impl RecentLayer {
-    pub(super) const fn new(recent: Arc<RecentLogs>) -> Self {
-        Self { recent }
-    }
-}
+pub(super) struct RecentLayer(pub(super) Arc<RecentLogs>);
 
 impl<S: Subscriber> Layer<S> for RecentLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
@@ -33,7 +25,7 @@ impl<S: Subscriber> Layer<S> for RecentLayer {
         let metadata = event.metadata();
         let thread = thread::current();
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        self.recent.add(LogEvent {
+        self.0.add(LogEvent {
             epoch_secs: now.map_or(0, |since| since.as_secs()),
             level: *metadata.level(),
             thread: thread.name().unwrap_or("unnamed").to_owned(),
@@ -79,7 +71,7 @@ mod tests {
     #[test]
     fn events_are_kept_with_message_and_fields() {
         let recent = Arc::<RecentLogs>::default();
-        let layer = RecentLayer::new(Arc::clone(&recent));
+        let layer = RecentLayer(Arc::clone(&recent));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             tracing::warn!(peer = %"::1", points = 2, "some points were refused");
             tracing::info!(only = "fields");

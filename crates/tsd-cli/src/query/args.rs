@@ -80,10 +80,6 @@ struct Words<'w> {
 }
 
 impl<'w> Words<'w> {
-    fn peek(&self) -> Option<&'w str> {
-        self.rest.first().map(String::as_str)
-    }
-
     fn next(&mut self, what: &'static str) -> Result<&'w str, QueryArgsError> {
         let (word, rest) = self.rest.split_first().ok_or(QueryArgsError::Ended(what))?;
         self.rest = rest;
@@ -91,8 +87,8 @@ impl<'w> Words<'w> {
     }
 
     fn take_if(&mut self, wanted: impl Fn(&str) -> bool) -> Option<&'w str> {
-        let word = self.peek().filter(|word| wanted(word))?;
-        self.rest = self.rest.get(1..)?;
+        let (word, rest) = self.rest.split_first().filter(|(word, _)| wanted(word))?;
+        self.rest = rest;
         Some(word)
     }
 

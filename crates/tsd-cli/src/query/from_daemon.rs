@@ -1,11 +1,11 @@
 //! A query of the command line as a request of the HTTP API, and its response.
 
 use anyhow::Context;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use tsd_model::Value;
 
 use super::{args::ParsedArgs, series::Series};
-use crate::daemon_client::DaemonClient;
+use crate::{daemon_client::DaemonClient, json_fields::texts};
 
 /// Sends a query to a daemon.
 pub(super) async fn query(
@@ -24,8 +24,7 @@ pub(super) async fn query(
 /// The body of `/api/query`.
 fn body(args: &ParsedArgs) -> Json {
     let sub_queries = args.query.queries.iter().flatten().zip(&args.tags).map(|(sub, tags)| {
-        let tags: Map<String, Json> =
-            tags.iter().map(|(tagk, tagv)| (tagk.clone(), tagv.as_str().into())).collect();
+        let tags: Json = tags.iter().cloned().collect();
         let mut query = json!({
             "aggregator": sub.aggregator,
             "metric": sub.metric,
@@ -58,15 +57,11 @@ fn body(args: &ParsedArgs) -> Json {
 
 /// An element of the response.
 fn series(element: &Json) -> Option<Series> {
-    let tags = element.get("tags")?.as_object()?;
     let aggregate_tags = element.get("aggregateTags")?.as_array()?.iter();
     let points = element.get("dps")?.as_object()?;
     Some(Series {
         metric: element.get("metric")?.as_str()?.to_owned(),
-        tags: tags
-            .iter()
-            .map(|(tagk, tagv)| Some((tagk.clone(), tagv.as_str()?.to_owned())))
-            .collect::<Option<_>>()?,
+        tags: texts(element.get("tags")?.as_object()?)?,
         aggregate_tags: aggregate_tags
             .map(|tagk| tagk.as_str().map(str::to_owned))
             .collect::<Option<_>>()?,

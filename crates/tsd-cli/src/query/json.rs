@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use tsd_model::Value;
 
 use super::series::Series;
@@ -19,9 +19,8 @@ pub(super) fn write(out: &mut impl Write, series: impl Iterator<Item = Series>) 
 
 fn object(series: &Series) -> Json {
     let Series { metric, tags, aggregate_tags, points } = series;
-    let tags: Map<String, Json> =
-        tags.iter().map(|(tagk, tagv)| (tagk.clone(), json!(tagv))).collect();
-    let points: Map<String, Json> =
+    let tags: Json = tags.iter().cloned().collect();
+    let points: Json =
         points.iter().map(|(time_ms, value)| (time_ms.to_string(), number(*value))).collect();
     json!({ "metric": metric, "tags": tags, "aggregateTags": aggregate_tags, "dps": points })
 }

@@ -36,6 +36,7 @@ use tsd_storage::{BoxFuture, MeteredStorage, Storage, StorageError, Table};
 use super::{log_types::HBaseLog, node_names::NodeNames};
 use crate::{
     config::{ClusterNetSettings, Settings, host_name},
+    data_directory::numbers,
     version,
 };
 
@@ -94,19 +95,16 @@ fn has_port(address: &str) -> bool {
 
 /// What all nodes must have alike, because it decides what rows and names mean.
 pub(super) fn shared_settings(settings: &Settings) -> SharedSettings {
-    let (tables, schema) = (&settings.engine.tables, &settings.storage.schema);
+    let tables = &settings.engine.tables;
     let (lowest, highest) = tsd_cluster_net::VERSIONS;
-    SharedSettings::new([
+    let layout = numbers(settings.storage.schema).map(|(key, number)| (key, number.to_string()));
+    let others = [
         (WIRE_VERSIONS, format!("{lowest}-{highest}")),
         ("tsd.storage.hbase.data_table", tables.data.as_str().to_owned()),
         ("tsd.storage.hbase.uid_table", tables.uid.as_str().to_owned()),
-        ("tsd.storage.uid.width.metric", schema.metric_width().to_string()),
-        ("tsd.storage.uid.width.tagk", schema.tagk_width().to_string()),
-        ("tsd.storage.uid.width.tagv", schema.tagv_width().to_string()),
-        ("tsd.storage.salt.width", schema.salt_width().to_string()),
-        ("tsd.storage.salt.buckets", schema.salt_buckets().to_string()),
         (FORWARD, settings.storage.hbase.cluster_net.forward.to_string()),
-    ])
+    ];
+    SharedSettings::new(layout.into_iter().chain(others))
 }
 
 /// This daemon among the nodes of its cluster. It answers them until it is dropped.

@@ -79,16 +79,12 @@ pub(super) async fn open(settings: &Settings, purpose: Purpose) -> anyhow::Resul
     if matches!(purpose, Purpose::Import { .. }) {
         return import_log(settings, client, below, &directory(IMPORT_LOG)).await;
     }
-    let log = directory(LOG);
     if purpose == Purpose::Daemon {
+        let log = directory(LOG);
         log_mark::check(&log, settings.storage.accept_damage)?;
-    }
-    if purpose == Purpose::Daemon
-        && holds_log(&log).with_context(|| format!("cannot read {}", log.display()))?
-    {
-        drain_former_log(settings, &below, &log).await?;
-    }
-    if purpose == Purpose::Daemon {
+        if holds_log(&log).with_context(|| format!("cannot read {}", log.display()))? {
+            drain_former_log(settings, &below, &log).await?;
+        }
         if hbase.ack == Ack::Cluster {
             return cluster_logged(settings, client, below).await;
         }
@@ -113,21 +109,8 @@ fn series_index(settings: &Settings) -> Option<SeriesIndexConfig> {
 }
 
 fn straight(settings: &Settings, client: Client, below: Arc<Metered>) -> OpenStore {
-    OpenStore {
-        storage: below,
-        schema: settings.storage.schema,
-        directory: None,
-        replayed: Replayed::default(),
-        log: None,
-        hbase: Some(OnHBase {
-            client,
-            log: None,
-            cluster_log: None,
-            cluster_node: None,
-            must_drain: false,
-        }),
-        retention: None,
-    }
+    let hbase = Some(OnHBase::new(client));
+    OpenStore { hbase, ..OpenStore::new(below, settings.storage.schema) }
 }
 
 /// Waits until ZooKeeper knows a server of HBase. The cause of a failure is reported at once, and every
@@ -163,7 +146,7 @@ async fn find_tables(
 ) -> anyhow::Result<()> {
     let hbase = &settings.storage.hbase;
     let started = Instant::now();
-    for table in needed(settings) {
+    for table in needed_tables(settings) {
         loop {
             let left = patience.saturating_sub(started.elapsed());
             let attempt = left.clamp(Duration::from_millis(100), ATTEMPT);
@@ -183,7 +166,7 @@ async fn find_tables(
 }
 
 /// Tables that must exist.
-fn needed(settings: &Settings) -> Vec<Table> {
+pub(crate) fn needed_tables(settings: &Settings) -> Vec<Table> {
     let (engine, hbase) = (&settings.engine, &settings.storage.hbase);
     let tracks = engine.meta_tracking != tsd_engine::MetaTracking::Off;
     all_tables(settings)
@@ -278,14 +261,12 @@ async fn logged(
 ) -> anyhow::Result<OpenStore> {
     warn_of_appends(settings, "log");
     let (log, replayed) = open_log(settings, &below, directory, held(settings)).await?;
-    let found = match find_cluster(&client, settings, Duration::ZERO).await {
-        Ok(()) => match find_tables(settings, below.inner(), GLANCE).await {
-            Ok(()) => refuse_cluster_log(&client, &settings.storage.hbase).await,
-            Err(error) => Err(error),
-        },
-        Err(error) => Err(error),
+    let found = async {
+        find_cluster(&client, settings, Duration::ZERO).await?;
+        find_tables(settings, below.inner(), GLANCE).await?;
+        refuse_cluster_log(&client, &settings.storage.hbase).await
     };
-    match found {
+    match found.await {
         Ok(()) => {}
         Err(error) if is_unavailable(&error) => {
             warn!("{error:#}; starting anyway, points of series with cached UIDs are accepted");
@@ -391,21 +372,10 @@ fn behind_log(
     must_drain: bool,
 ) -> OpenStore {
     let log = Arc::new(log);
-    OpenStore {
-        storage: Arc::new(MeteredStorage::new("log", Arc::clone(&log))),
-        schema: settings.storage.schema,
-        directory: None,
-        replayed,
-        log: None,
-        hbase: Some(OnHBase {
-            client,
-            log: Some((log, directory.map(Path::to_owned))),
-            cluster_log: None,
-            cluster_node: None,
-            must_drain,
-        }),
-        retention: None,
-    }
+    let storage = Arc::new(MeteredStorage::new("log", Arc::clone(&log)));
+    let log = Some((log, directory.map(Path::to_owned)));
+    let hbase = Some(OnHBase { log, must_drain, ..OnHBase::new(client) });
+    OpenStore { replayed, hbase, ..OpenStore::new(storage, settings.storage.schema) }
 }
 
 /// Flushes the log of a former `ack = log` before the daemon starts.
@@ -461,17 +431,12 @@ async fn import_log(
 }
 
 /// Locates the regions of the tables before the first calls.
-pub(crate) async fn prefetch(client: Client, tables: Vec<String>) {
-    for name in tables {
-        let Ok(table) = name.parse() else { continue };
-        match client.table(table).prefetch().await {
-            Ok(regions) => info!(table = name, regions, "regions located"),
-            Err(error) => warn!(table = name, %error, "regions could not be located"),
+pub(crate) async fn prefetch(client: Client, tables: Vec<Table>) {
+    for table in tables {
+        let Ok(name) = table.as_str().parse() else { continue };
+        match client.table(name).prefetch().await {
+            Ok(regions) => info!(table = table.as_str(), regions, "regions located"),
+            Err(error) => warn!(table = table.as_str(), %error, "regions could not be located"),
         }
     }
-}
-
-/// Names of the configured tables.
-pub(crate) fn table_names(settings: &Settings) -> Vec<String> {
-    needed(settings).iter().map(|table| table.as_str().to_owned()).collect()
 }

@@ -62,20 +62,18 @@ pub(crate) enum LogOwnerError {
 pub(crate) fn claim(directory: &Path, settings: &HBaseSettings) -> Result<(), LogOwnerError> {
     let io = |source| LogOwnerError::Io { path: directory.to_owned(), source };
     fs::create_dir_all(directory).map_err(io)?;
-    let path = || directory.to_owned();
     let ours = Owner::of(settings);
     let theirs = Owner::read(directory)?;
     if theirs.as_ref() == Some(&ours) {
         return Ok(());
     }
     if holds_log(directory).map_err(io)? {
+        let path = directory.to_owned();
         return Err(match theirs {
-            None => LogOwnerError::Lost { path: path() },
-            Some(theirs) => LogOwnerError::OtherCluster {
-                path: path(),
-                theirs: theirs.place(),
-                ours: ours.place(),
-            },
+            None => LogOwnerError::Lost { path },
+            Some(theirs) => {
+                LogOwnerError::OtherCluster { path, theirs: theirs.place(), ours: ours.place() }
+            }
         });
     }
     ours.write(directory).map_err(io)
@@ -138,7 +136,7 @@ mod tests {
     use crate::config::{Config, Settings};
 
     fn settings(quorum: &str, root: &str) -> HBaseSettings {
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", QUORUM, quorum);
         config.set_flag("test", ROOT, root);
         Settings::from_config(&config).unwrap().storage.hbase

@@ -1,11 +1,9 @@
 //! Verification of a data directory that no daemon has open.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
-use tsd_model::TableSchema;
 use tsd_storage::{
-    DirectBackend as _, DiskSpace, RepairAction, StorageError, Table, UnknownVersion, Verifier,
-    VerifyFinding, VerifyRun,
+    DirectBackend as _, DiskSpace, RepairAction, StorageError, Verifier, VerifyFinding, VerifyRun,
 };
 use tsd_storage_embedded::{
     EmbeddedTables, accept_older_table, forget_table, rebuild_manifest, recorded_log_mark,
@@ -22,10 +20,6 @@ use crate::{
 /// Verifies the files as they are: the store is not opened, since that restores and quarantines some.
 #[derive(Debug)]
 pub(crate) struct DirectoryVerifier {
-    store: PathBuf,
-    log: PathBuf,
-    data: Table,
-    schema: TableSchema,
     settings: Settings,
     // Locked until it is dropped.
     directory: DataDirectory,
@@ -42,21 +36,7 @@ impl DirectoryVerifier {
             ),
         }
         let directory = DataDirectory::prepare(&settings.storage, config, false)?;
-        Ok(Self {
-            store: directory.store(),
-            log: directory.log(),
-            data: settings.engine.tables.data.clone(),
-            schema: directory.schema(),
-            settings: settings.clone(),
-            directory,
-        })
-    }
-
-    fn unknown_version(&self) -> Result<Option<UnknownVersion>, StorageError> {
-        match unknown_in_log(&self.directory)? {
-            None => unknown_version(&self.store),
-            unknown => Ok(unknown),
-        }
+        Ok(Self { settings: settings.clone(), directory })
     }
 
     /// Opens the store without its log, for repairs. Manifests of which no copy can be read must be made first.
@@ -71,8 +51,13 @@ impl DirectoryVerifier {
 
 impl Verifier for DirectoryVerifier {
     fn verify(&self, run: &VerifyRun) -> Result<(), StorageError> {
+        let (store, data) = (self.directory.store(), &self.settings.engine.tables.data);
+        let unknown = match unknown_in_log(&self.directory)? {
+            None => unknown_version(&store)?,
+            unknown => unknown,
+        };
         // Nothing else is verified: what another release has written beside it may look damaged.
-        if let Some(unknown) = self.unknown_version()? {
+        if let Some(unknown) = unknown {
             run.report(VerifyFinding {
                 file: unknown.file().to_owned(),
                 what: unknown.to_string(),
@@ -82,16 +67,17 @@ impl Verifier for DirectoryVerifier {
             });
             return Ok(());
         }
-        verify_log(&self.log, &recorded_log_mark(&self.store)?, run)?;
-        verify_directory(&self.store, &self.data, self.schema, run)
+        verify_log(&self.directory.log(), &recorded_log_mark(&store)?, run)?;
+        verify_directory(&store, data, self.directory.schema(), run)
     }
 
     /// Only what must be done before the store is opened; the rest is that of the open store.
     fn repair(&self, action: &RepairAction) -> Result<(), StorageError> {
+        let store = self.directory.store();
         match action {
-            RepairAction::RebuildManifest { table } => rebuild_manifest(&self.store, table),
-            RepairAction::ForgetTable { table } => forget_table(&self.store, table),
-            RepairAction::AcceptOlderTable { table } => accept_older_table(&self.store, table),
+            RepairAction::RebuildManifest { table } => rebuild_manifest(&store, table),
+            RepairAction::ForgetTable { table } => forget_table(&store, table),
+            RepairAction::AcceptOlderTable { table } => accept_older_table(&store, table),
             _ => Ok(()),
         }
     }

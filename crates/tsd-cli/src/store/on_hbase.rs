@@ -31,6 +31,11 @@ pub(crate) struct OnHBase {
 }
 
 impl OnHBase {
+    /// Without a log.
+    pub(super) const fn new(client: Client) -> Self {
+        Self { client, log: None, cluster_log: None, cluster_node: None, must_drain: false }
+    }
+
     /// Closes the store. Rows that are not flushed in time stay in the log.
     pub(crate) async fn close(&self, storage: &dyn Storage, limit: Duration) -> anyhow::Result<()> {
         let Some((log, directory)) = &self.log else {

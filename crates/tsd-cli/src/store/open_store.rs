@@ -30,6 +30,19 @@ pub(crate) struct OpenStore {
 }
 
 impl OpenStore {
+    /// A store without a directory and a log of its own.
+    pub(super) fn new(storage: Arc<dyn Storage>, schema: TableSchema) -> Self {
+        Self {
+            storage,
+            schema,
+            directory: None,
+            replayed: Replayed::default(),
+            log: None,
+            hbase: None,
+            retention: None,
+        }
+    }
+
     /// Closes the store. Rows that cannot be flushed stay in its log, if it has one; on HBase they stay
     /// there if the flush takes longer than `limit`.
     pub(crate) async fn close(&self, limit: Duration) -> anyhow::Result<()> {

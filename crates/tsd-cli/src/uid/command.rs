@@ -125,13 +125,7 @@ impl UidCommand {
             Self::Assign { kind, .. } | Self::Rename { kind, .. } | Self::Delete { kind, .. } => {
                 Some(*kind)
             }
-            Self::Grep { .. }
-            | Self::Fsck(_)
-            | Self::LookUp { .. }
-            | Self::MetaSync
-            | Self::MetaPurge
-            | Self::TreeSync
-            | Self::TreePurge { .. } => None,
+            _ => None,
         }
     }
 }

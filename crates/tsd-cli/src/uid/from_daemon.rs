@@ -11,7 +11,7 @@ use tsd_model::{from_hex, to_hex};
 use super::{
     command::{self, UidCommand, UidFlags},
     output::UidOutput,
-    status::{FAILED, NOT_FOUND, USAGE, not_found},
+    status::{FAILED, NOT_FOUND, USAGE},
 };
 use crate::{daemon_client::DaemonClient, tell};
 
@@ -43,14 +43,7 @@ pub(super) async fn execute(
         UidCommand::Assign { kind, names } => assign(daemon, *kind, names, out).await,
         UidCommand::Rename { kind, old, new } => rename(daemon, *kind, old, new, out).await,
         UidCommand::LookUp { kind, word } => look_up(daemon, *kind, word, flags, out).await,
-        UidCommand::Delete { .. }
-        | UidCommand::Fsck(_)
-        | UidCommand::MetaSync
-        | UidCommand::MetaPurge
-        | UidCommand::TreeSync
-        | UidCommand::TreePurge { .. } => {
-            bail!("a daemon does not do this; stop it first")
-        }
+        _ => bail!("a daemon does not do this; stop it first"),
     }
 }
 
@@ -110,16 +103,7 @@ async fn look_up(
     let name = id.is_none().then_some(word);
     let parameters = [("type", kind.map(UidKind::as_str)), ("uid", uid.as_deref()), ("name", name)];
     let (found, _) = listed(daemon, &parameters).await?;
-    let mut list = out.list();
-    for mapping in &found {
-        list.add(mapping);
-    }
-    list.end();
-    if found.is_empty() {
-        not_found(kind, word);
-        return Ok(NOT_FOUND);
-    }
-    Ok(0)
+    Ok(out.found(&found, kind, word))
 }
 
 async fn assign(
@@ -160,7 +144,7 @@ async fn assign_one(
 ) -> anyhow::Result<Result<Vec<u8>, String>> {
     let body = json!({ label: [name] }).to_string();
     let response = daemon.post("/api/uid/assign", body).await?;
-    let reply: Value = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+    let reply = response.json();
     match assigned(&reply, label, name) {
         Some(result) => Ok(result),
         None => bail!("{}: {}", daemon.authority(), response.error_text()),
@@ -189,7 +173,7 @@ async fn rename(
 ) -> anyhow::Result<u8> {
     let body = json!({ label(kind): old, "name": new }).to_string();
     let response = daemon.post("/api/uid/rename", body).await?;
-    let reply: Value = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+    let reply = response.json();
     if reply.get("result").and_then(Value::as_str) == Some("true") {
         out.renamed(kind, old, new);
         return Ok(0);

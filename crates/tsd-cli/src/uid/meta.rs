@@ -2,7 +2,6 @@
 
 use std::{
     future::Future,
-    io::{IsTerminal, stderr},
     pin::pin,
     sync::{
         Arc,
@@ -11,29 +10,25 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tsd_engine::{EngineHandle, MetaPurgeProgress, MetaSyncProgress};
 
 use super::{output::UidOutput, status::FAILED};
-use crate::tell;
+use crate::{progress_bar::progress_bar, tell, tool::default_threads};
 
 /// Time between two updates of the progress.
 const INTERVAL: Duration = Duration::from_millis(250);
 
 pub(super) async fn sync(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 {
     let progress = Arc::new(MetaSyncProgress::default());
-    // Twice the processors, as in OpenTSDB.
-    let threads = std::thread::available_parallelism().map_or(2, |count| count.get() * 2);
-    let run = engine.sync_meta(threads, Arc::clone(&progress));
+    let run = engine.sync_meta(default_threads(), Arc::clone(&progress));
     let result = shown(run, "series", &progress.rows, &progress.series).await;
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let counts = [
-        ("series", count(&progress.series)),
-        ("counters created", count(&progress.counters)),
-        ("TSMeta created", count(&progress.ts_metas)),
-        ("UIDMeta created", count(&progress.uid_metas)),
-        ("creation times corrected", count(&progress.corrected_times)),
-        ("skipped", count(&progress.skipped)),
+        ("series", &progress.series),
+        ("counters created", &progress.counters),
+        ("TSMeta created", &progress.ts_metas),
+        ("UIDMeta created", &progress.uid_metas),
+        ("creation times corrected", &progress.corrected_times),
+        ("skipped", &progress.skipped),
     ];
     ended("metasync", result.map_err(|error| format!("{error:#}")), &counts, out)
 }
@@ -42,10 +37,9 @@ pub(super) async fn purge(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 
     let progress = Arc::new(MetaPurgeProgress::default());
     let run = engine.purge_meta(Arc::clone(&progress));
     let result = shown(run, "UIDMeta deleted", &progress.rows, &progress.uid_metas).await;
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let counts = [
-        ("UIDMeta deleted", count(&progress.uid_metas)),
-        ("TSMeta and counters deleted", count(&progress.series_cells)),
+        ("UIDMeta deleted", &progress.uid_metas),
+        ("TSMeta and counters deleted", &progress.series_cells),
     ];
     ended("metapurge", result.map_err(|error| format!("{error:#}")), &counts, out)
 }
@@ -53,10 +47,11 @@ pub(super) async fn purge(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 
 fn ended(
     what: &str,
     result: Result<(), String>,
-    counts: &[(&str, u64)],
+    counts: &[(&str, &AtomicU64)],
     out: &mut UidOutput<'_>,
 ) -> u8 {
-    out.counted(what, counts);
+    let counts = counts.iter().map(|(name, counter)| (*name, counter.load(Ordering::Relaxed)));
+    out.counted(what, &counts.collect::<Vec<_>>());
     match result {
         Ok(()) => 0,
         Err(error) => {
@@ -73,16 +68,7 @@ async fn shown<T>(
     rows: &AtomicU64,
     done: &AtomicU64,
 ) -> T {
-    let bar = ProgressBar::no_length();
-    let is_terminal = stderr().is_terminal();
-    bar.set_draw_target(if is_terminal {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    });
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} rows  {per_sec}  {msg}") {
-        bar.set_style(style);
-    }
+    let bar = progress_bar(None, "{spinner} {pos} rows  {per_sec}  {msg}");
     let mut run = pin!(run);
     let mut ticks = tokio::time::interval(INTERVAL);
     let result = loop {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tsd_engine::{StoredMapping, UidKind};
 use tsd_model::to_hex;
 
-use super::status::FAILED;
+use super::status::{FAILED, NOT_FOUND, not_found};
 use crate::{output::CannotWrite, tell};
 
 /// Where a command prints to. A reader that has closed its pipe has enough: what follows is dropped.
@@ -50,16 +50,12 @@ impl<'a> UidOutput<'a> {
         }
     }
 
-    fn print_json(&mut self, value: &Value) {
-        self.print(&format!("{value}\n"));
-    }
-
     pub(super) fn line(&mut self, line: &str) {
         self.print(&format!("{line}\n"));
     }
 
     pub(super) fn object(&mut self, value: &Value) {
-        self.print_json(value);
+        self.print(&format!("{value}\n"));
     }
 
     pub(super) fn list(&mut self) -> MappingList<'_, 'a> {
@@ -69,19 +65,37 @@ impl<'a> UidOutput<'a> {
         MappingList { out: self, count: 0 }
     }
 
+    /// Prints what a look-up has found; returns the exit status.
+    pub(super) fn found(
+        &mut self,
+        found: &[StoredMapping],
+        kind: Option<UidKind>,
+        word: &str,
+    ) -> u8 {
+        let mut list = self.list();
+        for mapping in found {
+            list.add(mapping);
+        }
+        list.end();
+        if found.is_empty() {
+            not_found(kind, word);
+            return NOT_FOUND;
+        }
+        0
+    }
+
     pub(super) fn renamed(&mut self, kind: UidKind, old: &str, new: &str) {
         if self.json {
-            self.print_json(&json!({ "kind": kind.as_str(), "old": old, "new": new }));
+            self.object(&json!({ "kind": kind.as_str(), "old": old, "new": new }));
         } else {
-            self.print(&format!("{kind} {old} -> {new}\n"));
+            self.line(&format!("{kind} {old} -> {new}"));
         }
     }
 
     /// The numbers of a run over all names or series. OpenTSDB only logs them, so the lines are on standard error.
     pub(super) fn counted(&mut self, what: &str, counts: &[(&str, u64)]) {
         if self.json {
-            let counts = counts.iter().map(|(name, count)| ((*name).to_owned(), json!(count)));
-            self.print_json(&Value::Object(counts.collect()));
+            self.object(&counts.iter().copied().collect());
         } else {
             let texts = counts.iter().map(|(name, count)| format!("{count} {name}"));
             tell!("tsdb: {what}: {}", texts.collect::<Vec<_>>().join(", "));
@@ -91,7 +105,7 @@ impl<'a> UidOutput<'a> {
     /// OpenTSDB prints nothing.
     pub(super) fn deleted(&mut self, kind: UidKind, name: &str, uid: &[u8]) {
         if self.json {
-            self.print_json(&json!({ "kind": kind.as_str(), "name": name, "uid": to_hex(uid) }));
+            self.object(&json!({ "kind": kind.as_str(), "name": name, "uid": to_hex(uid) }));
         }
     }
 }

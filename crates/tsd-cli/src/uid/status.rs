@@ -26,13 +26,9 @@ pub(super) fn fail(error: &UidError, other: u8) -> u8 {
             tell!("tsdb: the store failed: {error:#}");
             FAILED
         }
-        UidError::NotForgotten { .. } => {
-            tell!("tsdb: {error:#}");
-            FAILED
-        }
         error => {
             tell!("tsdb: {error:#}");
-            other
+            if matches!(error, UidError::NotForgotten { .. }) { FAILED } else { other }
         }
     }
 }

@@ -1,14 +1,9 @@
 //! `tsdb uid treesync` and `treepurge`: trees from stored TSMeta, and trees without content.
 
-use std::thread;
-
 use tsd_engine::{EngineHandle, TreeError, TreeId};
 
 use super::{output::UidOutput, status::FAILED};
-use crate::tell;
-
-/// Threads of a run for each processor, as in OpenTSDB.
-const THREADS_PER_CORE: usize = 2;
+use crate::{tell, tool::default_threads};
 
 /// Places every series that has a TSMeta in the enabled trees.
 pub(super) async fn sync(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 {
@@ -16,9 +11,8 @@ pub(super) async fn sync(engine: &EngineHandle, out: &mut UidOutput<'_>) -> u8 {
         tell!("tsdb: Tree processing is disabled (tsd.core.tree.enable_processing)");
         return 0;
     }
-    let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let random = engine.config().uids.random_metrics;
-    match engine.trees().sync(cores * THREADS_PER_CORE, random).await {
+    match engine.trees().sync(default_threads(), random).await {
         Ok(report) => {
             if report.enabled_trees == 0 {
                 tell!("tsdb: No enabled trees were found");

@@ -31,42 +31,31 @@ const MINUTE: i64 = 60;
 const HOUR: i64 = 3_600;
 const DAY: i64 = 86_400;
 
-/// Steps from the shortest on, with their lengths in seconds.
-const STEPS: [(TickStep, i64); 33] = [
-    (TickStep::Seconds(1), 1),
-    (TickStep::Seconds(2), 2),
-    (TickStep::Seconds(5), 5),
-    (TickStep::Seconds(10), 10),
-    (TickStep::Seconds(15), 15),
-    (TickStep::Seconds(30), 30),
-    (TickStep::Seconds(MINUTE), MINUTE),
-    (TickStep::Seconds(2 * MINUTE), 2 * MINUTE),
-    (TickStep::Seconds(5 * MINUTE), 5 * MINUTE),
-    (TickStep::Seconds(10 * MINUTE), 10 * MINUTE),
-    (TickStep::Seconds(15 * MINUTE), 15 * MINUTE),
-    (TickStep::Seconds(30 * MINUTE), 30 * MINUTE),
-    (TickStep::Seconds(HOUR), HOUR),
-    (TickStep::Seconds(2 * HOUR), 2 * HOUR),
-    (TickStep::Seconds(3 * HOUR), 3 * HOUR),
-    (TickStep::Seconds(6 * HOUR), 6 * HOUR),
-    (TickStep::Seconds(12 * HOUR), 12 * HOUR),
-    (TickStep::Days(1), DAY),
-    (TickStep::Days(2), 2 * DAY),
-    (TickStep::Weeks, 7 * DAY),
-    (TickStep::Days(15), 15 * DAY),
-    (TickStep::Months(1), 31 * DAY),
-    (TickStep::Months(2), 61 * DAY),
-    (TickStep::Months(3), 92 * DAY),
-    (TickStep::Months(6), 183 * DAY),
-    (TickStep::Years(1), 366 * DAY),
-    (TickStep::Years(2), 2 * 366 * DAY),
-    (TickStep::Years(5), 5 * 366 * DAY),
-    (TickStep::Years(10), 10 * 366 * DAY),
-    (TickStep::Years(20), 20 * 366 * DAY),
-    (TickStep::Years(50), 50 * 366 * DAY),
-    (TickStep::Years(100), 100 * 366 * DAY),
-    (TickStep::Years(200), 200 * 366 * DAY),
-];
+impl TickStep {
+    /// Steps from the shortest on.
+    fn all() -> impl Iterator<Item = Self> {
+        let of_sixty = [1, 2, 5, 10, 15, 30];
+        let seconds = of_sixty.map(Self::Seconds).into_iter();
+        seconds
+            .chain(of_sixty.map(|minutes| Self::Seconds(minutes * MINUTE)))
+            .chain([1, 2, 3, 6, 12].map(|hours| Self::Seconds(hours * HOUR)))
+            .chain([Self::Days(1), Self::Days(2), Self::Weeks, Self::Days(15)])
+            .chain([1, 2, 3, 6].map(Self::Months))
+            .chain([1, 2, 5, 10, 20, 50, 100, 200].map(Self::Years))
+    }
+
+    /// Most seconds of a step, about.
+    fn length(self) -> i64 {
+        match self {
+            Self::Seconds(secs) => secs,
+            Self::Days(days) => i64::from(days) * DAY,
+            Self::Weeks => 7 * DAY,
+            // One has 31 days, two have 61.
+            Self::Months(months) => (i64::from(months) * 61 + 1) / 2 * DAY,
+            Self::Years(years) => i64::from(years) * 366 * DAY,
+        }
+    }
+}
 
 /// OpenTSDB's format for a range of that many seconds.
 pub(crate) fn default_time_format(secs: i64) -> TimeFormat {
@@ -89,11 +78,8 @@ pub(crate) fn time_ticks(
 ) -> Vec<AxisTick> {
     let secs = ((end_ms - start_ms) / 1_000).max(1);
     let most = most.clamp(1, MOST_TICKS / 2) as i64;
-    let (step, _) = STEPS
-        .iter()
-        .find(|(_, length)| secs / length <= most)
-        .copied()
-        .unwrap_or((TickStep::Years(500), 0));
+    let step = TickStep::all().find(|step| secs / step.length() <= most);
+    let step = step.unwrap_or(TickStep::Years(500));
     let length = (end_ms - start_ms).max(1) as f64;
     let tick = |time: Zoned| AxisTick {
         position: (time.timestamp().as_millisecond() - start_ms) as f64 / length,

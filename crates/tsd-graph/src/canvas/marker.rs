@@ -40,7 +40,7 @@ impl MarkerShape {
 /// A marker in a color.
 #[derive(Clone, Debug)]
 pub(crate) struct Marker {
-    picture: Pixmap,
+    pub(super) picture: Pixmap,
 }
 
 impl Marker {
@@ -106,9 +106,5 @@ impl Marker {
             picture.stroke_path(&path, &paint, &stroke, identity, None);
         }
         Some(Self { picture })
-    }
-
-    pub(super) const fn picture(&self) -> &Pixmap {
-        &self.picture
     }
 }

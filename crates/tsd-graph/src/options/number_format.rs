@@ -49,13 +49,7 @@ impl Default for NumberFormat {
 impl NumberFormat {
     /// Parses a format.
     pub(super) fn parse(text: &str) -> Result<Self, PlotOptionProblem> {
-        if text.len() > MAX_BYTES {
-            return Err(PlotOptionProblem::TooLong(MAX_BYTES));
-        }
-        let is_plain = |c: &char| c.is_alphanumeric() || " %-_./,:+*()^°²³".contains(*c);
-        if let Some(c) = text.chars().find(|c| !is_plain(c)) {
-            return Err(PlotOptionProblem::Character(c));
-        }
+        PlotOptionProblem::check_text(text, MAX_BYTES, " %-_./,:+*()^°²³")?;
         let mut parts = Vec::new();
         let mut plain = String::new();
         let mut chars = text.chars();
@@ -168,16 +162,14 @@ impl Conversion {
             None if is_number && self.has_blank => (" ", text),
             None => ("", text),
         };
-        let fill = self.width.saturating_sub(sign.len() + digits.chars().count());
-        let zeros = is_number && self.has_zeros && !self.is_left;
-        let (before, inside, after) = match (self.is_left, zeros) {
-            (true, _) => (0, 0, fill),
-            (false, true) => (0, fill, 0),
-            (false, false) => (fill, 0, 0),
+        let (number, width) = (format!("{sign}{digits}"), self.width);
+        let _ = if self.is_left {
+            write!(out, "{number:<width$}")
+        } else if is_number && self.has_zeros {
+            write!(out, "{sign}{digits:0>rest$}", rest = width.saturating_sub(sign.len()))
+        } else {
+            write!(out, "{number:>width$}")
         };
-        let blanks = |count| " ".repeat(count);
-        let _ =
-            write!(out, "{}{sign}{}{digits}{}", blanks(before), "0".repeat(inside), blanks(after));
     }
 }
 

@@ -34,6 +34,17 @@ impl PlotOptionError {
     }
 }
 
+impl PlotOptionProblem {
+    /// Fails unless a text has at most so many bytes, all of which are of letters, digits and `others`.
+    pub(super) fn check_text(text: &str, most_bytes: usize, others: &str) -> Result<(), Self> {
+        if text.len() > most_bytes {
+            return Err(Self::TooLong(most_bytes));
+        }
+        let illegal = text.chars().find(|c| !c.is_alphanumeric() && !others.contains(*c));
+        illegal.map_or(Ok(()), |c| Err(Self::Character(c)))
+    }
+}
+
 /// What is wrong with the value of an option.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]

@@ -17,13 +17,7 @@ impl TimeFormat {
         if text.is_empty() {
             return Err(PlotOptionProblem::TimeFormat);
         }
-        if text.len() > MAX_BYTES {
-            return Err(PlotOptionProblem::TooLong(MAX_BYTES));
-        }
-        let is_plain = |c: &char| c.is_alphanumeric() || " %-_./:,+".contains(*c);
-        if let Some(c) = text.chars().find(|c| !is_plain(c)) {
-            return Err(PlotOptionProblem::Character(c));
-        }
+        PlotOptionProblem::check_text(text, MAX_BYTES, " %-_./:,+")?;
         if has_long_width(text) {
             return Err(PlotOptionProblem::TimeFormat);
         }

@@ -1,7 +1,7 @@
 //! The least and greatest values of the points that are shown, for each y axis.
 
 use super::{
-    contents::{Plot, PlotSeries, YAxis},
+    contents::{Plot, YAxis},
     series_positions::for_each_value,
 };
 use crate::pace::Pace;
@@ -13,22 +13,23 @@ pub(crate) struct AxisExtents {
     pub(crate) right: Option<(f64, f64)>,
 }
 
-/// Adds the values of a series.
-pub(crate) fn add_extent(
-    extents: &mut AxisExtents,
-    plot: &Plot,
-    series: &PlotSeries,
-    pace: &Pace<'_>,
-) {
-    let (extent, axis) = match series.axis {
-        YAxis::Left => (&mut extents.left, &plot.options.y),
-        YAxis::Right => (&mut extents.right, &plot.options.y2),
-    };
-    for_each_value(plot, series, pace, |_, value| {
-        if value.is_finite() && (!axis.is_log || value > 0.0) {
-            let (least, greatest) = extent.get_or_insert((value, value));
-            *least = least.min(value);
-            *greatest = greatest.max(value);
+impl AxisExtents {
+    /// Those of all series.
+    pub(crate) fn of(plot: &Plot, pace: &Pace<'_>) -> Self {
+        let mut extents = Self::default();
+        for series in &plot.series {
+            let (extent, axis) = match series.axis {
+                YAxis::Left => (&mut extents.left, &plot.options.y),
+                YAxis::Right => (&mut extents.right, &plot.options.y2),
+            };
+            for_each_value(plot, series, pace, |_, value| {
+                if value.is_finite() && (!axis.is_log || value > 0.0) {
+                    let (least, greatest) = extent.get_or_insert((value, value));
+                    *least = least.min(value);
+                    *greatest = greatest.max(value);
+                }
+            });
         }
-    });
+        extents
+    }
 }

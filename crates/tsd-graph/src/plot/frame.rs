@@ -194,15 +194,15 @@ impl Frame {
         let notes =
             plot.notes.iter().filter(move |note| (start_ms..=end_ms).contains(&note.time_ms));
         let length = (end_ms - start_ms).max(1) as f64;
-        let area = self.area;
         notes.take(MOST_NOTES).map(move |note| {
             let position = (note.time_ms - start_ms) as f64 / length;
-            (x_in(area, position), note.text.as_str())
+            (self.x_of(position), note.text.as_str())
         })
     }
 
     fn x_of(&self, position: f64) -> f32 {
-        x_in(self.area, position)
+        let x = position.mul_add(f64::from(self.area.width()), f64::from(self.area.left));
+        (x as f32).floor() + 0.5
     }
 
     /// Where a tick of a y axis is; `None` if it is outside.
@@ -211,11 +211,6 @@ impl Frame {
         let y = (y as f32).floor() + 0.5;
         (self.area.top - 1.0..=self.area.bottom + 1.0).contains(&y).then_some(y)
     }
-}
-
-fn x_in(area: Area, position: f64) -> f32 {
-    let x = position.mul_add(f64::from(area.width()), f64::from(area.left));
-    (x as f32).floor() + 0.5
 }
 
 /// Pixels beside the graph for an axis with its labels.

@@ -4,7 +4,7 @@ use super::{
     colors::series_color,
     contents::{Plot, PlotSeries, YAxis},
     frame::Frame,
-    series_positions::{for_each_position, line_positions, look},
+    series_positions::{ShownSeries, for_each_position, line_positions, look},
 };
 use crate::{
     axis::ValueAxis,
@@ -39,23 +39,22 @@ pub(super) fn draw_series(
     let is_crowded = canvas.is_crowded();
     let shape = shape.filter(|_| !(has_line && is_crowded));
     let is_dense = is_crowded || shape.is_none() && density(plot, series, frame.area) >= DENSE;
+    let shown = ShownSeries { plot, series, axis, area: frame.area };
     if has_line && is_dense && plot.options.smoothing.is_none() {
-        draw_envelope(canvas, plot, series, axis, (frame.area, color));
+        draw_envelope(canvas, shown, color);
     } else if has_line {
         let stroke = LineStroke { color, width: LINE_WIDTH, is_dashed: false };
         let dot = Marker::new(MarkerShape::FilledCircle, color).filter(|_| shape.is_none());
-        line_positions(plot, series, axis, frame.area, pace, |strip| {
-            match (strip.positions.as_slice(), &dot) {
-                // A point between gaps has no line.
-                ([position], Some(dot)) if frame.area.contains(*position) => {
-                    canvas.marker(dot, *position);
-                }
-                (positions, _) => canvas.strip(positions, frame.area, stroke),
+        line_positions(shown, pace, |strip| match (strip, &dot) {
+            // A point between gaps has no line.
+            ([position], Some(dot)) if frame.area.contains(*position) => {
+                canvas.marker(dot, *position);
             }
+            (positions, _) => canvas.strip(positions, frame.area, stroke),
         });
     }
     if let Some(marker) = shape.and_then(|shape| Marker::new(shape, color)) {
-        draw_markers(canvas, &marker, plot, series, axis, frame.area);
+        draw_markers(canvas, shown, &marker);
     }
 }
 
@@ -67,14 +66,8 @@ fn density(plot: &Plot, series: &PlotSeries, area: Area) -> f32 {
 
 /// Draws a line with many points for each column of pixels: a bar over the values of each column and the
 /// way to the next one. Outlines of thousands of steep lines would take seconds.
-fn draw_envelope(
-    canvas: &mut Canvas<'_>,
-    plot: &Plot,
-    series: &PlotSeries,
-    axis: &ValueAxis,
-    (area, color): (Area, Color),
-) {
-    let pace = canvas.pace();
+fn draw_envelope(canvas: &mut Canvas<'_>, shown: ShownSeries<'_>, color: Color) {
+    let (area, pace) = (shown.area, canvas.pace());
     let mut bar = |column: i64, (upper, lower): (f32, f32)| {
         let (top, bottom) = (upper.max(area.top), lower.min(area.bottom));
         if top <= bottom && area.contains((column as f32 + 0.5, top)) {
@@ -83,7 +76,7 @@ fn draw_envelope(
     };
     let mut open: Option<(i64, f32, f32)> = None;
     let mut last: Option<Position> = None;
-    for_each_position(plot, series, axis, area, pace, |position| {
+    for_each_position(shown, pace, |position| {
         let Some((x, y)) = position else {
             last = None;
             return;
@@ -124,18 +117,12 @@ fn draw_envelope(
 
 /// Draws markers. Of those that cover each other one is drawn, so that there are at most as many as the
 /// picture has space for.
-fn draw_markers(
-    canvas: &mut Canvas<'_>,
-    marker: &Marker,
-    plot: &Plot,
-    series: &PlotSeries,
-    axis: &ValueAxis,
-    area: Area,
-) {
+fn draw_markers(canvas: &mut Canvas<'_>, shown: ShownSeries<'_>, marker: &Marker) {
+    let area = shown.area;
     let rows = (area.height() / MARKER_CELL) as usize + 2;
     let mut used = vec![false; rows];
     let mut column = i64::MIN;
-    for_each_position(plot, series, axis, area, canvas.pace(), |position| {
+    for_each_position(shown, canvas.pace(), |position| {
         let Some(position) = position.filter(|position| area.contains(*position)) else { return };
         let number = (position.0 / MARKER_CELL).floor() as i64;
         if number != column {

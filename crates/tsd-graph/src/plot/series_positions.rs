@@ -8,13 +8,22 @@ use crate::{
     pace::Pace,
     point_values::{indexes_within, values_between},
     smooth::smooth,
-    strip::{LineStrip, Position, StripBuilder},
+    strip::{Position, StripBuilder},
 };
 
 /// Least pixels between the points of a line with markers.
 const LEAST_MARKER_DISTANCE: f32 = 8.0;
 /// Work of a point of a curve, which is computed of many points.
 const CURVE_WORK: usize = 200;
+
+/// A series, and where it is shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShownSeries<'a> {
+    pub(crate) plot: &'a Plot,
+    pub(crate) series: &'a PlotSeries,
+    pub(crate) axis: &'a ValueAxis,
+    pub(crate) area: Area,
+}
 
 /// How the points of a series are drawn: whether there is a line, and the shape of its markers.
 pub(super) fn look(
@@ -37,17 +46,14 @@ pub(super) fn look(
     }
 }
 
-/// Calls `emit` with the line of a series.
+/// Calls `emit` with the strips of the line of a series.
 pub(crate) fn line_positions(
-    plot: &Plot,
-    series: &PlotSeries,
-    axis: &ValueAxis,
-    area: Area,
+    shown: ShownSeries<'_>,
     pace: &Pace<'_>,
-    emit: impl FnMut(&LineStrip),
+    emit: impl FnMut(&[Position]),
 ) {
     let mut strips = StripBuilder::new(emit);
-    for_each_position(plot, series, axis, area, pace, |position| match position {
+    for_each_position(shown, pace, |position| match position {
         Some(position) => strips.push(position),
         None => strips.push_gap(),
     });
@@ -56,10 +62,7 @@ pub(crate) fn line_positions(
 
 /// Calls `emit` with the position of each point, the ones next to the range included; `None` if it has none.
 pub(crate) fn for_each_position(
-    plot: &Plot,
-    series: &PlotSeries,
-    axis: &ValueAxis,
-    area: Area,
+    ShownSeries { plot, series, axis, area }: ShownSeries<'_>,
     pace: &Pace<'_>,
     mut emit: impl FnMut(Option<Position>),
 ) {

@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use super::sample::{Sample, SampleSource};
+use super::sample::Sample;
 
 /// Standard deviations from which on a distribution counts as zero.
 const REACH: f64 = 6.0;
@@ -15,7 +15,7 @@ const MAX_SAMPLES: u32 = 1_000;
 /// The deviation is that of the normal distribution: with it the sum over points that are distributed so comes
 /// closest to them. Points at one time have no deviation, and no density.
 pub(super) fn curve(
-    source: &dyn SampleSource,
+    source: &(impl Iterator<Item = Sample> + Clone),
     sums: &[Sample],
     (length, columns): (f64, u32),
     mut emit: impl FnMut(Sample),
@@ -35,9 +35,9 @@ pub(super) fn curve(
 }
 
 /// The deviation of the distribution of a point: that of the times, less the more points there are.
-fn deviation(source: &dyn SampleSource) -> Option<f64> {
+fn deviation(source: &(impl Iterator<Item = Sample> + Clone)) -> Option<f64> {
     let (mut count, mut mean, mut squares) = (0.0, 0.0, 0.0);
-    for (at, _) in source.samples() {
+    for (at, _) in source.clone() {
         // As of Welford: differences of large sums lose digits.
         count += 1.0;
         let distance = at - mean;

@@ -38,16 +38,14 @@ pub(super) fn authentication(
     let Some(name) = plugins::selected(config, "tsd.core.authentication.plugin") else {
         return Ok(None);
     };
-    let file = config.string(USERS_FILE);
-    let method = match name {
-        "allow_all" => AuthenticationMethod::AllowAll,
-        _ if file.is_empty() => {
-            return Err(config.bad_value(USERS_FILE, "expected the path of a file".to_owned()));
-        }
-        _ => AuthenticationMethod::UsersFile(file.into()),
+    let method = if name == "allow_all" {
+        AuthenticationMethod::AllowAll
+    } else {
+        let file = config.required(USERS_FILE, "expected the path of a file")?;
+        AuthenticationMethod::UsersFile(file.into())
     };
     let open_paths = OpenPaths::try_new(&config.string(OPEN_PATHS))
-        .map_err(|error| config.bad_value(OPEN_PATHS, error.to_string()))?;
+        .map_err(|error| config.bad_value(OPEN_PATHS, error))?;
     let scope = config.text("tsd.core.authentication.http_scope");
     Ok(Some(AuthenticationSettings {
         method,

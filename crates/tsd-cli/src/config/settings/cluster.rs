@@ -32,11 +32,11 @@ pub(super) fn cluster_net(config: &Config) -> Result<ClusterNetSettings, ConfigE
     const ADVERTISE: &str = "tsd.cluster.advertise";
     let bind = config.string(BIND);
     if bind.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
-        return Err(config.bad_value(BIND, "expected address:port".to_owned()));
+        return Err(config.bad_value(BIND, "expected address:port"));
     }
-    let advertise = Some(config.string(ADVERTISE)).filter(|address| !address.is_empty());
+    let advertise = config.non_empty(ADVERTISE).map(str::to_owned);
     if advertise.as_ref().is_some_and(|address| address.contains(['/', ' ', ','])) {
-        return Err(config.bad_value(ADVERTISE, "expected host or host:port".to_owned()));
+        return Err(config.bad_value(ADVERTISE, "expected host or host:port"));
     }
     Ok(ClusterNetSettings {
         bind,
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn certificates_are_set_together() {
-        let mut config = Config::new();
+        let mut config = Config::default();
         for name in ["cert", "key", "ca"] {
             config.set_flag("test", &format!("tsd.cluster.tls.{name}"), format!("{name}.pem"));
         }
@@ -87,11 +87,11 @@ mod tests {
     #[test]
     fn addresses_of_nodes_are_checked() {
         let of = |key: &str, value: &str| {
-            let mut config = Config::new();
+            let mut config = Config::default();
             config.set_flag("test", key, value);
             cluster_net(&config)
         };
-        let default = cluster_net(&Config::new()).unwrap();
+        let default = cluster_net(&Config::default()).unwrap();
         assert_eq!((&default.bind[..], default.advertise), ("0.0.0.0:4243", None));
         assert_eq!(default.max_clock_skew, Duration::from_millis(500));
         assert!(default.reads_held && default.read_timeout == Duration::from_secs(30));

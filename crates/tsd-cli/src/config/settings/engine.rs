@@ -100,19 +100,17 @@ fn series_limit(config: &Config) -> Result<u64, ConfigError> {
     if limit > 0 && config.is_on_hbase() && !is_counted {
         let expected = "expected 0 unless tsd.storage.hbase.series_index is complete: \
                         nothing else counts series";
-        return Err(config.bad_value(KEY, expected.to_owned()));
+        return Err(config.bad_value(KEY, expected));
     }
     Ok(limit)
 }
 
 /// A list of regular expressions, split at the delimiter.
 fn patterns(config: &Config, key: &str) -> Result<Vec<String>, ConfigError> {
-    let Some(list) = config.text(key).filter(|list| !list.is_empty()) else {
-        return Ok(Vec::new());
-    };
+    let Some(list) = config.non_empty(key) else { return Ok(Vec::new()) };
     let delimiter = config.string("tsd.uidfilter.whitelist.delimiter");
     if delimiter.is_empty() {
-        let expected = "expected a delimiter of patterns".to_owned();
+        let expected = "expected a delimiter of patterns";
         return Err(config.bad_value("tsd.uidfilter.whitelist.delimiter", expected));
     }
     Ok(list.split(delimiter.as_str()).map(str::to_owned).collect())

@@ -18,11 +18,11 @@ pub(super) fn rollups(config: &Config) -> Result<Option<Rollups>, ConfigError> {
     }
     let Some(json) = json(config, KEY)? else {
         let expected = "tsd.rollups.enable needs a JSON object, or the name of a .json file";
-        return Err(config.bad_value(KEY, expected.to_owned()));
+        return Err(config.bad_value(KEY, expected));
     };
     let is_aggregator = |name: &str| Aggregator::from_name(name).is_some();
     let intervals = RollupConfig::from_json(json.as_bytes(), is_aggregator)
-        .map_err(|error| config.bad_value(KEY, error.to_string()))?;
+        .map_err(|error| config.bad_value(KEY, error))?;
     let rollups = Rollups {
         aggregate_tag_key: config.string("tsd.rollups.agg_tag_key"),
         raw_tag_value: config.string("tsd.rollups.raw_agg_tag_value"),
@@ -47,14 +47,12 @@ pub(super) fn histograms(config: &Config) -> Result<Option<HistogramCodecs>, Con
     let Some(json) = json(config, KEY)? else { return Ok(None) };
     HistogramCodecs::from_json(json.as_bytes())
         .map(Some)
-        .map_err(|error| config.bad_value(KEY, error.to_string()))
+        .map_err(|error| config.bad_value(KEY, error))
 }
 
 /// The JSON text of a key, from the file if it names one; `None` if the key is not set.
 fn json<'a>(config: &'a Config, key: &str) -> Result<Option<Cow<'a, str>>, ConfigError> {
-    let Some(value) = config.text(key).map(str::trim).filter(|value| !value.is_empty()) else {
-        return Ok(None);
-    };
+    let Some(value) = config.non_empty(key) else { return Ok(None) };
     let is_file = value.len() > 5
         && value.get(value.len() - 5..).is_some_and(|end| end.eq_ignore_ascii_case(".json"));
     if !is_file {
@@ -75,7 +73,7 @@ mod tests {
     const INTERVALS: &str = r#"{"aggregationIds":{"sum":0,"Count":1},"intervals":[{"table":"tsdb","preAggregationTable":"tsdb-agg","interval":"1m","rowSpan":"1h","defaultInterval":true},{"table":"tsdb-1h","preAggregationTable":"tsdb-agg-1h","interval":"1h","rowSpan":"1n","delaySla":"2h"}]}"#;
 
     fn config(pairs: &[(&str, &str)]) -> Config {
-        let mut config = Config::new();
+        let mut config = Config::default();
         for (key, value) in pairs {
             config.set_flag("test", key, *value);
         }

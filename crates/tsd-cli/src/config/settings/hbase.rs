@@ -87,7 +87,7 @@ impl HBaseSettings {
 pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
     const AUTH: &str = "hbase.security.auth.enable";
     if config.is_on_hbase() && config.bool(AUTH) {
-        let expected = "clusters that require Kerberos are not supported".to_owned();
+        let expected = "clusters that require Kerberos are not supported";
         return Err(config.bad_value(AUTH, expected));
     }
     Ok(HBaseSettings {
@@ -114,7 +114,7 @@ pub(super) fn hbase(config: &Config) -> Result<HBaseSettings, ConfigError> {
         cluster_log: cluster_log(config)?,
         cluster_net: cluster_net(config)?,
         series_index: series_index(config),
-        series_table: series_table(config)?,
+        series_table: Table::new(&own_table(config, "tsd.storage.hbase.series_table")?),
         series_scan_rate: config.int("tsd.storage.hbase.series_index.scan_rate"),
     })
 }
@@ -130,11 +130,6 @@ pub(super) fn series_index(config: &Config) -> Option<SeriesIndexMode> {
         Some("complete") => Some(SeriesIndexMode::Complete),
         _ => None,
     }
-}
-
-/// The table of registrations, which must be none of the others.
-fn series_table(config: &Config) -> Result<Table, ConfigError> {
-    Ok(Table::new(&own_table(config, "tsd.storage.hbase.series_table")?))
 }
 
 /// The name of a table that must be none of OpenTSDB's.
@@ -159,13 +154,13 @@ fn ack(config: &Config) -> Result<Ack, ConfigError> {
         _ => return Ok(Ack::Storage),
     };
     if ack == Ack::Cluster && !config.is_on_hbase() {
-        let expected = "expected storage or log: cluster keeps the log in HBase".to_owned();
+        let expected = "expected storage or log: cluster keeps the log in HBase";
         return Err(config.bad_value(KEY, expected));
     }
     if config.is_on_hbase() && config.bool("tsd.storage.use_otsdb_timestamp") {
         let expected = "expected storage, with tsd.storage.use_otsdb_timestamp: the flush of a log \
                         would undo corrections through other daemons";
-        return Err(config.bad_value(KEY, expected.to_owned()));
+        return Err(config.bad_value(KEY, expected));
     }
     Ok(ack)
 }
@@ -174,7 +169,7 @@ fn ack(config: &Config) -> Result<Ack, ConfigError> {
 fn cluster_log(config: &Config) -> Result<ClusterLogConfig, ConfigError> {
     const KEY: &str = "tsd.cluster.log_table";
     let table = own_table(config, KEY)?;
-    let node = Some(config.string("tsd.cluster.name")).filter(|name| !name.is_empty());
+    let node = config.non_empty("tsd.cluster.name").map(str::to_owned);
     let durability = match config.text("tsd.cluster.log_durability") {
         Some("fsync") => LogDurability::Fsync,
         _ => LogDurability::Sync,
@@ -206,10 +201,8 @@ fn user(config: &Config) -> String {
     let of_process = || {
         USER_VARIABLES.iter().find_map(|name| std::env::var(name).ok().filter(|n| !n.is_empty()))
     };
-    Some(config.string("tsd.storage.hbase.user"))
-        .filter(|user| !user.is_empty())
-        .or_else(of_process)
-        .unwrap_or_else(|| "opentsdb".to_owned())
+    let configured = config.non_empty("tsd.storage.hbase.user").map(str::to_owned);
+    configured.or_else(of_process).unwrap_or_else(|| "opentsdb".to_owned())
 }
 
 fn hosts(config: &Config) -> Result<Vec<(String, String)>, ConfigError> {
@@ -221,7 +214,7 @@ fn hosts(config: &Config) -> Result<Vec<(String, String)>, ConfigError> {
             Some((from, to)) if !from.trim().is_empty() && !to.trim().is_empty() => {
                 Ok((from.trim().to_owned(), to.trim().to_owned()))
             }
-            _ => Err(config.bad_value(KEY, "expected name[:port]=address[:port], ...".to_owned())),
+            _ => Err(config.bad_value(KEY, "expected name[:port]=address[:port], ...")),
         })
         .collect()
 }
@@ -236,7 +229,7 @@ mod tests {
     use crate::config::{EngineKind, Settings};
 
     fn settings(text: &str) -> Settings {
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.add_file(Path::new("opentsdb.conf"), text.as_bytes()).unwrap();
         Settings::from_config(&config).unwrap()
     }
@@ -254,7 +247,7 @@ mod tests {
         assert_eq!(on_hbase.series_table.as_str(), "tsdb-series");
         let estimate = of(&format!("{zk}tsd.storage.hbase.series_index = estimate\n"));
         assert!(!estimate.registers_series());
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
         config.set_flag("test", "tsd.storage.hbase.series_table", "tsdb-uid");
         assert!(hbase(&config).unwrap_err().to_string().contains("uid_table"));
@@ -310,7 +303,7 @@ mod tests {
         let named = format!("{zk}tsd.cluster.name = a\ntsd.cluster.log_durability = fsync\n");
         let log = settings(&named).storage.hbase.cluster_log;
         assert_eq!((&log.node[..], log.durability), ("a", LogDurability::Fsync));
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", "tsd.storage.ack", "cluster");
         assert!(hbase_error(&config).contains("keeps the log in HBase"));
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
@@ -345,7 +338,7 @@ mod tests {
     #[test]
     fn hosts_are_pairs() {
         let hosts = |list: &str| {
-            let mut config = Config::new();
+            let mut config = Config::default();
             config.set_flag("test", "tsd.storage.hbase.hosts", list);
             super::hosts(&config)
         };
@@ -359,7 +352,7 @@ mod tests {
 
     #[test]
     fn kerberos_is_rejected() {
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", "hbase.security.auth.enable", "true");
         assert!(hbase(&config).is_ok(), "it matters only on HBase");
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
@@ -368,7 +361,7 @@ mod tests {
 
     #[test]
     fn effective_values_are_shown() {
-        let mut config = Config::new();
+        let mut config = Config::default();
         assert_eq!(config.effective().get("tsd.storage.engine").unwrap(), "embedded");
         config.set_flag("test", "tsd.storage.hbase.zk_quorum", "zk1");
         let shown = config.effective();

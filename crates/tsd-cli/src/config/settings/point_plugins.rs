@@ -67,23 +67,21 @@ fn publisher(config: &Config) -> Result<Option<PluginSettings<PublisherConfig>>,
     let Some(name) = plugins::selected(config, "tsd.rtpublisher.plugin") else { return Ok(None) };
     let publisher = match name {
         "file" => PublisherConfig::File {
-            path: required(config, FILE, "expected the path of a file")?.into(),
+            path: config.required(FILE, "expected the path of a file")?.into(),
             max_bytes: config.int("tsd.rtpublisher.file.max_bytes"),
             keep: config.int("tsd.rtpublisher.file.keep"),
         },
         "tcp" => {
-            let address = required(config, ADDRESS, "expected HOST:PORT")?;
+            let address = config.required(ADDRESS, "expected HOST:PORT")?;
             let port = address.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
             if !matches!(port, Some(Ok(1..))) {
-                return Err(config.bad_value(ADDRESS, "expected HOST:PORT".to_owned()));
+                return Err(config.bad_value(ADDRESS, "expected HOST:PORT"));
             }
             PublisherConfig::Tcp(address)
         }
         _ => {
-            let url = config.string(URL).parse();
-            PublisherConfig::Http(url.map_err(|error: tsd_server::PublisherUrlError| {
-                config.bad_value(URL, error.to_string())
-            })?)
+            let url = config.string(URL).parse::<tsd_server::PublisherUrl>();
+            PublisherConfig::Http(url.map_err(|error| config.bad_value(URL, error))?)
         }
     };
     Ok(Some(PluginSettings::new(config, PUBLISHER, publisher)))
@@ -95,18 +93,10 @@ fn spool(config: &Config) -> Result<Option<PluginSettings<SpoolConfig>>, ConfigE
         return Ok(None);
     }
     let spool = SpoolConfig {
-        directory: required(config, DIRECTORY, "expected the path of a directory")?.into(),
+        directory: config.required(DIRECTORY, "expected the path of a directory")?.into(),
         max_bytes: config.int("tsd.core.storage_exception_handler.max_bytes"),
     };
     Ok(Some(PluginSettings::new(config, HANDLER, spool)))
-}
-
-fn required(config: &Config, key: &str, expected: &str) -> Result<String, ConfigError> {
-    let value = config.string(key);
-    if value.is_empty() {
-        return Err(config.bad_value(key, expected.to_owned()));
-    }
-    Ok(value)
 }
 
 #[cfg(test)]

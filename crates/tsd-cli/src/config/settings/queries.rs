@@ -49,12 +49,10 @@ pub(super) fn limits_file(
     queries: &QueryConfig,
 ) -> Result<Option<FollowedFile>, ConfigError> {
     const KEY: &str = "tsd.query.limits.overrides.config";
-    let Some(path) = config.text(KEY).map(str::trim).filter(|path| !path.is_empty()) else {
-        return Ok(None);
-    };
+    let Some(path) = config.non_empty(KEY) else { return Ok(None) };
     let period = Duration::from_secs(config.int("tsd.query.limits.overrides.interval"));
     let (file, rules) = FollowedFile::open(Path::new(path), "limits by metric", parse_limits)
-        .map_err(|error| config.bad_value(KEY, error.to_string()))?;
+        .map_err(|error| config.bad_value(KEY, error))?;
     queries.overrides.replace(rules);
     Ok(Some(file.with_period(period)))
 }
@@ -69,7 +67,7 @@ mod tests {
     use crate::config::Settings;
 
     fn settings(key: &str, value: &str) -> Result<Settings, ConfigError> {
-        let mut config = Config::new();
+        let mut config = Config::default();
         config.set_flag("test", key, value);
         Settings::from_config(&config)
     }

@@ -29,9 +29,8 @@ pub(super) fn retention(
     config: &Config,
     engine: EngineKind,
 ) -> Result<RetentionSettings, ConfigError> {
-    let set = |key| config.text(key).filter(|value| !value.trim().is_empty());
     for key in [RETENTION_KEY, FILE_KEY] {
-        if set(key).is_some() && engine != EngineKind::Embedded {
+        if config.non_empty(key).is_some() && engine != EngineKind::Embedded {
             let expected = match engine {
                 EngineKind::HBase => {
                     "only the embedded store has a retention; on HBase the TTL of the column family of a \
@@ -39,20 +38,20 @@ pub(super) fn retention(
                 }
                 _ => "only the embedded store has a retention",
             };
-            return Err(config.bad_value(key, expected.to_owned()));
+            return Err(config.bad_value(key, expected));
         }
     }
     let accept_clock = config.bool("tsd.storage.accept_clock");
     let mut settings = RetentionSettings { accept_clock, ..RetentionSettings::default() };
-    if let Some(text) = set(RETENTION_KEY) {
-        let keep_secs = parse_retention(text.trim())
-            .map_err(|error| config.bad_value(RETENTION_KEY, error.to_string()))?;
+    if let Some(text) = config.non_empty(RETENTION_KEY) {
+        let keep_secs =
+            parse_retention(text).map_err(|error| config.bad_value(RETENTION_KEY, error))?;
         settings.rules.default_secs = keep_secs;
     }
-    if let Some(path) = set(FILE_KEY) {
+    if let Some(path) = config.non_empty(FILE_KEY) {
         let (file, rules) =
-            FollowedFile::open(Path::new(path.trim()), "retentions by metric", parse_rules)
-                .map_err(|error| config.bad_value(FILE_KEY, error.to_string()))?;
+            FollowedFile::open(Path::new(path), "retentions by metric", parse_rules)
+                .map_err(|error| config.bad_value(FILE_KEY, error))?;
         settings.rules.rules = rules;
         settings.file = Some(file);
     }
@@ -69,7 +68,7 @@ mod tests {
     use crate::config::Settings;
 
     fn settings(values: &[(&str, &str)]) -> Result<RetentionSettings, ConfigError> {
-        let mut config = Config::new();
+        let mut config = Config::default();
         for (key, value) in values {
             config.set_flag("test", key, *value);
         }

@@ -13,7 +13,6 @@ use crate::config::{Config, ConfigError};
 
 /// Settings of the server.
 pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
-    let header_tag = config.string("tsd.http.header_tag");
     Ok(ServerConfig {
         bind: bind(config)?,
         port: config.int("tsd.network.port"),
@@ -26,23 +25,20 @@ pub(super) fn server(config: &Config) -> Result<ServerConfig, ConfigError> {
             Some("wo") => ServerMode::WriteOnly,
             _ => ServerMode::ReadWrite,
         },
-        api_enabled: config.is_exactly("tsd.core.enable_api", "true"),
-        ui_enabled: config.is_exactly("tsd.core.enable_ui", "true"),
-        no_diediedie: !config.is_exactly("tsd.no_diediedie", "false"),
+        api_enabled: config.text("tsd.core.enable_api") == Some("true"),
+        ui_enabled: config.text("tsd.core.enable_ui") == Some("true"),
+        no_diediedie: config.text("tsd.no_diediedie") != Some("false"),
         telnet_return_errors: config.bool("tsd.rpc.telnet.return_errors"),
         telnet_holds_points: config.text("tsd.rpc.telnet.on_storage_error") != Some("close"),
         show_stack_trace: config.bool("tsd.http.show_stack_trace"),
         search_enabled: config.bool("tsd.search.enable"),
         chunked_requests: config.bool("tsd.http.request.enable_chunked"),
-        header_tag: (!header_tag.is_empty()).then_some(header_tag),
+        header_tag: config.non_empty("tsd.http.header_tag").map(str::to_owned),
         allow_delete: config.bool("tsd.http.query.allow_delete"),
         admin_peers: admin_peers(config)?,
         authentication: None,
         cors: cors(config)?,
-        static_root: config
-            .text("tsd.http.staticroot")
-            .filter(|path| !path.is_empty())
-            .map(PathBuf::from),
+        static_root: config.non_empty("tsd.http.staticroot").map(PathBuf::from),
         log: None,
         cluster: None,
         time_zone: zone_name(config)?,
@@ -78,8 +74,7 @@ fn limits(config: &Config) -> Limits {
 
 fn admin_peers(config: &Config) -> Result<AdminPeers, ConfigError> {
     const KEY: &str = "tsd.core.admin.peers";
-    AdminPeers::try_new(&config.string(KEY))
-        .map_err(|error| config.bad_value(KEY, error.to_string()))
+    AdminPeers::try_new(&config.string(KEY)).map_err(|error| config.bad_value(KEY, error))
 }
 
 fn cors(config: &Config) -> Result<Cors, ConfigError> {
@@ -90,7 +85,7 @@ fn cors(config: &Config) -> Result<Cors, ConfigError> {
             tsd_server::CorsError::BadHeaders { .. } => "tsd.http.request.cors_headers",
             _ => "tsd.http.request.cors_domains",
         };
-        config.bad_value(key, error.to_string())
+        config.bad_value(key, error)
     })
 }
 
@@ -129,9 +124,9 @@ fn bind(config: &Config) -> Result<Vec<IpAddr>, ConfigError> {
 
 pub(super) fn zone_name(config: &Config) -> Result<String, ConfigError> {
     const KEY: &str = "tsd.core.timezone";
-    let name = config.text(KEY).filter(|name| !name.is_empty()).unwrap_or("UTC");
+    let name = config.non_empty(KEY).unwrap_or("UTC");
     if tsd_query::find_zone(name).is_none() {
-        return Err(config.bad_value(KEY, "expected the name of a time zone".to_owned()));
+        return Err(config.bad_value(KEY, "expected the name of a time zone"));
     }
     Ok(name.to_owned())
 }

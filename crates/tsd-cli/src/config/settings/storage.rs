@@ -56,9 +56,9 @@ pub(super) fn storage(config: &Config) -> Result<StorageSettings, ConfigError> {
         config.int("tsd.storage.salt.width"),
         config.int("tsd.storage.salt.buckets"),
     )
-    .map_err(|e| config.bad_value("tsd.storage.salt.width", e.to_string()))?;
+    .map_err(|e| config.bad_value("tsd.storage.salt.width", e))?;
     if config.bool("tsd.core.uid.random_metrics") && schema.metric_width() > 7 {
-        let expected = "random metric UIDs need a width of at most 7".to_owned();
+        let expected = "random metric UIDs need a width of at most 7";
         return Err(config.bad_value("tsd.storage.uid.width.metric", expected));
     }
     Ok(StorageSettings {

@@ -12,9 +12,6 @@ pub(super) fn filter_rules(config: &Config) -> Result<Option<PathBuf>, ConfigErr
     if plugins::selected(config, "tsd.timeseriesfilter.plugin").is_none() {
         return Ok(None);
     }
-    let path = config.string(RULES_FILE);
-    if path.is_empty() {
-        return Err(config.bad_value(RULES_FILE, "expected the path of a file".to_owned()));
-    }
+    let path = config.required(RULES_FILE, "expected the path of a file")?;
     Ok(Some(path.into()))
 }

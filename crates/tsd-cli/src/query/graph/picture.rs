@@ -31,15 +31,14 @@ pub(super) fn write_png(
 
 /// Prints a picture for a terminal.
 pub(super) fn print_sixels(series: &[Series], frame: GraphFrame<'_>) -> anyhow::Result<()> {
-    print_lines(&plot(series, frame, Some(SIXEL_SIZE))?.draw_sixel()?)?;
-    Ok(())
+    Ok(print_lines(&plot(series, frame, Some(SIXEL_SIZE))?.draw_sixel()?)?)
 }
 
 /// Prints a graph of characters, as large as the terminal.
 pub(super) fn print_characters(series: &[Series], frame: GraphFrame<'_>) -> anyhow::Result<()> {
     let is_colored = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    print_lines(&render_terminal(&plot(series, frame, None)?, terminal_size(), is_colored))?;
-    Ok(())
+    let plot = plot(series, frame, None)?;
+    Ok(print_lines(&render_terminal(&plot, terminal_size(), is_colored))?)
 }
 
 /// What the graph shows. `size` is that of a picture without the option `wxh`.
