@@ -51,8 +51,6 @@ pub enum Service {
     Admin,
     /// Tables and procedures; master.
     Master,
-    /// Discovery without ZooKeeper; both.
-    ClientMeta,
 }
 
 impl Service {
@@ -63,7 +61,6 @@ impl Service {
             Self::Client => "ClientService",
             Self::Admin => "AdminService",
             Self::Master => "MasterService",
-            Self::ClientMeta => "ClientMetaService",
         }
     }
 }

@@ -166,7 +166,7 @@ pub use self::{
             quote_regex,
         },
         get::Get,
-        mutation::{Append, Delete, Durability, Increment, Mutation, Put},
+        mutation::{Append, Delete, Increment, Mutation, Put},
         scan::{ReadType, Scan},
         selection::{Selection, TimeRange},
     },

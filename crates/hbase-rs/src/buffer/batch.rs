@@ -13,10 +13,7 @@ use pb::mutation_proto::MutationType;
 use crate::{
     cell::{Cell, CellKind, SERVER_TIME},
     random::nonce,
-    request::{
-        RequestError, check_row,
-        mutation::{CellPlacement, Mutation},
-    },
+    request::{RequestError, check_row, mutation::Mutation},
 };
 
 /// Maximum bytes of cells in one batch: offsets have 32 bits.
@@ -141,7 +138,7 @@ impl MutationBatch {
         let mutation = mutation.into();
         let cells = mutation.encoded_cells();
         self.check_capacity(cells.len())?;
-        let message = mutation.to_message(CellPlacement::Block, mutation.needs_nonce().then(nonce));
+        let message = mutation.to_message(mutation.needs_nonce().then(nonce));
         let count = message.associated_cell_count().max(0).unsigned_abs();
         let form = if mutation.is_plain_put() {
             MutationForm::Put
