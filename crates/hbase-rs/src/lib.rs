@@ -140,7 +140,6 @@ mod stats;
 mod table;
 mod table_name;
 mod transport;
-mod wire;
 
 pub use self::{
     admin::{
