@@ -38,7 +38,7 @@ use crate::{
     config::ClientConfig,
     frame::{CallMessage, Request, ResponseBody},
     handshake::{Service, connection_header},
-    metrics::{Method, PeerMetrics},
+    metrics::{META_METHOD, PeerMetrics},
     server_name::ServerName,
     transport::{Channel, Destination, Established},
 };
@@ -177,8 +177,7 @@ impl Connection {
     ) -> Result<ResponseBody, CallError> {
         let start = Instant::now();
         let result = self.execute(spec, message, block).await;
-        let method =
-            if self.class == CallClass::Meta { Method::Meta } else { Method::named(spec.method) };
+        let method = if self.class == CallClass::Meta { META_METHOD } else { spec.method };
         self.metrics.called(method, start.elapsed(), result.is_ok());
         result
     }
