@@ -350,10 +350,7 @@ impl Admin {
             self.client.pool().connection(server, service, CallClass::Data, deadline).await?;
         let spec = CallSpec { method, priority: Some(ADMIN_PRIORITY), deadline };
         let body = connection.call(&spec, request, Bytes::new()).await?;
-        body.message().map_err(|source| CallError::InvalidResponse {
-            server: server.clone(),
-            source: source.into(),
-        })
+        body.message().map_err(|source| CallError::invalid_response(server, source))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     attempts::{Attempts, FailedAttempt},
     condition_support::ConditionSupport,
     config::ClientConfig,
-    connection::{CallClass, CallError, CallSpec},
+    connection::{CallClass, CallError, CallSpec, read_response},
     discovery::{Discovery, DiscoveryError},
     error::OperationError,
     frame::{CallMessage, ResponseBody},
@@ -169,10 +169,8 @@ impl Client {
     fn compressed(&self, location: &RegionLocation, block: Bytes) -> Result<Bytes, CallError> {
         match self.config().compressor {
             Some(compressor) if !block.is_empty() => {
-                compressor.compress(&block).map_err(|error| CallError::InvalidResponse {
-                    server: location.server.clone(),
-                    source: Arc::new(error.into()),
-                })
+                let compressed = compressor.compress(&block);
+                compressed.map_err(|error| CallError::invalid_response(&location.server, error))
             }
             _ => Ok(block),
         }
@@ -184,13 +182,7 @@ impl Client {
         location: &RegionLocation,
         response: &ResponseBody,
     ) -> Result<(M, Bytes), CallError> {
-        let unreadable = |source| CallError::InvalidResponse {
-            server: location.server.clone(),
-            source: Arc::new(source),
-        };
-        let message = response.message().map_err(unreadable)?;
-        let (compressor, limit) = (self.config().compressor, self.config().max_frame);
-        Ok((message, response.block(compressor, limit).map_err(unreadable)?))
+        read_response(self.config(), &location.server, response)
     }
 
     /// Recovers from a failed call of one action, or returns the operation's error if it is not

@@ -99,11 +99,7 @@ impl ConnectionPool {
             return Ok(connection);
         }
         let Ok(_connecting) = timeout_at(deadline, group.connecting.lock()).await else {
-            return Err(CallError::Timeout {
-                server: server.clone(),
-                method: "connect",
-                sent: false,
-            });
+            return Err(CallError::not_sent(server, "connect"));
         };
         if let Some(connection) = group.least_loaded() {
             return Ok(connection);

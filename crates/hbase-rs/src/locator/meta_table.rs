@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     config::ClientConfig,
-    connection::{CallClass, CallError, CallSpec},
+    connection::{CallClass, CallSpec, read_response},
     discovery::{Discovery, DiscoveryError},
     error::Failure,
     handshake::Service,
@@ -186,11 +186,8 @@ async fn call(
 ) -> Result<ScanResponse, Failure> {
     let deadline = deadline.min(Instant::now() + config.call_timeout);
     let spec = CallSpec { method: "Scan", priority: Some(META_PRIORITY), deadline };
-    let unreadable =
-        |source| CallError::InvalidResponse { server: server.clone(), source: Arc::new(source) };
     let connection = pool.connection(server, Service::Client, CallClass::Meta, deadline).await?;
     let body = connection.call(&spec, request, Bytes::new()).await?;
-    let response: pb::ScanResponse = body.message().map_err(unreadable)?;
-    let block = body.block(config.compressor, config.max_frame).map_err(unreadable)?;
+    let (response, block): (pb::ScanResponse, _) = read_response(config, server, &body)?;
     Ok(ScanResponse::decode(&response, block)?)
 }
