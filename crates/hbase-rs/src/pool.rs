@@ -54,6 +54,9 @@ struct Peer {
 /// Connections of one service and call class.
 #[derive(Debug)]
 struct ConnectionGroup {
+    server: ServerName,
+    service: Service,
+    class: CallClass,
     max_connections: usize,
     open: Mutex<Vec<Arc<Connection>>>,
     /// Locked while a task connects.
@@ -95,7 +98,7 @@ impl ConnectionPool {
         deadline: Instant,
     ) -> Result<Arc<Connection>, CallError> {
         let group = self.group(server, service, class);
-        if let Some(connection) = self.choose(&group, server, service, class) {
+        if let Some(connection) = self.choose(&group) {
             return Ok(connection);
         }
         let Ok(_connecting) = timeout_at(deadline, group.connecting.lock()).await else {
@@ -107,7 +110,7 @@ impl ConnectionPool {
         if let Some(error) = group.failed_recently(self.config.failed_server_pause) {
             return Err(error);
         }
-        group.connect(&self.config, server, service, class, deadline).await
+        group.connect(&self.config, deadline).await
     }
 
     fn group(
@@ -125,52 +128,41 @@ impl ConnectionPool {
             Peer { metrics, groups: HashMap::new(), used: Instant::now() }
         });
         peer.used = Instant::now();
-        let metrics = &peer.metrics;
-        let group = peer
-            .groups
-            .entry((service, class))
-            .or_insert_with(|| Arc::new(self.new_group(metrics.clone(), service, class)));
+        let group = peer.groups.entry((service, class)).or_insert_with(|| {
+            let several = service == Service::Client && class != CallClass::Meta;
+            Arc::new(ConnectionGroup {
+                server: server.clone(),
+                service,
+                class,
+                max_connections: if several {
+                    self.config.connections_per_server.max(1)
+                } else {
+                    1
+                },
+                open: Mutex::default(),
+                connecting: tokio::sync::Mutex::default(),
+                failed: Mutex::default(),
+                growing: AtomicBool::new(false),
+                silent_closes: Arc::default(),
+                metrics: peer.metrics.clone(),
+            })
+        });
         Arc::clone(group)
-    }
-
-    fn new_group(
-        &self,
-        metrics: PeerMetrics,
-        service: Service,
-        class: CallClass,
-    ) -> ConnectionGroup {
-        let several = service == Service::Client && class != CallClass::Meta;
-        ConnectionGroup {
-            max_connections: if several { self.config.connections_per_server.max(1) } else { 1 },
-            open: Mutex::default(),
-            connecting: tokio::sync::Mutex::default(),
-            failed: Mutex::default(),
-            growing: AtomicBool::new(false),
-            silent_closes: Arc::default(),
-            metrics,
-        }
     }
 
     /// Returns the open connection with the least load, and opens another one in the background if
     /// that is high.
-    fn choose(
-        &self,
-        group: &Arc<ConnectionGroup>,
-        server: &ServerName,
-        service: Service,
-        class: CallClass,
-    ) -> Option<Arc<Connection>> {
+    fn choose(&self, group: &Arc<ConnectionGroup>) -> Option<Arc<Connection>> {
         let connection = group.least_loaded()?;
         if group.max_connections > 1
             && connection.load() >= HIGH_LOAD
             && group.start_growing(self.config.failed_server_pause)
         {
             let (config, group) = (Arc::clone(&self.config), Arc::clone(group));
-            let server = server.clone();
             tokio::spawn(async move {
                 let deadline = Instant::now() + config.connect_timeout;
                 // A failure is recorded in the group.
-                let _ = group.connect(&config, &server, service, class, deadline).await;
+                let _ = group.connect(&config, deadline).await;
                 group.growing.store(false, Ordering::Release);
             });
         }
@@ -233,17 +225,13 @@ impl ConnectionGroup {
     async fn connect(
         &self,
         config: &ClientConfig,
-        server: &ServerName,
-        service: Service,
-        class: CallClass,
         deadline: Instant,
     ) -> Result<Arc<Connection>, CallError> {
-        let silent_closes = Arc::clone(&self.silent_closes);
-        let metrics = self.metrics.clone();
-        let opened =
-            Connection::open(config, server, service, class, silent_closes, metrics, deadline)
-                .await;
-        match opened {
+        let Self { server, service, class, silent_closes, metrics, .. } = self;
+        let (silent_closes, metrics) = (Arc::clone(silent_closes), metrics.clone());
+        let opening =
+            Connection::open(config, server, *service, *class, silent_closes, metrics, deadline);
+        match opening.await {
             Ok(connection) => {
                 let connection = Arc::new(connection);
                 *self.failed() = None;
