@@ -380,11 +380,7 @@ fn is_for(outcome: &LookupOutcome, target: &RegionTarget) -> bool {
 
 impl LocatorShared {
     fn cached(&self, table: &TableName, target: &RegionTarget) -> Option<RegionLocation> {
-        let cache = self.cache();
-        match target {
-            RegionTarget::Holding(row) => cache.holding(table, row).cloned(),
-            RegionTarget::Before(_) => cache.find(table, target).cloned(),
-        }
+        self.cache().find(table, target).cloned()
     }
 
     fn cache(&self) -> RwLockReadGuard<'_, RegionCache> {
