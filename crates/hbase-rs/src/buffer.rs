@@ -140,13 +140,13 @@ impl BufferedMutator {
         }
         let (permit, held) = shared.acquire(&batch, deadline).await.map_err(rejected)?;
         if batch.is_empty() {
-            return Ok(Receipt::empty());
+            return Ok(Receipt(None));
         }
         let metrics = Arc::clone(shared.client.metrics());
         let (batch, result) = PendingBatch::new(batch, deadline, permit, metrics, &shared.pool);
         let command = WriterCommand::Write(Box::new(batch), held);
         match timeout_at(deadline, shared.commands.send(command)).await {
-            Ok(Ok(())) => Ok(Receipt::pending(result)),
+            Ok(Ok(())) => Ok(Receipt(Some(result))),
             Ok(Err(_)) => Err(rejected(Failure::WriterGone)),
             Err(_) => Err(rejected(Failure::Time)),
         }
@@ -209,7 +209,7 @@ impl BufferShared {
     ) -> Result<(OwnedSemaphorePermit, HeldBytes), Failure> {
         let waits = &self.client.metrics().buffers.waits;
         let available = self.unavailable.admit(batch, deadline);
-        let (held, waited) = available.await.map_err(|_| Failure::Time)?;
+        let (held, waited) = available.await?;
         if waited {
             waits.one();
         }

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::batch::MutationBatch;
-use crate::region::cache::RowRange;
+use crate::{error::Failure, region::cache::RowRange};
 
 /// Unavailable regions, as callers see them.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl UnavailableRegions {
         self: &Arc<Self>,
         batch: &MutationBatch,
         deadline: Instant,
-    ) -> Result<(HeldBytes, bool), DeadlineExceeded> {
+    ) -> Result<(HeldBytes, bool), Failure> {
         let mut changed = self.changed.subscribe();
         let mut waited = false;
         loop {
@@ -83,10 +83,7 @@ impl UnavailableRegions {
             }
             waited = true;
             // The sender is not dropped before `self`.
-            timeout_at(deadline, changed.changed())
-                .await
-                .map_err(|_| DeadlineExceeded)?
-                .map_err(|_| DeadlineExceeded)?;
+            let _ = timeout_at(deadline, changed.changed()).await.map_err(|_| Failure::Time)?;
         }
     }
 }
@@ -106,10 +103,6 @@ impl Drop for HeldBytes {
         }
     }
 }
-
-/// The deadline passed.
-#[derive(Debug)]
-pub(super) struct DeadlineExceeded;
 
 #[cfg(test)]
 mod tests {
