@@ -1,7 +1,7 @@
 //! The client of a cluster: configuration, connections, region locations and counters that its
 //! tables, scanners and buffers share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use prost::Message;
@@ -17,6 +17,7 @@ use crate::{
     frame::{CallMessage, ResponseBody},
     handshake::Service,
     locator::{Locator, META_PRIORITY},
+    lock::lock,
     metrics::Metrics,
     pool::ConnectionPool,
     random::random,
@@ -127,18 +128,18 @@ impl Client {
 
     /// Returns the active master, cached or from discovery.
     pub(crate) async fn master(&self) -> Result<ServerName, DiscoveryError> {
-        let cached = self.shared.master.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let cached = lock(&self.shared.master).clone();
         if let Some(master) = cached {
             return Ok(master);
         }
         let master = self.shared.discovery.master().await?;
-        *self.shared.master.lock().unwrap_or_else(PoisonError::into_inner) = Some(master.clone());
+        *lock(&self.shared.master) = Some(master.clone());
         Ok(master)
     }
 
     /// Removes the master from the cache, unless another one has been cached since.
     pub(crate) fn forget_master(&self, master: &ServerName) {
-        let mut cached = self.shared.master.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = lock(&self.shared.master);
         if cached.as_ref() == Some(master) {
             *cached = None;
         }

@@ -122,6 +122,7 @@ mod exception;
 mod frame;
 mod handshake;
 mod locator;
+mod lock;
 mod metrics;
 mod multi;
 mod pool;

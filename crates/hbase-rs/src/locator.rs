@@ -34,6 +34,7 @@ use crate::{
     discovery::Discovery,
     error::{Failure, OperationError},
     exception::MovedTo,
+    lock::lock,
     metrics::Metrics,
     pool::ConnectionPool,
     region::{
@@ -256,7 +257,7 @@ impl Locator {
     /// True if this server was not reported gone recently.
     fn is_newly_gone(&self, server: &ServerName) -> bool {
         let pause = self.shared.config.failed_server_pause;
-        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = lock(&self.gone);
         gone.retain(|_, when| when.elapsed() < pause);
         if gone.contains_key(server) {
             return false;
@@ -411,7 +412,7 @@ impl LocatorShared {
         deadline: Instant,
     ) -> Result<Lookup, Failure> {
         let permits = {
-            let mut permits = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut permits = lock(&self.permits);
             let max = self.config.max_lookups.max(1);
             if permits.len() >= IDLE_TABLES {
                 permits.retain(|_, permits| Arc::strong_count(permits) > 1);

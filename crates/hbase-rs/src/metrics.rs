@@ -7,13 +7,16 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use crate::stats::{BufferStats, ClientStats, Latency, MethodStats, RetryReason, Traffic};
+use crate::{
+    lock::lock,
+    stats::{BufferStats, ClientStats, Latency, MethodStats, RetryReason, Traffic},
+};
 
 /// A counter or gauge shared by tasks.
 #[derive(Debug, Default)]
@@ -128,8 +131,7 @@ impl Metrics {
 
     /// Counts a retry.
     pub(crate) fn retried(&self, reason: RetryReason) {
-        *self.retries.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() +=
-            1;
+        *lock(&self.retries).entry(reason).or_default() += 1;
     }
 
     /// Returns a snapshot, without the servers and the number of cached regions.
@@ -139,13 +141,8 @@ impl Metrics {
             failed: counts.failed(),
             latency: counts.latency(),
         };
-        let mut retries: Vec<_> = self
-            .retries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .map(|(reason, count)| (*reason, *count))
-            .collect();
+        let mut retries: Vec<_> =
+            lock(&self.retries).iter().map(|(reason, count)| (*reason, *count)).collect();
         retries.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         ClientStats {
             total: self.total.snapshot(),

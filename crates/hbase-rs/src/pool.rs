@@ -12,7 +12,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -24,6 +24,7 @@ use crate::{
     config::ClientConfig,
     connection::{CallClass, CallError, Connection, DisconnectReason, SilentCloseTracker},
     handshake::Service,
+    lock::lock,
     metrics::{Metrics, PeerMetrics},
     server_name::ServerName,
     stats::ServerStats,
@@ -74,10 +75,6 @@ impl ConnectionPool {
         Self { config, metrics, peers: Mutex::default() }
     }
 
-    fn peers(&self) -> MutexGuard<'_, HashMap<ServerName, Peer>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the traffic of each server.
     pub(crate) fn server_stats(&self) -> Vec<ServerStats> {
         let stats = |(server, peer): (&ServerName, &Peer)| ServerStats {
@@ -86,7 +83,7 @@ impl ConnectionPool {
             failed: peer.metrics.server_calls.failed(),
             latency: peer.metrics.server_calls.latency(),
         };
-        self.peers().iter().map(stats).collect()
+        lock(&self.peers).iter().map(stats).collect()
     }
 
     /// Returns an open connection to the service, and connects if there is none.
@@ -119,7 +116,7 @@ impl ConnectionPool {
         service: Service,
         class: CallClass,
     ) -> Arc<ConnectionGroup> {
-        let mut peers = self.peers();
+        let mut peers = lock(&self.peers);
         if !peers.contains_key(server) {
             peers.retain(|_, peer| peer.is_used());
         }
@@ -171,10 +168,10 @@ impl ConnectionPool {
 
     /// Closes all connections to a server.
     pub(crate) fn server_gone(&self, server: &ServerName) {
-        let peers = self.peers();
+        let peers = lock(&self.peers);
         let Some(peer) = peers.get(server) else { return };
         for group in peer.groups.values() {
-            for connection in group.open().drain(..) {
+            for connection in lock(&group.open).drain(..) {
                 connection.close(&DisconnectReason::Closed);
             }
         }
@@ -191,16 +188,8 @@ impl Peer {
 }
 
 impl ConnectionGroup {
-    fn open(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn failed(&self) -> MutexGuard<'_, Option<(Instant, CallError)>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn least_loaded(&self) -> Option<Arc<Connection>> {
-        let mut open = self.open();
+        let mut open = lock(&self.open);
         open.retain(|connection| connection.is_open());
         match &open[..] {
             [] => None,
@@ -210,14 +199,14 @@ impl ConnectionGroup {
     }
 
     fn failed_recently(&self, pause: Duration) -> Option<CallError> {
-        let failed = self.failed();
+        let failed = lock(&self.failed);
         let (when, error) = failed.as_ref()?;
         (when.elapsed() < pause).then(|| error.clone())
     }
 
     /// True if the caller is to open another connection.
     fn start_growing(&self, pause: Duration) -> bool {
-        self.open().len() < self.max_connections
+        lock(&self.open).len() < self.max_connections
             && self.failed_recently(pause).is_none()
             && !self.growing.swap(true, Ordering::AcqRel)
     }
@@ -234,14 +223,14 @@ impl ConnectionGroup {
         match opening.await {
             Ok(connection) => {
                 let connection = Arc::new(connection);
-                *self.failed() = None;
-                self.open().push(Arc::clone(&connection));
+                *lock(&self.failed) = None;
+                lock(&self.open).push(Arc::clone(&connection));
                 Ok(connection)
             }
             Err(error) => {
                 if matches!(error, CallError::Connect { .. }) {
                     self.metrics.count(|counts| counts.failed.one());
-                    *self.failed() = Some((Instant::now(), error.clone()));
+                    *lock(&self.failed) = Some((Instant::now(), error.clone()));
                 }
                 Err(error)
             }

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -19,6 +19,7 @@ use super::{
 use crate::{
     exception::ExceptionClass,
     frame::{CONNECTION_CALL, CallOutcome, Response, ResponseBody},
+    lock::lock,
     server_name::ServerName,
 };
 
@@ -71,17 +72,13 @@ impl PendingCalls {
         }
     }
 
-    fn map(&self) -> MutexGuard<'_, CallMap> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn is_open(&self) -> bool {
         !self.closed.is_cancelled()
     }
 
     /// Registers a call under a new id.
     pub(super) fn register(self: &Arc<Self>) -> Result<PendingCall, CallError> {
-        let mut map = self.map();
+        let mut map = lock(&self.map);
         if let Some(reason) = &map.closed {
             return Err(self.error(false, reason.clone()));
         }
@@ -99,7 +96,7 @@ impl PendingCalls {
     /// Marks calls as sent before their requests are written. Returns for each whether it is still
     /// pending.
     pub(super) fn mark_sent(&self, ids: impl Iterator<Item = u32>) -> Vec<bool> {
-        let mut map = self.map();
+        let mut map = lock(&self.map);
         let mark = |id| map.waiters.get_mut(&id).map(|waiter| waiter.sent = true).is_some();
         ids.map(mark).collect()
     }
@@ -121,7 +118,7 @@ impl PendingCalls {
 
     /// Closes the connection if no call is pending.
     pub(super) fn close_if_idle(&self) {
-        let mut map = self.map();
+        let mut map = lock(&self.map);
         if map.waiters.is_empty() && map.closed.is_none() {
             map.closed = Some(DisconnectReason::Idle);
             self.closed.cancel();
@@ -138,7 +135,7 @@ impl PendingCalls {
             self.close(&DisconnectReason::Refused(exception.clone()));
             return;
         }
-        let Some(waiter) = self.map().waiters.remove(&response.call_id) else {
+        let Some(waiter) = lock(&self.map).waiters.remove(&response.call_id) else {
             tracing::debug!(call_id = response.call_id, "response to an unknown call");
             return;
         };
@@ -166,7 +163,7 @@ impl PendingCalls {
     /// Closes the connection and fails all pending calls. The first reason is kept.
     pub(super) fn close(&self, reason: &DisconnectReason) {
         let waiters = {
-            let mut map = self.map();
+            let mut map = lock(&self.map);
             if map.closed.is_some() {
                 return;
             }
@@ -207,7 +204,7 @@ impl PendingCall {
     /// Times the call out after `waited` and closes the connection if it is dead. Returns true if the
     /// request was sent.
     pub(super) fn time_out(self, waited: Duration) -> bool {
-        let sent = self.calls.map().waiters.remove(&self.id).is_some_and(|waiter| waiter.sent);
+        let sent = lock(&self.calls.map).waiters.remove(&self.id).is_some_and(|waiter| waiter.sent);
         let timeouts = self.calls.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
         let without_data = self.calls.time_without_data();
         let long_timeout = sent && waited >= LONG_TIMEOUT && without_data >= waited;
@@ -220,7 +217,7 @@ impl PendingCall {
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        self.calls.map().waiters.remove(&self.id);
+        lock(&self.calls.map).waiters.remove(&self.id);
     }
 }
 
@@ -274,11 +271,11 @@ mod tests {
         let calls = calls();
         let first = calls.register().unwrap();
         assert_eq!(first.id(), 0);
-        calls.map().next_id = i32::MAX as u32;
+        lock(&calls.map).next_id = i32::MAX as u32;
         assert_eq!(calls.register().unwrap().id(), i32::MAX as u32);
         assert_eq!(calls.register().unwrap().id(), 1);
         drop(first);
-        calls.map().next_id = 0;
+        lock(&calls.map).next_id = 0;
         assert_eq!(calls.register().unwrap().id(), 0);
     }
 
@@ -286,7 +283,7 @@ mod tests {
     async fn dropped_call_is_removed() {
         let calls = calls();
         let id = calls.register().unwrap().id();
-        assert!(calls.map().waiters.is_empty());
+        assert!(lock(&calls.map).waiters.is_empty());
         assert_eq!(calls.mark_sent([id].into_iter()), [false]);
     }
 

@@ -1,6 +1,6 @@
 //! Reads hbase:meta: finds its server and scans its rows.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
@@ -13,6 +13,7 @@ use crate::{
     discovery::{Discovery, DiscoveryError},
     error::Failure,
     handshake::Service,
+    lock::lock,
     pool::ConnectionPool,
     region::info::{Region, RegionLocation},
     request::{scan::Scan, selection::Selection},
@@ -56,13 +57,9 @@ impl MetaTable {
         }
     }
 
-    fn server(&self) -> MutexGuard<'_, Option<ServerName>> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Removes the server from the cache, unless another one has been cached since.
     pub(super) fn invalidate(&self, server: &ServerName) {
-        let mut cached = self.server();
+        let mut cached = lock(&self.server);
         if cached.as_ref() == Some(server) {
             *cached = None;
         }
@@ -76,13 +73,13 @@ impl MetaTable {
 
     /// Returns the location of hbase:meta, cached or from discovery.
     pub(super) async fn location(&self, deadline: Instant) -> Result<RegionLocation, Failure> {
-        if let Some(server) = self.server().clone() {
+        if let Some(server) = lock(&self.server).clone() {
             return Ok(self.location_at(&server));
         }
         let deadline = deadline.min(Instant::now() + self.config.call_timeout);
         let discovered = async {
             let _discovering = self.discovering.lock().await;
-            if let Some(server) = self.server().clone() {
+            if let Some(server) = lock(&self.server).clone() {
                 return Ok(server);
             }
             self.discovery.meta_server().await
@@ -94,7 +91,7 @@ impl MetaTable {
             }
         };
         let location = self.location_at(&server);
-        *self.server() = Some(server);
+        *lock(&self.server) = Some(server);
         Ok(location)
     }
 
