@@ -5,9 +5,7 @@ mod row_compaction;
 use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use hbase_rs::{
-    Client, Delete as HBaseDelete, Get as HBaseGet, OperationError, RequestError, Selection,
-};
+use hbase_rs::{Client, Delete as HBaseDelete, Get as HBaseGet, OperationError, Selection};
 use tokio::{runtime::Handle, time::sleep};
 use tsd_model::{ColumnKind, Family, Row};
 use tsd_series_index::SeriesIndex;
@@ -21,7 +19,7 @@ use crate::{
     conditional::{self, ConditionalWrite},
     config::HBaseConfig,
     context::{OpenTable, StoreContext},
-    error::storage_error,
+    error::{invalid, storage_error},
     flush, metrics,
     mutations::{appends, puts, write_batch},
     read_back::{self, UnverifiedRow, WrittenRows, restore_superseded},
@@ -440,7 +438,6 @@ async fn delete_read(
     columns: Option<&[(Family, Bytes)]>,
     deleted_until: Option<u64>,
 ) -> Result<Option<u64>, StorageError> {
-    let invalid = |error: RequestError| StorageError::backend(&error);
     let failed = |error: OperationError| storage_error(table, &error);
     let mut selection = Selection::all();
     for (family, qualifier) in columns.into_iter().flatten() {
@@ -485,9 +482,8 @@ async fn delete_read(
 
 /// Delete markers with the timestamps that were read.
 fn delete_replaced(row: Bytes, replaced: &[ReplacedColumn]) -> Result<HBaseDelete, StorageError> {
-    let failed = |error: RequestError| StorageError::backend(&error);
-    replaced.iter().try_fold(HBaseDelete::try_new(row).map_err(failed)?, |delete, old| {
+    replaced.iter().try_fold(HBaseDelete::try_new(row).map_err(invalid)?, |delete, old| {
         let until = timestamp(old.timestamp_ms)?;
-        delete.column(old.family.as_str().as_bytes(), &old.qualifier, until).map_err(failed)
+        delete.column(old.family.as_str().as_bytes(), &old.qualifier, until).map_err(invalid)
     })
 }
