@@ -94,7 +94,7 @@ struct LocatorShared {
     metrics: Arc<Metrics>,
     pool: Arc<ConnectionPool>,
     cache: RwLock<RegionCache>,
-    meta: MetaTable,
+    meta: Arc<MetaTable>,
     /// Permits for lookups, by table.
     permits: Mutex<HashMap<TableName, Arc<Semaphore>>>,
 }
@@ -108,7 +108,7 @@ impl Locator {
     ) -> Self {
         let shared = LocatorShared {
             cache: RwLock::new(RegionCache::new(config.max_regions)),
-            meta: MetaTable::new(Arc::clone(&config), discovery, Arc::clone(&pool)),
+            meta: Arc::new(MetaTable::new(Arc::clone(&config), discovery, Arc::clone(&pool))),
             config,
             metrics,
             pool,
