@@ -398,8 +398,8 @@ impl Storage for HBaseStorage {
         let waiting =
             self.context.open_tables().into_iter().map(|table| table.read_backs.waiting());
         let waiting = waiting.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        let registry = self.context.registry.as_ref().map(|registry| registry.stats());
-        metrics::gauges(&self.context.client.stats(), waiting, registry.unwrap_or_default())
+        let registry = self.context.registry.iter().flat_map(|registry| registry.gauges());
+        metrics::gauges(&self.context.client.stats(), waiting, registry)
     }
 }
 
