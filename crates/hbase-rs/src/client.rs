@@ -64,17 +64,15 @@ impl Client {
             Arc::clone(&pool),
             Arc::clone(&metrics),
         );
-        let nonce_group = random();
-        let master = Mutex::default();
         Self {
             shared: Arc::new(ClientShared {
                 config,
                 metrics,
                 pool,
                 locator,
-                nonce_group,
+                nonce_group: random(),
                 discovery,
-                master,
+                master: Mutex::default(),
                 condition_support: ConditionSupport::default(),
             }),
         }

@@ -23,9 +23,7 @@ use tokio::{
 pub(crate) use self::meta_table::META_PRIORITY;
 use self::{
     meta_table::MetaTable,
-    single_flight::{
-        LookupLeader, LookupOutcome, LookupReceiver, LookupRole, LookupScope, PendingLookups,
-    },
+    single_flight::{LookupOutcome, LookupReceiver, LookupRole, LookupScope, PendingLookups},
 };
 use crate::{
     attempts::Attempts,
@@ -326,8 +324,12 @@ impl Locator {
             let (mut outcome, own, exact) = match self.pending.join(table, target, scope) {
                 LookupRole::Leader(leader) => {
                     let outcome = leader.receiver.clone();
-                    let lookup = shared.clone().run_lookup(leader, table.clone(), target.clone());
-                    tokio::spawn(lookup);
+                    let (shared, table) = (Arc::clone(shared), table.clone());
+                    let target = target.clone();
+                    tokio::spawn(async move {
+                        let deadline = Instant::now() + shared.config.call_timeout;
+                        leader.complete(shared.query_meta(&table, &target, deadline).await);
+                    });
                     (outcome, true, true)
                 }
                 LookupRole::Waiter { outcome, exact } => {
@@ -342,7 +344,7 @@ impl Locator {
                 None if exact => return Err(Failure::Time),
                 // The lookup was of another region, or was cancelled.
                 Some(_) if Instant::now() < wait_end => {}
-                _ => return shared.clone().query_meta(table, target, deadline).await,
+                _ => return shared.query_meta(table, target, deadline).await,
             }
             if let Some(location) = shared.cached(table, target) {
                 return Ok(Lookup::Found(location));
@@ -392,21 +394,9 @@ impl LocatorShared {
         change(&mut self.cache.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Runs a lookup for all its waiters.
-    async fn run_lookup(
-        self: Arc<Self>,
-        leader: LookupLeader,
-        table: TableName,
-        target: RegionTarget,
-    ) {
-        let deadline = Instant::now() + self.config.call_timeout;
-        let outcome = self.query_meta(&table, &target, deadline).await;
-        leader.complete(outcome);
-    }
-
     /// Queries hbase:meta when a permit is available, unless the region is cached by then.
     async fn query_meta(
-        self: Arc<Self>,
+        &self,
         table: &TableName,
         target: &RegionTarget,
         deadline: Instant,

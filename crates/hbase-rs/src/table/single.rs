@@ -61,8 +61,14 @@ impl Table {
         Ok((result.row, response.processed()))
     }
 
-    /// Applies all mutations of one row or none. Returns whether they were applied.
-    pub(super) async fn change_atomically(
+    /// Applies all mutations of one row or none, optionally under a condition. Returns true if they
+    /// were applied.
+    ///
+    /// # Errors
+    ///
+    /// If the change is not confirmed before the deadline. A condition is an error on servers before
+    /// HBase 2.4, which would ignore it.
+    pub async fn mutate_row(
         &self,
         mutations: Vec<Mutation>,
         condition: Option<&Condition>,
