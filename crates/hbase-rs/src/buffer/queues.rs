@@ -104,10 +104,16 @@ pub(super) struct HeldRegions {
     /// Bytes of the mutations, and the rows of the regions.
     pub(super) bytes: usize,
     pub(super) ranges: Vec<RowRange>,
-    /// Bytes and number of those that are unavailable.
-    pub(super) unavailable: (usize, usize),
-    /// Number of the others: those that are paused now or were before their last call.
-    pub(super) under_pressure: usize,
+    pub(super) gauges: RegionGauges,
+}
+
+/// Numbers of the regions whose mutations have to wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RegionGauges {
+    pub(super) unavailable_bytes: u64,
+    pub(super) unavailable_regions: u64,
+    /// Those that are paused now or were before their last call.
+    pub(super) regions_under_pressure: u64,
 }
 
 impl HasRegion for RegionQueue {
@@ -355,10 +361,10 @@ impl Queues {
         let mut held = HeldRegions::default();
         for queue in self.regions.values().filter(|queue| queue.is_held()) {
             if queue.location.is_none() {
-                held.unavailable.0 += queue.bytes;
-                held.unavailable.1 += 1;
+                held.gauges.unavailable_bytes += queue.bytes as u64;
+                held.gauges.unavailable_regions += 1;
             } else {
-                held.under_pressure += 1;
+                held.gauges.regions_under_pressure += 1;
             }
             held.bytes += queue.bytes;
             held.ranges.push(RowRange::of(&queue.region));
