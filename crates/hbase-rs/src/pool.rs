@@ -55,6 +55,7 @@ struct Peer {
 /// Connections of one service and call class.
 #[derive(Debug)]
 struct ConnectionGroup {
+    config: Arc<ClientConfig>,
     server: ServerName,
     service: Service,
     class: CallClass,
@@ -95,7 +96,7 @@ impl ConnectionPool {
         deadline: Instant,
     ) -> Result<Arc<Connection>, CallError> {
         let group = self.group(server, service, class);
-        if let Some(connection) = self.choose(&group) {
+        if let Some(connection) = group.choose() {
             return Ok(connection);
         }
         let Ok(_connecting) = timeout_at(deadline, group.connecting.lock()).await else {
@@ -104,10 +105,10 @@ impl ConnectionPool {
         if let Some(connection) = group.least_loaded() {
             return Ok(connection);
         }
-        if let Some(error) = group.failed_recently(self.config.failed_server_pause) {
+        if let Some(error) = group.failed_recently() {
             return Err(error);
         }
-        group.connect(&self.config, deadline).await
+        group.connect(deadline).await
     }
 
     fn group(
@@ -128,6 +129,7 @@ impl ConnectionPool {
         let group = peer.groups.entry((service, class)).or_insert_with(|| {
             let several = service == Service::Client && class != CallClass::Meta;
             Arc::new(ConnectionGroup {
+                config: Arc::clone(&self.config),
                 server: server.clone(),
                 service,
                 class,
@@ -145,25 +147,6 @@ impl ConnectionPool {
             })
         });
         Arc::clone(group)
-    }
-
-    /// Returns the open connection with the least load, and opens another one in the background if
-    /// that is high.
-    fn choose(&self, group: &Arc<ConnectionGroup>) -> Option<Arc<Connection>> {
-        let connection = group.least_loaded()?;
-        if group.max_connections > 1
-            && connection.load() >= HIGH_LOAD
-            && group.start_growing(self.config.failed_server_pause)
-        {
-            let (config, group) = (Arc::clone(&self.config), Arc::clone(group));
-            tokio::spawn(async move {
-                let deadline = Instant::now() + config.connect_timeout;
-                // A failure is recorded in the group.
-                let _ = group.connect(&config, deadline).await;
-                group.growing.store(false, Ordering::Release);
-            });
-        }
-        Some(connection)
     }
 
     /// Closes all connections to a server.
@@ -188,6 +171,22 @@ impl Peer {
 }
 
 impl ConnectionGroup {
+    /// Returns the open connection with the least load, and opens another one in the background if
+    /// that is high.
+    fn choose(self: &Arc<Self>) -> Option<Arc<Connection>> {
+        let connection = self.least_loaded()?;
+        if self.max_connections > 1 && connection.load() >= HIGH_LOAD && self.start_growing() {
+            let group = Arc::clone(self);
+            tokio::spawn(async move {
+                let deadline = Instant::now() + group.config.connect_timeout;
+                // A failure is recorded in the group.
+                let _ = group.connect(deadline).await;
+                group.growing.store(false, Ordering::Release);
+            });
+        }
+        Some(connection)
+    }
+
     fn least_loaded(&self) -> Option<Arc<Connection>> {
         let mut open = lock(&self.open);
         open.retain(|connection| connection.is_open());
@@ -198,25 +197,21 @@ impl ConnectionGroup {
         }
     }
 
-    fn failed_recently(&self, pause: Duration) -> Option<CallError> {
+    fn failed_recently(&self) -> Option<CallError> {
         let failed = lock(&self.failed);
         let (when, error) = failed.as_ref()?;
-        (when.elapsed() < pause).then(|| error.clone())
+        (when.elapsed() < self.config.failed_server_pause).then(|| error.clone())
     }
 
     /// True if the caller is to open another connection.
-    fn start_growing(&self, pause: Duration) -> bool {
+    fn start_growing(&self) -> bool {
         lock(&self.open).len() < self.max_connections
-            && self.failed_recently(pause).is_none()
+            && self.failed_recently().is_none()
             && !self.growing.swap(true, Ordering::AcqRel)
     }
 
-    async fn connect(
-        &self,
-        config: &ClientConfig,
-        deadline: Instant,
-    ) -> Result<Arc<Connection>, CallError> {
-        let Self { server, service, class, silent_closes, metrics, .. } = self;
+    async fn connect(&self, deadline: Instant) -> Result<Arc<Connection>, CallError> {
+        let Self { config, server, service, class, silent_closes, metrics, .. } = self;
         let (silent_closes, metrics) = (Arc::clone(silent_closes), metrics.clone());
         let opening =
             Connection::open(config, server, *service, *class, silent_closes, metrics, deadline);

@@ -34,10 +34,8 @@ impl Comparator {
 
     /// Compares the prefix of the length of `value` lexicographically.
     pub fn binary_prefix(value: impl Into<Bytes>) -> Self {
-        Self::of(
-            "BinaryPrefixComparator",
-            &pb::BinaryPrefixComparator { comparable: comparable(value) },
-        )
+        let comparable = comparable(value);
+        Self::of("BinaryPrefixComparator", &pb::BinaryPrefixComparator { comparable })
     }
 
     /// Compares the bytes at `offset` lexicographically.
