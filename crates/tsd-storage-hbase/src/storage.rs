@@ -111,15 +111,16 @@ impl HBaseStorage {
         table: &Table,
         timeout: Duration,
     ) -> Result<bool, StorageError> {
-        let rows = self.context.table(table)?.rows.clone();
-        self.has_regions(table, rows.with_timeout(timeout)).await
+        self.has_regions(table, Some(timeout)).await
     }
 
     async fn has_regions(
         &self,
         table: &Table,
-        rows: hbase_rs::Table,
+        timeout: Option<Duration>,
     ) -> Result<bool, StorageError> {
+        let rows = self.context.table(table)?.rows.clone();
+        let rows = if let Some(timeout) = timeout { rows.with_timeout(timeout) } else { rows };
         let regions = self.context.run_abortable(async move { rows.regions().await }).await?;
         match regions.map_err(|error| storage_error(table, &error)) {
             Ok(regions) => Ok(!regions.is_empty()),
@@ -337,10 +338,7 @@ impl Storage for HBaseStorage {
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
-        Box::pin(async move {
-            let rows = self.context.table(table)?.rows.clone();
-            self.has_regions(table, rows).await
-        })
+        Box::pin(self.has_regions(table, None))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
