@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use hbase_rs_protobuf as pb;
 
-use super::{Admin, status::unless};
+use super::{Admin, status::none_if};
 use crate::{error::OperationError, exception::ExceptionClass, table_name::TableName};
 
 /// Descriptor of a namespace.
@@ -115,7 +115,7 @@ impl Admin {
         let request = pb::GetNamespaceDescriptorRequest { namespace_name: name.to_owned() };
         let described: Result<pb::GetNamespaceDescriptorResponse, _> =
             self.ask("describe namespace", "GetNamespaceDescriptor", &request).await;
-        let found = unless(ExceptionClass::NamespaceNotFound, described)?;
+        let found = none_if(ExceptionClass::NamespaceNotFound, described)?;
         Ok(found.map(|found| NamespaceDescriptor::from_message(found.namespace_descriptor)))
     }
 

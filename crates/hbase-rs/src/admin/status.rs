@@ -119,7 +119,7 @@ impl Admin {
         let request = pb::GetTableStateRequest { table_name: table.to_message() };
         let found: Result<pb::GetTableStateResponse, _> =
             self.ask("table state", "GetTableState", &request).await;
-        let found = unless(ExceptionClass::TableNotFound, found)?;
+        let found = none_if(ExceptionClass::TableNotFound, found)?;
         Ok(found.map(|found| found.table_state.state()))
     }
 
@@ -135,7 +135,7 @@ impl Admin {
 }
 
 /// Returns `None` for an exception of this class: what was asked for does not exist.
-pub(super) fn unless<R>(
+pub(super) fn none_if<R>(
     class: ExceptionClass,
     result: Result<R, OperationError>,
 ) -> Result<Option<R>, OperationError> {
