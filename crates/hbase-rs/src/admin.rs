@@ -88,10 +88,9 @@ impl Admin {
     ///
     /// When it does not exist, is enabled, or the procedure timeout passes.
     pub async fn delete_table(&self, table: &TableName) -> Result<(), OperationError> {
-        let mut attempts = self.attempts("delete table");
         let (nonce_group, nonce) = self.nonces();
         let request = pb::DeleteTableRequest { table_name: table.to_message(), nonce_group, nonce };
-        self.run_procedure("DeleteTable", &request, &mut attempts).await?;
+        self.execute("delete table", "DeleteTable", &request).await?;
         self.client.locator().table_gone(table);
         Ok(())
     }
@@ -102,10 +101,9 @@ impl Admin {
     ///
     /// When it does not exist, or the procedure timeout passes.
     pub async fn enable_table(&self, table: &TableName) -> Result<(), OperationError> {
-        let mut attempts = self.attempts("enable table");
         let (nonce_group, nonce) = self.nonces();
         let request = pb::EnableTableRequest { table_name: table.to_message(), nonce_group, nonce };
-        self.run_procedure("EnableTable", &request, &mut attempts).await
+        self.execute("enable table", "EnableTable", &request).await
     }
 
     /// Disables a table.
@@ -114,11 +112,10 @@ impl Admin {
     ///
     /// When it does not exist, is disabled already, or the procedure timeout passes.
     pub async fn disable_table(&self, table: &TableName) -> Result<(), OperationError> {
-        let mut attempts = self.attempts("disable table");
         let (nonce_group, nonce) = self.nonces();
         let request =
             pb::DisableTableRequest { table_name: table.to_message(), nonce_group, nonce };
-        self.run_procedure("DisableTable", &request, &mut attempts).await?;
+        self.execute("disable table", "DisableTable", &request).await?;
         self.client.locator().table_gone(table);
         Ok(())
     }
@@ -133,7 +130,6 @@ impl Admin {
         table: &TableName,
         keep_splits: bool,
     ) -> Result<(), OperationError> {
-        let mut attempts = self.attempts("truncate table");
         let (nonce_group, nonce) = self.nonces();
         let request = pb::TruncateTableRequest {
             table_name: table.to_message(),
@@ -141,7 +137,7 @@ impl Admin {
             nonce_group,
             nonce,
         };
-        self.run_procedure("truncateTable", &request, &mut attempts).await?;
+        self.execute("truncate table", "truncateTable", &request).await?;
         self.client.locator().table_gone(table);
         Ok(())
     }
@@ -210,7 +206,6 @@ impl Admin {
         region: &Region,
         row: Option<Bytes>,
     ) -> Result<(), OperationError> {
-        let mut attempts = self.attempts("split region");
         let (nonce_group, nonce) = self.nonces();
         let request = pb::SplitTableRegionRequest {
             region_info: region.to_message(),
@@ -218,7 +213,7 @@ impl Admin {
             nonce_group,
             nonce,
         };
-        self.run_procedure("SplitRegion", &request, &mut attempts).await
+        self.execute("split region", "SplitRegion", &request).await
     }
 
     /// Merges adjacent regions.
@@ -227,7 +222,6 @@ impl Admin {
     ///
     /// When one does not exist, they cannot be merged, or the procedure timeout passes.
     pub async fn merge_regions(&self, regions: &[&Region]) -> Result<(), OperationError> {
-        let mut attempts = self.attempts("merge regions");
         let (nonce_group, nonce) = self.nonces();
         let request = pb::MergeTableRegionsRequest {
             region: regions.iter().map(|region| encoded_region(region)).collect(),
@@ -235,7 +229,7 @@ impl Admin {
             nonce_group,
             nonce,
         };
-        self.run_procedure("MergeTableRegions", &request, &mut attempts).await
+        self.execute("merge regions", "MergeTableRegions", &request).await
     }
 
     /// Moves a region to a server, or to any if `to` is `None` or does not exist.
@@ -248,11 +242,11 @@ impl Admin {
         region: &Region,
         to: Option<&ServerName>,
     ) -> Result<(), OperationError> {
-        let mut attempts = self.attempts("move region");
         let request = pb::MoveRegionRequest {
             region: encoded_region(region),
             dest_server_name: to.map(ServerName::to_message),
         };
+        let mut attempts = self.attempts("move region");
         self.call::<_, pb::MoveRegionResponse>("MoveRegion", &request, &mut attempts).await?;
         Ok(())
     }
@@ -356,10 +350,7 @@ impl Admin {
             self.client.pool().connection(server, service, CallClass::Data, deadline).await?;
         let spec = CallSpec { method, priority: Some(ADMIN_PRIORITY), deadline };
         let body = connection.call(&spec, request, Bytes::new()).await?;
-        body.message().map_err(|source| CallError::InvalidResponse {
-            server: server.clone(),
-            source: source.into(),
-        })
+        body.message().map_err(|source| CallError::invalid_response(server, source))
     }
 }
 

@@ -83,26 +83,22 @@ impl Table {
     /// Returns a buffer that combines the mutations of many callers into few calls.
     #[must_use]
     pub fn buffered(&self, config: BufferConfig) -> BufferedMutator {
-        BufferedMutator::new(self.clone(), config)
+        let max_bytes = u32::try_from(config.max_bytes.max(1)).unwrap_or(u32::MAX);
+        let timeout = config.timeout.unwrap_or_else(|| self.timeout());
+        let unavailable = Arc::new(UnavailableRegions::new(config.max_bytes / 2));
+        let client = self.client().clone();
+        let (commands, received) = mpsc::channel(COMMAND_QUEUE);
+        let pool = Arc::new(BufferPool::new(Arc::clone(client.metrics())));
+        let (regions, buffers) = (Arc::clone(&unavailable), Arc::clone(&pool));
+        tokio::spawn(Writer::run(self.clone(), config, regions, buffers, received));
+        let admission = Arc::new(Semaphore::new(max_bytes as usize));
+        let shared =
+            BufferShared { client, max_bytes, timeout, admission, unavailable, pool, commands };
+        BufferedMutator { shared: Arc::new(shared) }
     }
 }
 
 impl BufferedMutator {
-    fn new(table: Table, config: BufferConfig) -> Self {
-        let max_bytes = u32::try_from(config.max_bytes.max(1)).unwrap_or(u32::MAX);
-        let timeout = config.timeout.unwrap_or_else(|| table.timeout());
-        let unavailable = Arc::new(UnavailableRegions::new(config.max_bytes / 2));
-        let client = table.client().clone();
-        let (commands, received) = mpsc::channel(COMMAND_QUEUE);
-        let pool = Arc::new(BufferPool::new(Arc::clone(client.metrics())));
-        let (regions, buffers) = (Arc::clone(&unavailable), Arc::clone(&pool));
-        tokio::spawn(Writer::run(table, config, regions, buffers, received));
-        let admission = Arc::new(Semaphore::new(max_bytes as usize));
-        let shared =
-            BufferShared { client, max_bytes, timeout, admission, unavailable, pool, commands };
-        Self { shared: Arc::new(shared) }
-    }
-
     /// Returns the client of the table.
     #[must_use]
     pub fn client(&self) -> &Client {
@@ -140,13 +136,13 @@ impl BufferedMutator {
         }
         let (permit, held) = shared.acquire(&batch, deadline).await.map_err(rejected)?;
         if batch.is_empty() {
-            return Ok(Receipt::empty());
+            return Ok(Receipt(None));
         }
         let metrics = Arc::clone(shared.client.metrics());
         let (batch, result) = PendingBatch::new(batch, deadline, permit, metrics, &shared.pool);
         let command = WriterCommand::Write(Box::new(batch), held);
         match timeout_at(deadline, shared.commands.send(command)).await {
-            Ok(Ok(())) => Ok(Receipt::pending(result)),
+            Ok(Ok(())) => Ok(Receipt(Some(result))),
             Ok(Err(_)) => Err(rejected(Failure::WriterGone)),
             Err(_) => Err(rejected(Failure::Time)),
         }
@@ -209,7 +205,7 @@ impl BufferShared {
     ) -> Result<(OwnedSemaphorePermit, HeldBytes), Failure> {
         let waits = &self.client.metrics().buffers.waits;
         let available = self.unavailable.admit(batch, deadline);
-        let (held, waited) = available.await.map_err(|_| Failure::Time)?;
+        let (held, waited) = available.await?;
         if waited {
             waits.one();
         }

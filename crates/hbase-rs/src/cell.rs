@@ -9,9 +9,7 @@
 //! A decoded cell borrows from its buffer, without an allocation or a copy. Every length is checked
 //! before the buffer is sliced.
 
-use bytes::{BufMut, BytesMut};
-
-use crate::wire::{take, take_length, take_slice};
+use bytes::{Buf, BufMut, BytesMut};
 
 /// Maximum length of a row key in HBase.
 pub const MAX_ROW_LENGTH: usize = 32_767;
@@ -131,8 +129,8 @@ impl<'a> Cell<'a> {
     /// When it is invalid; `block` is unchanged then.
     pub fn decode(block: &mut &'a [u8]) -> Result<Self, CellError> {
         let mut rest = *block;
-        let size = take_length(&mut rest).ok_or(CellError::Truncated)?;
-        let mut body = take_slice(&mut rest, size).ok_or(CellError::Truncated)?;
+        let size = rest.try_get_u32().map_err(|_| CellError::Truncated)?;
+        let mut body = rest.split_off(..size as usize).ok_or(CellError::Truncated)?;
         let cell = Self::decode_body(&mut body).ok_or(CellError::Lengths)??;
         *block = rest;
         Ok(cell)
@@ -140,14 +138,14 @@ impl<'a> Cell<'a> {
 
     /// Returns `None` if a length exceeds the cell.
     fn decode_body(body: &mut &'a [u8]) -> Option<Result<Self, CellError>> {
-        let key_length = take_length(body)?;
-        let value_length = take_length(body)?;
-        let mut key = take_slice(body, key_length)?;
+        let key_length = body.try_get_u32().ok()? as usize;
+        let value_length = body.try_get_u32().ok()? as usize;
+        let mut key = body.split_off(..key_length)?;
         let value = *body;
-        let row_length = usize::from(u16::from_be_bytes(take(&mut key)?));
-        let row = take_slice(&mut key, row_length)?;
-        let [family_length] = take(&mut key)?;
-        let family = take_slice(&mut key, family_length.into())?;
+        let row_length = usize::from(key.try_get_u16().ok()?);
+        let row = key.split_off(..row_length)?;
+        let family_length = usize::from(key.try_get_u8().ok()?);
+        let family = key.split_off(..family_length)?;
         let (qualifier, tail) = key.split_last_chunk::<9>()?;
         let (timestamp, [kind]) = tail.split_first_chunk::<8>()? else { return None };
         let timestamp = u64::from_be_bytes(*timestamp);

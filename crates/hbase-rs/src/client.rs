@@ -1,7 +1,7 @@
 //! The client of a cluster: configuration, connections, region locations and counters that its
 //! tables, scanners and buffers share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use prost::Message;
@@ -11,12 +11,13 @@ use crate::{
     attempts::{Attempts, FailedAttempt},
     condition_support::ConditionSupport,
     config::ClientConfig,
-    connection::{CallClass, CallError, CallSpec},
+    connection::{CallClass, CallError, CallSpec, read_response},
     discovery::{Discovery, DiscoveryError},
     error::OperationError,
     frame::{CallMessage, ResponseBody},
     handshake::Service,
     locator::{Locator, META_PRIORITY},
+    lock::lock,
     metrics::Metrics,
     pool::ConnectionPool,
     random::random,
@@ -63,17 +64,15 @@ impl Client {
             Arc::clone(&pool),
             Arc::clone(&metrics),
         );
-        let nonce_group = random();
-        let master = Mutex::default();
         Self {
             shared: Arc::new(ClientShared {
                 config,
                 metrics,
                 pool,
                 locator,
-                nonce_group,
+                nonce_group: random(),
                 discovery,
-                master,
+                master: Mutex::default(),
                 condition_support: ConditionSupport::default(),
             }),
         }
@@ -127,18 +126,18 @@ impl Client {
 
     /// Returns the active master, cached or from discovery.
     pub(crate) async fn master(&self) -> Result<ServerName, DiscoveryError> {
-        let cached = self.shared.master.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let cached = lock(&self.shared.master).clone();
         if let Some(master) = cached {
             return Ok(master);
         }
         let master = self.shared.discovery.master().await?;
-        *self.shared.master.lock().unwrap_or_else(PoisonError::into_inner) = Some(master.clone());
+        *lock(&self.shared.master) = Some(master.clone());
         Ok(master)
     }
 
     /// Removes the master from the cache, unless another one has been cached since.
     pub(crate) fn forget_master(&self, master: &ServerName) {
-        let mut cached = self.shared.master.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = lock(&self.shared.master);
         if cached.as_ref() == Some(master) {
             *cached = None;
         }
@@ -169,10 +168,8 @@ impl Client {
     fn compressed(&self, location: &RegionLocation, block: Bytes) -> Result<Bytes, CallError> {
         match self.config().compressor {
             Some(compressor) if !block.is_empty() => {
-                compressor.compress(&block).map_err(|error| CallError::InvalidResponse {
-                    server: location.server.clone(),
-                    source: Arc::new(error.into()),
-                })
+                let compressed = compressor.compress(&block);
+                compressed.map_err(|error| CallError::invalid_response(&location.server, error))
             }
             _ => Ok(block),
         }
@@ -184,13 +181,7 @@ impl Client {
         location: &RegionLocation,
         response: &ResponseBody,
     ) -> Result<(M, Bytes), CallError> {
-        let unreadable = |source| CallError::InvalidResponse {
-            server: location.server.clone(),
-            source: Arc::new(source),
-        };
-        let message = response.message().map_err(unreadable)?;
-        let (compressor, limit) = (self.config().compressor, self.config().max_frame);
-        Ok((message, response.block(compressor, limit).map_err(unreadable)?))
+        read_response(self.config(), &location.server, response)
     }
 
     /// Recovers from a failed call of one action, or returns the operation's error if it is not

@@ -8,16 +8,13 @@
 //! compressed lengths until the block is complete. The server decompresses a chunk into a buffer of
 //! 256 KiB, so chunks are smaller than that.
 
-use std::io::{Read, Write};
+use std::io::Read;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use flate2::{
     Compression,
-    read::{MultiGzDecoder, ZlibDecoder},
-    write::{GzEncoder, ZlibEncoder},
+    read::{GzEncoder, MultiGzDecoder, ZlibDecoder, ZlibEncoder},
 };
-
-use crate::wire::{take_length, take_slice};
 
 /// Compression of cell blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,16 +59,8 @@ impl Compressor {
     pub fn compress(self, block: &[u8]) -> Result<Bytes, CompressionError> {
         match self {
             Self::Snappy | Self::Lz4 => self.compress_stream(block),
-            Self::Gzip => {
-                let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-                encoder.write_all(block)?;
-                Ok(encoder.finish()?.into())
-            }
-            Self::Zlib => {
-                let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
-                encoder.write_all(block)?;
-                Ok(encoder.finish()?.into())
-            }
+            Self::Gzip => Ok(read_all(GzEncoder::new(block, Compression::fast()))?.into()),
+            Self::Zlib => Ok(read_all(ZlibEncoder::new(block, Compression::fast()))?.into()),
         }
     }
 
@@ -109,7 +98,7 @@ impl Compressor {
     fn decompress_stream(self, mut bytes: &[u8], limit: usize) -> Result<Bytes, CompressionError> {
         let mut out = BytesMut::new();
         while !bytes.is_empty() {
-            let block = take_length(&mut bytes).ok_or(CompressionError::Truncated)?;
+            let block = take_length(&mut bytes)?;
             // An empty block marks the end of the stream.
             if block == 0 {
                 break;
@@ -121,8 +110,8 @@ impl Compressor {
             let mut filled = out.len();
             out.resize(end, 0);
             while filled < end {
-                let length = take_length(&mut bytes).ok_or(CompressionError::Truncated)?;
-                let chunk = take_slice(&mut bytes, length).ok_or(CompressionError::Truncated)?;
+                let length = take_length(&mut bytes)?;
+                let chunk = bytes.split_off(..length).ok_or(CompressionError::Truncated)?;
                 let rest = out.get_mut(filled..).unwrap_or_default();
                 let written = self.decompress_chunk(chunk, rest)?;
                 if written == 0 && length == 0 {
@@ -135,20 +124,28 @@ impl Compressor {
     }
 
     fn decompress_chunk(self, chunk: &[u8], out: &mut [u8]) -> Result<usize, CompressionError> {
-        if self == Self::Lz4 {
-            lz4_flex::block::decompress_into(chunk, out)
-                .map_err(|error| CompressionError::Chunk(error.to_string()))
+        let written = if self == Self::Lz4 {
+            lz4_flex::block::decompress_into(chunk, out).map_err(|error| error.to_string())
         } else {
-            snap::raw::Decoder::new()
-                .decompress(chunk, out)
-                .map_err(|error| CompressionError::Chunk(error.to_string()))
-        }
+            snap::raw::Decoder::new().decompress(chunk, out).map_err(|error| error.to_string())
+        };
+        written.map_err(CompressionError::Chunk)
     }
 }
 
-fn read_bounded(reader: impl Read, limit: usize) -> Result<Bytes, CompressionError> {
+/// Removes and returns the next four bytes as a length.
+fn take_length(bytes: &mut &[u8]) -> Result<usize, CompressionError> {
+    bytes.try_get_u32().map(|length| length as usize).map_err(|_| CompressionError::Truncated)
+}
+
+fn read_all(mut reader: impl Read) -> std::io::Result<Vec<u8>> {
     let mut out = Vec::new();
-    reader.take(limit as u64 + 1).read_to_end(&mut out)?;
+    reader.read_to_end(&mut out)?;
+    Ok(out)
+}
+
+fn read_bounded(reader: impl Read, limit: usize) -> Result<Bytes, CompressionError> {
+    let out = read_all(reader.take(limit as u64 + 1))?;
     if out.len() > limit {
         return Err(CompressionError::OverLimit(limit));
     }
@@ -213,9 +210,9 @@ mod tests {
         for compressor in [Compressor::Snappy, Compressor::Lz4] {
             let packed = compressor.compress(&block).unwrap();
             let mut rest = &packed[4..];
-            while let Some(length) = take_length(&mut rest) {
+            while let Ok(length) = take_length(&mut rest) {
                 assert!(length <= 262_144, "{compressor:?}: {length}");
-                take_slice(&mut rest, length).unwrap();
+                rest.split_off(..length).unwrap();
             }
             assert_eq!(compressor.decompress(&packed, block.len()).unwrap(), block);
         }

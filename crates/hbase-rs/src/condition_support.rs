@@ -1,11 +1,8 @@
 //! The servers that are known to read conditions.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashSet, sync::Mutex};
 
-use crate::server_name::ServerName;
+use crate::{lock::lock, server_name::ServerName};
 
 /// Number of servers from which on they are forgotten; a restarted server is another one.
 const MAX_SERVERS: usize = 4096;
@@ -18,19 +15,15 @@ pub(crate) struct ConditionSupport(Mutex<HashSet<ServerName>>);
 impl ConditionSupport {
     /// True if this server reads conditions.
     pub(crate) fn is_known(&self, server: &ServerName) -> bool {
-        self.servers().contains(server)
+        lock(&self.0).contains(server)
     }
 
     /// Notes that this server reads conditions.
     pub(crate) fn add(&self, server: ServerName) {
-        let mut servers = self.servers();
+        let mut servers = lock(&self.0);
         if servers.len() >= MAX_SERVERS {
             servers.clear();
         }
         servers.insert(server);
-    }
-
-    fn servers(&self) -> MutexGuard<'_, HashSet<ServerName>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

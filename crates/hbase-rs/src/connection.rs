@@ -23,6 +23,7 @@ mod writer;
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
+use prost::Message;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -38,7 +39,7 @@ use crate::{
     config::ClientConfig,
     frame::{CallMessage, Request, ResponseBody},
     handshake::{Service, connection_header},
-    metrics::{Method, PeerMetrics},
+    metrics::{META_METHOD, PeerMetrics},
     server_name::ServerName,
     transport::{Channel, Destination, Established},
 };
@@ -109,31 +110,23 @@ impl Connection {
                 Ok(established) => established.map_err(failed)?,
                 // A deadline before the connect timeout says nothing about the server.
                 Err(_) if deadline < connect_deadline => {
-                    return Err(CallError::Timeout {
-                        server: server.clone(),
-                        method: "connect",
-                        sent: false,
-                    });
+                    return Err(CallError::not_sent(server, "connect"));
                 }
                 Err(_) => return Err(failed(std::io::ErrorKind::TimedOut.into())),
             };
         let mut handshake = BytesMut::from(&preamble[..]);
         handshake.extend_from_slice(&connection_header(&config.user, service, config.compressor));
         let handshake = handshake.freeze();
-        let calls = Arc::new(PendingCalls::new(silent_closes));
+        let calls = Arc::new(PendingCalls::new(server.clone(), silent_closes));
         let (queue, outgoing) = mpsc::channel(QUEUE_CAPACITY);
-        let tasks =
-            ConnectionTasks { config, handshake, outgoing, calls: &calls, metrics: &metrics };
-        match stream {
-            Channel::Plain(socket) => {
-                let (read, write) = socket.into_split();
-                tasks.spawn(read, write);
-            }
-            Channel::Layered(stream) => {
-                let (read, write) = tokio::io::split(stream);
-                tasks.spawn(read, write);
-            }
-        }
+        let (read, write) = split(stream);
+        tokio::spawn(writer::run(write, handshake, outgoing, Arc::clone(&calls), metrics.clone()));
+        let (max_frame, idle) = (config.max_frame, config.idle_timeout);
+        let (read_calls, read_metrics) = (Arc::clone(&calls), metrics.clone());
+        tokio::spawn(async move {
+            reader::run(read, max_frame, idle, read_calls, &read_metrics).await;
+            read_metrics.count(|counts| counts.closed.one());
+        });
         metrics.count(|counts| counts.opened.one());
         let max_call_bytes = u32::try_from(config.max_call_bytes.max(1)).unwrap_or(u32::MAX);
         let max_calls = config.max_calls.max(1);
@@ -177,8 +170,7 @@ impl Connection {
     ) -> Result<ResponseBody, CallError> {
         let start = Instant::now();
         let result = self.execute(spec, message, block).await;
-        let method =
-            if self.class == CallClass::Meta { Method::Meta } else { Method::named(spec.method) };
+        let method = if self.class == CallClass::Meta { META_METHOD } else { spec.method };
         self.metrics.called(method, start.elapsed(), result.is_ok());
         result
     }
@@ -192,12 +184,12 @@ impl Connection {
         let size = message.length() + block.len();
         let _permits = match timeout_at(spec.deadline, self.acquire_permits(size)).await {
             Ok(permits) => permits?,
-            Err(_) => return Err(self.timed_out(spec, false)),
+            Err(_) => return Err(CallError::not_sent(&self.server, spec.method)),
         };
         let _in_flight = self.metrics.in_flight(size as u64);
         let start = Instant::now();
         let timeout = spec.deadline.saturating_duration_since(start);
-        let mut call = self.calls.register().map_err(|reason| self.disconnected(false, reason))?;
+        let mut call = self.calls.register()?;
         let mut head = BytesMut::new();
         let (method, priority) = (spec.method, spec.priority);
         let request = Request { call_id: call.id(), method, priority, timeout, block: &block };
@@ -205,15 +197,15 @@ impl Connection {
         let request = QueuedRequest { call_id: call.id(), head: head.freeze(), message, block };
         // If the writer has ended, the call fails below with the reason.
         if timeout_at(spec.deadline, self.queue.send(request)).await.is_err() {
-            return Err(self.timed_out(spec, false));
+            return Err(CallError::not_sent(&self.server, spec.method));
         }
         // Later than the server's own timeout, so that its exception can arrive.
         let grace_deadline = spec.deadline + timeout.min(Duration::from_secs(2)) / 10;
         if let Ok(result) = timeout_at(grace_deadline, call.result()).await {
-            return result.map_err(|failure| failure.into_error(&self.server));
+            return result;
         }
         let sent = call.time_out(start.elapsed());
-        Err(self.timed_out(spec, sent))
+        Err(CallError::Timeout { server: self.server.clone(), method: spec.method, sent })
     }
 
     async fn acquire_permits(
@@ -227,18 +219,10 @@ impl Connection {
             return Ok((calls, bytes));
         }
         self.metrics.count(|counts| counts.waits.one());
-        let closed = |_| self.disconnected(false, DisconnectReason::Closed);
+        let closed = |_| self.calls.error(false, DisconnectReason::Closed);
         let calls = self.call_permits.acquire().await.map_err(closed)?;
         let bytes = self.byte_permits.acquire_many(size).await.map_err(closed)?;
         Ok((calls, bytes))
-    }
-
-    fn timed_out(&self, spec: &CallSpec, sent: bool) -> CallError {
-        CallError::Timeout { server: self.server.clone(), method: spec.method, sent }
-    }
-
-    fn disconnected(&self, sent: bool, reason: DisconnectReason) -> CallError {
-        CallError::Disconnected { server: self.server.clone(), sent, reason }
     }
 }
 
@@ -248,30 +232,31 @@ impl Drop for Connection {
     }
 }
 
-/// Parameters of the reader and writer tasks.
-struct ConnectionTasks<'a> {
-    config: &'a ClientConfig,
-    handshake: Bytes,
-    outgoing: mpsc::Receiver<QueuedRequest>,
-    calls: &'a Arc<PendingCalls>,
-    metrics: &'a PeerMetrics,
+/// Splits a stream for the reader and the writer task.
+fn split(
+    stream: Channel,
+) -> (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>) {
+    match stream {
+        Channel::Plain(socket) => {
+            let (read, write) = socket.into_split();
+            (Box::new(read), Box::new(write))
+        }
+        Channel::Layered(stream) => {
+            let (read, write) = tokio::io::split(stream);
+            (Box::new(read), Box::new(write))
+        }
+    }
 }
 
-impl ConnectionTasks<'_> {
-    fn spawn(
-        self,
-        read: impl AsyncRead + Send + Unpin + 'static,
-        write: impl AsyncWrite + Send + Unpin + 'static,
-    ) {
-        let (calls, metrics) = (Arc::clone(self.calls), self.metrics.clone());
-        tokio::spawn(writer::run(write, self.handshake, self.outgoing, calls, metrics));
-        let (calls, metrics) = (Arc::clone(self.calls), self.metrics.clone());
-        let (max_frame, idle) = (self.config.max_frame, self.config.idle_timeout);
-        tokio::spawn(async move {
-            reader::run(read, max_frame, idle, calls, &metrics).await;
-            metrics.count(|counts| counts.closed.one());
-        });
-    }
+/// Decodes the message of a response and decompresses its cells.
+pub(crate) fn read_response<M: Message + Default>(
+    config: &ClientConfig,
+    server: &ServerName,
+    response: &ResponseBody,
+) -> Result<(M, Bytes), CallError> {
+    let block = || response.block(config.compressor, config.max_frame);
+    let read = response.message().and_then(|message| Ok((message, block()?)));
+    read.map_err(|source| CallError::invalid_response(server, source))
 }
 
 fn configure(socket: TcpStream) -> std::io::Result<TcpStream> {

@@ -1,6 +1,6 @@
 //! Errors of operations, after their last attempt.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use crate::{
     cell::CellError,
@@ -143,11 +143,5 @@ impl OperationError {
             Failure::Procedure(exception) => Some(exception.class()),
             _ => None,
         }
-    }
-}
-
-impl From<Arc<Self>> for OperationError {
-    fn from(error: Arc<Self>) -> Self {
-        Self::clone(&error)
     }
 }

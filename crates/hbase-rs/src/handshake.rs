@@ -7,7 +7,7 @@
 //! The header always has a version. To a client without one the server never limits the size of Multi
 //! responses, and returns the cells of a Get in protobuf.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
@@ -51,8 +51,6 @@ pub enum Service {
     Admin,
     /// Tables and procedures; master.
     Master,
-    /// Discovery without ZooKeeper; both.
-    ClientMeta,
 }
 
 impl Service {
@@ -63,7 +61,6 @@ impl Service {
             Self::Client => "ClientService",
             Self::Admin => "AdminService",
             Self::Master => "MasterService",
-            Self::ClientMeta => "ClientMetaService",
         }
     }
 }
@@ -85,10 +82,8 @@ pub fn connection_header(user: &str, service: Service, compressor: Option<Compre
         }),
         ..pb::ConnectionHeader::default()
     };
-    let mut out = BytesMut::with_capacity(4 + header.encoded_len());
-    out.put_u32(header.encoded_len() as u32);
-    out.put_slice(&header.encode_to_vec());
-    out.freeze()
+    let length = (header.encoded_len() as u32).to_be_bytes();
+    [&length[..], &header.encode_to_vec()].concat().into()
 }
 
 #[cfg(test)]

@@ -122,6 +122,7 @@ mod exception;
 mod frame;
 mod handshake;
 mod locator;
+mod lock;
 mod metrics;
 mod multi;
 mod pool;
@@ -140,7 +141,6 @@ mod stats;
 mod table;
 mod table_name;
 mod transport;
-mod wire;
 
 pub use self::{
     admin::{
@@ -166,7 +166,7 @@ pub use self::{
             quote_regex,
         },
         get::Get,
-        mutation::{Append, Delete, Durability, Increment, Mutation, Put},
+        mutation::{Append, Delete, Increment, Mutation, Put},
         scan::{ReadType, Scan},
         selection::{Selection, TimeRange},
     },

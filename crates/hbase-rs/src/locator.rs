@@ -23,9 +23,7 @@ use tokio::{
 pub(crate) use self::meta_table::META_PRIORITY;
 use self::{
     meta_table::MetaTable,
-    single_flight::{
-        LookupLeader, LookupOutcome, LookupReceiver, LookupRole, LookupScope, PendingLookups,
-    },
+    single_flight::{LookupOutcome, LookupReceiver, LookupRole, LookupScope, PendingLookups},
 };
 use crate::{
     attempts::Attempts,
@@ -34,6 +32,7 @@ use crate::{
     discovery::Discovery,
     error::{Failure, OperationError},
     exception::MovedTo,
+    lock::lock,
     metrics::Metrics,
     pool::ConnectionPool,
     region::{
@@ -93,7 +92,7 @@ struct LocatorShared {
     metrics: Arc<Metrics>,
     pool: Arc<ConnectionPool>,
     cache: RwLock<RegionCache>,
-    meta: MetaTable,
+    meta: Arc<MetaTable>,
     /// Permits for lookups, by table.
     permits: Mutex<HashMap<TableName, Arc<Semaphore>>>,
 }
@@ -107,7 +106,7 @@ impl Locator {
     ) -> Self {
         let shared = LocatorShared {
             cache: RwLock::new(RegionCache::new(config.max_regions)),
-            meta: MetaTable::new(Arc::clone(&config), discovery, Arc::clone(&pool)),
+            meta: Arc::new(MetaTable::new(Arc::clone(&config), discovery, Arc::clone(&pool))),
             config,
             metrics,
             pool,
@@ -256,7 +255,7 @@ impl Locator {
     /// True if this server was not reported gone recently.
     fn is_newly_gone(&self, server: &ServerName) -> bool {
         let pause = self.shared.config.failed_server_pause;
-        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = lock(&self.gone);
         gone.retain(|_, when| when.elapsed() < pause);
         if gone.contains_key(server) {
             return false;
@@ -325,8 +324,12 @@ impl Locator {
             let (mut outcome, own, exact) = match self.pending.join(table, target, scope) {
                 LookupRole::Leader(leader) => {
                     let outcome = leader.receiver.clone();
-                    let lookup = shared.clone().run_lookup(leader, table.clone(), target.clone());
-                    tokio::spawn(lookup);
+                    let (shared, table) = (Arc::clone(shared), table.clone());
+                    let target = target.clone();
+                    tokio::spawn(async move {
+                        let deadline = Instant::now() + shared.config.call_timeout;
+                        leader.complete(shared.query_meta(&table, &target, deadline).await);
+                    });
                     (outcome, true, true)
                 }
                 LookupRole::Waiter { outcome, exact } => {
@@ -341,7 +344,7 @@ impl Locator {
                 None if exact => return Err(Failure::Time),
                 // The lookup was of another region, or was cancelled.
                 Some(_) if Instant::now() < wait_end => {}
-                _ => return shared.clone().query_meta(table, target, deadline).await,
+                _ => return shared.query_meta(table, target, deadline).await,
             }
             if let Some(location) = shared.cached(table, target) {
                 return Ok(Lookup::Found(location));
@@ -380,11 +383,7 @@ fn is_for(outcome: &LookupOutcome, target: &RegionTarget) -> bool {
 
 impl LocatorShared {
     fn cached(&self, table: &TableName, target: &RegionTarget) -> Option<RegionLocation> {
-        let cache = self.cache();
-        match target {
-            RegionTarget::Holding(row) => cache.holding(table, row).cloned(),
-            RegionTarget::Before(_) => cache.find(table, target).cloned(),
-        }
+        self.cache().find(table, target).cloned()
     }
 
     fn cache(&self) -> RwLockReadGuard<'_, RegionCache> {
@@ -395,27 +394,15 @@ impl LocatorShared {
         change(&mut self.cache.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Runs a lookup for all its waiters.
-    async fn run_lookup(
-        self: Arc<Self>,
-        leader: LookupLeader,
-        table: TableName,
-        target: RegionTarget,
-    ) {
-        let deadline = Instant::now() + self.config.call_timeout;
-        let outcome = self.query_meta(&table, &target, deadline).await;
-        leader.complete(outcome);
-    }
-
     /// Queries hbase:meta when a permit is available, unless the region is cached by then.
     async fn query_meta(
-        self: Arc<Self>,
+        &self,
         table: &TableName,
         target: &RegionTarget,
         deadline: Instant,
     ) -> Result<Lookup, Failure> {
         let permits = {
-            let mut permits = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut permits = lock(&self.permits);
             let max = self.config.max_lookups.max(1);
             if permits.len() >= IDLE_TABLES {
                 permits.retain(|_, permits| Arc::strong_count(permits) > 1);

@@ -7,13 +7,16 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use crate::stats::{BufferStats, ClientStats, Latency, MethodStats, RetryReason, Traffic};
+use crate::{
+    lock::lock,
+    stats::{BufferStats, ClientStats, Latency, MethodStats, RetryReason, Traffic},
+};
 
 /// A counter or gauge shared by tasks.
 #[derive(Debug, Default)]
@@ -37,33 +40,11 @@ impl Counter {
     }
 }
 
-/// Methods, in the order of [`Metrics::methods`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
-    Get,
-    Mutate,
-    Multi,
-    Scan,
-    Meta,
-    Admin,
-}
+/// Method of all calls to hbase:meta.
+pub(crate) const META_METHOD: &str = "Meta";
 
-const METHODS: [(Method, &str); 6] = [
-    (Method::Get, "Get"),
-    (Method::Mutate, "Mutate"),
-    (Method::Multi, "Multi"),
-    (Method::Scan, "Scan"),
-    (Method::Meta, "Meta"),
-    (Method::Admin, "Admin"),
-];
-
-impl Method {
-    /// Returns the method of a call that is not to hbase:meta.
-    pub(crate) fn named(name: &str) -> Self {
-        let found = METHODS.iter().find(|(method, of)| *of == name && *method != Self::Meta);
-        found.map_or(Self::Admin, |(method, _)| *method)
-    }
-}
+/// Methods that are counted by themselves. The last stands for all others.
+const METHODS: [&str; 6] = ["Get", "Mutate", "Multi", "Scan", META_METHOD, "Admin"];
 
 type ObserveLatency = dyn Fn(&'static str, Duration) + Send + Sync;
 
@@ -139,41 +120,34 @@ impl Metrics {
     }
 
     /// Counts a call and its latency.
-    fn called(&self, method: Method, time: Duration, answered: bool) {
-        let Some(counts) = self.methods.get(method as usize) else { return };
+    fn called(&self, method: &str, time: Duration, answered: bool) {
+        let at = METHODS.iter().position(|of| *of == method).unwrap_or(METHODS.len() - 1);
+        let Some((counts, name)) = self.methods.get(at).zip(METHODS.get(at)) else { return };
         counts.called(time, answered);
-        if let (true, Some(observe), Some((_, name))) =
-            (answered, &self.latency_observer.0, METHODS.get(method as usize))
-        {
+        if answered && let Some(observe) = &self.latency_observer.0 {
             observe(name, time);
         }
     }
 
     /// Counts a retry.
     pub(crate) fn retried(&self, reason: RetryReason) {
-        *self.retries.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() +=
-            1;
+        *lock(&self.retries).entry(reason).or_default() += 1;
     }
 
     /// Returns a snapshot, without the servers and the number of cached regions.
     pub(crate) fn snapshot(&self) -> ClientStats {
-        let method = |(counts, (_, method)): (&CallCounts, &(Method, &'static str))| MethodStats {
+        let method = |(counts, method): (&CallCounts, &'static str)| MethodStats {
             method,
             failed: counts.failed(),
             latency: counts.latency(),
         };
-        let mut retries: Vec<_> = self
-            .retries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .map(|(reason, count)| (*reason, *count))
-            .collect();
+        let mut retries: Vec<_> =
+            lock(&self.retries).iter().map(|(reason, count)| (*reason, *count)).collect();
         retries.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         ClientStats {
             total: self.total.snapshot(),
             servers: Vec::new(),
-            methods: self.methods.iter().zip(&METHODS).map(method).collect(),
+            methods: self.methods.iter().zip(METHODS).map(method).collect(),
             retries,
             region_hits: self.region_hits.get(),
             region_misses: self.region_misses.get(),
@@ -262,7 +236,7 @@ impl PeerMetrics {
     }
 
     /// Counts a call and its latency.
-    pub(crate) fn called(&self, method: Method, time: Duration, answered: bool) {
+    pub(crate) fn called(&self, method: &str, time: Duration, answered: bool) {
         self.client.called(method, time, answered);
         self.server_calls.called(time, answered);
     }

@@ -12,7 +12,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -24,6 +24,7 @@ use crate::{
     config::ClientConfig,
     connection::{CallClass, CallError, Connection, DisconnectReason, SilentCloseTracker},
     handshake::Service,
+    lock::lock,
     metrics::{Metrics, PeerMetrics},
     server_name::ServerName,
     stats::ServerStats,
@@ -54,6 +55,10 @@ struct Peer {
 /// Connections of one service and call class.
 #[derive(Debug)]
 struct ConnectionGroup {
+    config: Arc<ClientConfig>,
+    server: ServerName,
+    service: Service,
+    class: CallClass,
     max_connections: usize,
     open: Mutex<Vec<Arc<Connection>>>,
     /// Locked while a task connects.
@@ -71,10 +76,6 @@ impl ConnectionPool {
         Self { config, metrics, peers: Mutex::default() }
     }
 
-    fn peers(&self) -> MutexGuard<'_, HashMap<ServerName, Peer>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the traffic of each server.
     pub(crate) fn server_stats(&self) -> Vec<ServerStats> {
         let stats = |(server, peer): (&ServerName, &Peer)| ServerStats {
@@ -83,7 +84,7 @@ impl ConnectionPool {
             failed: peer.metrics.server_calls.failed(),
             latency: peer.metrics.server_calls.latency(),
         };
-        self.peers().iter().map(stats).collect()
+        lock(&self.peers).iter().map(stats).collect()
     }
 
     /// Returns an open connection to the service, and connects if there is none.
@@ -95,23 +96,19 @@ impl ConnectionPool {
         deadline: Instant,
     ) -> Result<Arc<Connection>, CallError> {
         let group = self.group(server, service, class);
-        if let Some(connection) = self.choose(&group, server, service, class) {
+        if let Some(connection) = group.choose() {
             return Ok(connection);
         }
         let Ok(_connecting) = timeout_at(deadline, group.connecting.lock()).await else {
-            return Err(CallError::Timeout {
-                server: server.clone(),
-                method: "connect",
-                sent: false,
-            });
+            return Err(CallError::not_sent(server, "connect"));
         };
         if let Some(connection) = group.least_loaded() {
             return Ok(connection);
         }
-        if let Some(error) = group.failed_recently(self.config.failed_server_pause) {
+        if let Some(error) = group.failed_recently() {
             return Err(error);
         }
-        group.connect(&self.config, server, service, class, deadline).await
+        group.connect(deadline).await
     }
 
     fn group(
@@ -120,7 +117,7 @@ impl ConnectionPool {
         service: Service,
         class: CallClass,
     ) -> Arc<ConnectionGroup> {
-        let mut peers = self.peers();
+        let mut peers = lock(&self.peers);
         if !peers.contains_key(server) {
             peers.retain(|_, peer| peer.is_used());
         }
@@ -129,64 +126,35 @@ impl ConnectionPool {
             Peer { metrics, groups: HashMap::new(), used: Instant::now() }
         });
         peer.used = Instant::now();
-        let metrics = &peer.metrics;
-        let group = peer
-            .groups
-            .entry((service, class))
-            .or_insert_with(|| Arc::new(self.new_group(metrics.clone(), service, class)));
+        let group = peer.groups.entry((service, class)).or_insert_with(|| {
+            let several = service == Service::Client && class != CallClass::Meta;
+            Arc::new(ConnectionGroup {
+                config: Arc::clone(&self.config),
+                server: server.clone(),
+                service,
+                class,
+                max_connections: if several {
+                    self.config.connections_per_server.max(1)
+                } else {
+                    1
+                },
+                open: Mutex::default(),
+                connecting: tokio::sync::Mutex::default(),
+                failed: Mutex::default(),
+                growing: AtomicBool::new(false),
+                silent_closes: Arc::default(),
+                metrics: peer.metrics.clone(),
+            })
+        });
         Arc::clone(group)
-    }
-
-    fn new_group(
-        &self,
-        metrics: PeerMetrics,
-        service: Service,
-        class: CallClass,
-    ) -> ConnectionGroup {
-        let several = service == Service::Client && class != CallClass::Meta;
-        ConnectionGroup {
-            max_connections: if several { self.config.connections_per_server.max(1) } else { 1 },
-            open: Mutex::default(),
-            connecting: tokio::sync::Mutex::default(),
-            failed: Mutex::default(),
-            growing: AtomicBool::new(false),
-            silent_closes: Arc::default(),
-            metrics,
-        }
-    }
-
-    /// Returns the open connection with the least load, and opens another one in the background if
-    /// that is high.
-    fn choose(
-        &self,
-        group: &Arc<ConnectionGroup>,
-        server: &ServerName,
-        service: Service,
-        class: CallClass,
-    ) -> Option<Arc<Connection>> {
-        let connection = group.least_loaded()?;
-        if group.max_connections > 1
-            && connection.load() >= HIGH_LOAD
-            && group.start_growing(self.config.failed_server_pause)
-        {
-            let (config, group) = (Arc::clone(&self.config), Arc::clone(group));
-            let server = server.clone();
-            tokio::spawn(async move {
-                let deadline = Instant::now() + config.connect_timeout;
-                // A failure is recorded in the group.
-                let _ = group.connect(&config, &server, service, class, deadline).await;
-                group.growing.store(false, Ordering::Release);
-            });
-        }
-        Some(connection)
     }
 
     /// Closes all connections to a server.
     pub(crate) fn server_gone(&self, server: &ServerName) {
-        let peers = self.peers();
+        let peers = lock(&self.peers);
         let Some(peer) = peers.get(server) else { return };
         for group in peer.groups.values() {
-            for connection in group.open().drain(..) {
+            for connection in lock(&group.open).drain(..) {
                 connection.close(&DisconnectReason::Closed);
             }
         }
@@ -203,16 +171,24 @@ impl Peer {
 }
 
 impl ConnectionGroup {
-    fn open(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn failed(&self) -> MutexGuard<'_, Option<(Instant, CallError)>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the open connection with the least load, and opens another one in the background if
+    /// that is high.
+    fn choose(self: &Arc<Self>) -> Option<Arc<Connection>> {
+        let connection = self.least_loaded()?;
+        if self.max_connections > 1 && connection.load() >= HIGH_LOAD && self.start_growing() {
+            let group = Arc::clone(self);
+            tokio::spawn(async move {
+                let deadline = Instant::now() + group.config.connect_timeout;
+                // A failure is recorded in the group.
+                let _ = group.connect(deadline).await;
+                group.growing.store(false, Ordering::Release);
+            });
+        }
+        Some(connection)
     }
 
     fn least_loaded(&self) -> Option<Arc<Connection>> {
-        let mut open = self.open();
+        let mut open = lock(&self.open);
         open.retain(|connection| connection.is_open());
         match &open[..] {
             [] => None,
@@ -221,43 +197,35 @@ impl ConnectionGroup {
         }
     }
 
-    fn failed_recently(&self, pause: Duration) -> Option<CallError> {
-        let failed = self.failed();
+    fn failed_recently(&self) -> Option<CallError> {
+        let failed = lock(&self.failed);
         let (when, error) = failed.as_ref()?;
-        (when.elapsed() < pause).then(|| error.clone())
+        (when.elapsed() < self.config.failed_server_pause).then(|| error.clone())
     }
 
     /// True if the caller is to open another connection.
-    fn start_growing(&self, pause: Duration) -> bool {
-        self.open().len() < self.max_connections
-            && self.failed_recently(pause).is_none()
+    fn start_growing(&self) -> bool {
+        lock(&self.open).len() < self.max_connections
+            && self.failed_recently().is_none()
             && !self.growing.swap(true, Ordering::AcqRel)
     }
 
-    async fn connect(
-        &self,
-        config: &ClientConfig,
-        server: &ServerName,
-        service: Service,
-        class: CallClass,
-        deadline: Instant,
-    ) -> Result<Arc<Connection>, CallError> {
-        let silent_closes = Arc::clone(&self.silent_closes);
-        let metrics = self.metrics.clone();
-        let opened =
-            Connection::open(config, server, service, class, silent_closes, metrics, deadline)
-                .await;
-        match opened {
+    async fn connect(&self, deadline: Instant) -> Result<Arc<Connection>, CallError> {
+        let Self { config, server, service, class, silent_closes, metrics, .. } = self;
+        let (silent_closes, metrics) = (Arc::clone(silent_closes), metrics.clone());
+        let opening =
+            Connection::open(config, server, *service, *class, silent_closes, metrics, deadline);
+        match opening.await {
             Ok(connection) => {
                 let connection = Arc::new(connection);
-                *self.failed() = None;
-                self.open().push(Arc::clone(&connection));
+                *lock(&self.failed) = None;
+                lock(&self.open).push(Arc::clone(&connection));
                 Ok(connection)
             }
             Err(error) => {
                 if matches!(error, CallError::Connect { .. }) {
                     self.metrics.count(|counts| counts.failed.one());
-                    *self.failed() = Some((Instant::now(), error.clone()));
+                    *lock(&self.failed) = Some((Instant::now(), error.clone()));
                 }
                 Err(error)
             }

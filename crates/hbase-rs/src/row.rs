@@ -186,12 +186,7 @@ impl RowResult {
         let row = if result.cell.is_empty() {
             from_block
         } else {
-            let from_message = Row::from_messages(&result.cell)?;
-            if from_block.is_empty() {
-                from_message
-            } else {
-                Row::join(&[from_message, from_block])
-            }
+            Row::join(&[Row::from_messages(&result.cell)?, from_block])
         };
         Ok(Self { row, exists: result.exists, stale: result.stale() })
     }

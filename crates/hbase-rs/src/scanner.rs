@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use hbase_rs_protobuf as pb;
 use tokio::{
     runtime::Handle,
@@ -89,13 +89,14 @@ impl Scanner {
     /// When the scan makes no progress within the operation timeout or fails permanently. It is finished
     /// then.
     pub async fn next(&mut self) -> Option<Result<ScanRow, OperationError>> {
-        std::future::poll_fn(|context| self.poll_row(context)).await
+        StreamExt::next(self).await
     }
+}
 
-    fn poll_row(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<ScanRow, OperationError>>> {
+impl Stream for Scanner {
+    type Item = Result<ScanRow, OperationError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             if let Some(row) = self.rows.next() {
                 return Poll::Ready(Some(Ok(row)));
@@ -122,14 +123,6 @@ impl Scanner {
                 }
             }
         }
-    }
-}
-
-impl Stream for Scanner {
-    type Item = Result<ScanRow, OperationError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_row(context)
     }
 }
 
@@ -160,25 +153,14 @@ struct RegionScanner {
     lease: Duration,
 }
 
-/// Reason why a scan stopped before its end.
-enum ScanStopped {
-    /// The caller dropped the scanner.
-    Cancelled,
-    Failed(OperationError),
-}
-
 impl ScanReader {
     async fn run(mut self, rows: mpsc::Sender<ReadAhead>) {
-        let end = match self.read(&rows).await {
-            Ok(()) => Ok(None),
-            Err(ScanStopped::Failed(error)) => Err(error),
-            Err(ScanStopped::Cancelled) => return,
-        };
+        let end = self.read(&rows).await.map(|()| None);
         // The caller may have dropped the scanner.
         let _ = rows.send(end).await;
     }
 
-    async fn read(&mut self, rows: &mpsc::Sender<ReadAhead>) -> Result<(), ScanStopped> {
+    async fn read(&mut self, rows: &mpsc::Sender<ReadAhead>) -> Result<(), OperationError> {
         let mut attempts = self.attempts();
         if self.assembler.position().limit_reached() {
             return Ok(());
@@ -186,20 +168,15 @@ impl ScanReader {
         loop {
             let locate = self.assembler.position().locate();
             let locator = self.client.locator();
-            let location = locator
-                .locate(&self.table, &locate, &mut attempts)
-                .await
-                .map_err(ScanStopped::Failed)?;
+            let location = locator.locate(&self.table, &locate, &mut attempts).await?;
             match self.read_region(location.clone(), rows, &mut attempts).await {
-                Ok(true) => return Ok(()),
+                Ok(true) | Err(RegionFailure::Cancelled) => return Ok(()),
                 Ok(false) => attempts = self.attempts(),
-                Err(RegionFailure::Stopped(stopped)) => return Err(stopped),
+                Err(RegionFailure::Failed(error)) => return Err(error),
                 Err(RegionFailure::Reopen) => self.reset(),
                 Err(RegionFailure::Call(error)) => {
                     self.reset();
-                    self.recover(&location, error, &mut attempts)
-                        .await
-                        .map_err(ScanStopped::Failed)?;
+                    self.recover(&location, error, &mut attempts).await?;
                 }
             }
         }
@@ -253,9 +230,7 @@ impl ScanReader {
             let step = self
                 .assembler
                 .add_response(response, &scanner.location.region, &mut complete)
-                .map_err(|error| {
-                    RegionFailure::Stopped(ScanStopped::Failed(attempts.fail(error.into(), false)))
-                })?;
+                .map_err(|error| attempts.fail(error.into(), false))?;
             if !complete.is_empty() {
                 self.out_of_order = 0;
                 scanner.deliver(complete, rows).await?;
@@ -296,12 +271,21 @@ enum RegionFailure {
     Call(CallError),
     /// The region scanner may be lost and has to be reopened. This is no failure.
     Reopen,
-    Stopped(ScanStopped),
+    /// The caller dropped the scanner.
+    Cancelled,
+    /// The scan fails.
+    Failed(OperationError),
 }
 
 impl From<CallError> for RegionFailure {
     fn from(error: CallError) -> Self {
         Self::Call(error)
+    }
+}
+
+impl From<OperationError> for RegionFailure {
+    fn from(error: OperationError) -> Self {
+        Self::Failed(error)
     }
 }
 
@@ -315,9 +299,8 @@ impl RegionScanner {
         let call = RegionCall { method: "Scan", class: CallClass::Scans, priority: None, deadline };
         let body = self.client.call_region(&self.location, call, request, Bytes::new()).await?;
         let (response, block) = self.client.read::<pb::ScanResponse>(&self.location, &body)?;
-        ScanResponse::decode(&response, block).map_err(|error| {
-            RegionFailure::Stopped(ScanStopped::Failed(attempts.fail(Failure::Cells(error), false)))
-        })
+        let decoded = ScanResponse::decode(&response, block);
+        Ok(decoded.map_err(|error| attempts.fail(error.into(), false))?)
     }
 
     /// Updates lease and open scanner from a response.
@@ -339,7 +322,7 @@ impl RegionScanner {
         let permit = loop {
             match timeout(self.lease / 2, rows.reserve()).await {
                 Ok(Ok(permit)) => break permit,
-                Ok(Err(_)) => return Err(RegionFailure::Stopped(ScanStopped::Cancelled)),
+                Ok(Err(_)) => return Err(RegionFailure::Cancelled),
                 Err(_) => {}
             }
             let Some(open) = self.open.as_mut().filter(|_| renewals < MAX_RENEWALS) else {

@@ -113,21 +113,6 @@ impl Table {
         Ok(self.change("check and mutate", &mutation.into(), Some(condition)).await?.1)
     }
 
-    /// Applies all mutations of one row or none, optionally under a condition. Returns true if they
-    /// were applied.
-    ///
-    /// # Errors
-    ///
-    /// If the change is not confirmed before the deadline. A condition is an error on servers before
-    /// HBase 2.4, which would ignore it.
-    pub async fn mutate_row(
-        &self,
-        mutations: Vec<Mutation>,
-        condition: Option<&Condition>,
-    ) -> Result<bool, OperationError> {
-        self.change_atomically(mutations, condition).await
-    }
-
     /// Reads many rows.
     ///
     /// # Errors

@@ -180,7 +180,7 @@ impl LogInner {
             if let Some(segment) = found {
                 return Ok(segment);
             }
-            self.open_segment(deadline).await?;
+            self.open_up_to(1, deadline).await?;
         }
     }
 

@@ -7,16 +7,15 @@ use tsd_cluster::{Assignment, MembershipFuture, ProofError, SlotTable, TableRepl
 use tsd_storage::StorageError;
 
 use crate::{
-    calls::{ASSIGNMENT, CallFailure},
+    calls::{ASSIGNMENT, CallFailure, damaged},
     log::{ClusterLog, LogInner},
 };
 
 impl LogInner {
     async fn read_assignment(&self) -> Result<Option<Assignment>, CallFailure> {
         let Some(cell) = self.table.state_cell(ASSIGNMENT).await? else { return Ok(None) };
-        let what = "the assignment of slots is of another version";
-        let damaged = || CallFailure::Fail(StorageError::Damaged(what.into()));
-        Assignment::decode(&cell).ok_or_else(damaged).map(Some)
+        let other_version = || damaged("the assignment of slots is of another version");
+        Assignment::decode(&cell).ok_or_else(other_version).map(Some)
     }
 
     async fn change_assignment(

@@ -12,13 +12,13 @@
 //! Every cell has a timestamp of its own and every put a condition, or the same value whenever it is executed,
 //! so that an attempt which is executed late does no harm.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hbase_rs::{
-    Condition, Delete, Failure, Get, OperationError, Put, RequestError, Scan, Selection, Table,
+    Condition, Delete, Failure, Get, OperationError, Put, RequestError, Row, Scan, Selection, Table,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tsd_cluster::{
     LogKeys, LogRecord, Manifest, OpenSegment, Revision, SegmentId, SegmentToken, StateRow,
     TableReply, TableRequest,
@@ -75,16 +75,44 @@ impl LogTable {
         deadline: Instant,
     ) -> Result<TableReply, StorageError> {
         loop {
-            let text = match self.execute(request, deadline).await {
+            let failure = match self.execute(request, deadline).await {
                 Ok(reply) => return Ok(reply),
+                Err(failure) => failure,
+            };
+            let text = self.pause(failure, deadline).await?;
+            tracing::debug!(table = %self.table.name(), error = text, "repeating a request");
+        }
+    }
+
+    /// Pauses before a request is repeated, and returns why it is. Fails if it is not.
+    async fn pause(&self, failure: CallFailure, deadline: Instant) -> Result<String, StorageError> {
+        match failure {
+            CallFailure::Repeat(text) if Instant::now() + RETRY_PAUSE < deadline => {
+                sleep(RETRY_PAUSE).await;
+                Ok(text)
+            }
+            failure => Err(self.error(failure)),
+        }
+    }
+
+    /// Repeats an attempt at once until it is done. It returns `None` if another process was first, which
+    /// `raced` says.
+    pub(crate) async fn repeat_raced<T>(
+        &self,
+        deadline: Instant,
+        raced: &str,
+        attempt: impl AsyncFn() -> Result<Option<T>, CallFailure>,
+    ) -> Result<T, StorageError> {
+        loop {
+            let text = match attempt().await {
+                Ok(Some(done)) => return Ok(done),
+                Ok(None) => raced.to_owned(),
                 Err(CallFailure::Fail(error)) => return Err(error),
                 Err(CallFailure::Repeat(text)) => text,
             };
-            if Instant::now() + RETRY_PAUSE >= deadline {
+            if Instant::now() >= deadline {
                 return Err(self.unavailable(&text));
             }
-            tracing::debug!(table = %self.table.name(), error = text, "repeating a request");
-            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
@@ -96,14 +124,15 @@ impl LogTable {
     ) -> Result<TableReply, StorageError> {
         match self.execute(request, deadline).await {
             Ok(reply) => Ok(reply),
-            Err(CallFailure::Fail(error)) => Err(error),
-            Err(CallFailure::Repeat(text)) if Instant::now() + RETRY_PAUSE >= deadline => {
-                Err(self.unavailable(&text))
-            }
-            Err(CallFailure::Repeat(_)) => {
-                tokio::time::sleep(RETRY_PAUSE).await;
-                Ok(TableReply::InDoubt)
-            }
+            Err(failure) => self.pause(failure, deadline).await.map(|_| TableReply::InDoubt),
+        }
+    }
+
+    /// The error of a call that is not repeated any more.
+    pub(crate) fn error(&self, failure: CallFailure) -> StorageError {
+        match failure {
+            CallFailure::Fail(error) => error,
+            CallFailure::Repeat(text) => self.unavailable(&text),
         }
     }
 
@@ -112,14 +141,19 @@ impl LogTable {
         StorageError::Unavailable(format!("table {name} does not answer: {text}").into())
     }
 
+    /// The table with a timeout that ends at the deadline.
+    pub(crate) fn until(&self, deadline: Instant) -> Self {
+        let left = deadline.saturating_duration_since(Instant::now());
+        Self { table: self.table.clone().with_timeout(left), keys: self.keys }
+    }
+
     /// One attempt.
     pub(crate) async fn execute(
         &self,
         request: &TableRequest,
         deadline: Instant,
     ) -> Result<TableReply, CallFailure> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let to = Self { table: self.table.clone().with_timeout(left), keys: self.keys };
+        let to = self.until(deadline);
         match request {
             TableRequest::ReadManifest { incarnation } => {
                 Ok(TableReply::Manifest(to.read_manifest(*incarnation).await?))
@@ -159,9 +193,7 @@ impl LogTable {
         cell: &[u8],
         deadline: Instant,
     ) -> Result<TableReply, CallFailure> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let to = Self { table: self.table.clone().with_timeout(left), keys: self.keys };
-        to.append(segment, sequence, cell).await
+        self.until(deadline).append(segment, sequence, cell).await
     }
 
     async fn append(
@@ -201,18 +233,15 @@ impl LogTable {
         let put = Put::try_new(self.keys.state(StateRow::Manifest(incarnation)))
             .and_then(|put| put.cell(STATE, REVISION, time, &new.revision.encode()))
             .and_then(|put| put.cell(STATE, MANIFEST, time, &new.encode()));
-        let condition = match expected {
-            None => Condition::absent(STATE, REVISION),
-            Some(revision) => Condition::equals(STATE, REVISION, revision.encode()),
-        };
-        self.check(&condition, put).await
+        let expected = expected.map(|revision| revision.encode());
+        self.check(&is_expected(REVISION, expected), put).await
     }
 
     async fn read_manifest(&self, incarnation: u64) -> Result<Option<Manifest>, CallFailure> {
         let row = self.keys.state(StateRow::Manifest(incarnation));
         let get = Get::try_new(row).map_err(invalid)?;
         let row = self.table.get(&get.select(state())).await.map_err(failure)?;
-        manifest_of(incarnation, row.value(STATE, REVISION).zip(row.value(STATE, MANIFEST)))
+        manifest_of(incarnation, &row)
     }
 
     /// All manifests, by incarnation. The scan begins after the call.
@@ -221,28 +250,23 @@ impl LogTable {
         deadline: Instant,
     ) -> Result<Vec<(u64, Manifest)>, StorageError> {
         loop {
-            let text = match self.scan_manifests(deadline).await {
+            match self.scan_manifests(deadline).await {
                 Ok(found) => return Ok(found),
-                Err(CallFailure::Fail(error)) => return Err(error),
-                Err(CallFailure::Repeat(text)) => text,
-            };
-            if Instant::now() + RETRY_PAUSE >= deadline {
-                return Err(self.unavailable(&text));
+                Err(failure) => {
+                    self.pause(failure, deadline).await?;
+                }
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
     async fn scan_manifests(&self, deadline: Instant) -> Result<Vec<(u64, Manifest)>, CallFailure> {
-        let left = deadline.saturating_duration_since(Instant::now());
         let scan = Scan::prefix(self.keys.manifests()).select(state());
-        let mut rows = self.table.clone().with_timeout(left).scan(scan);
+        let mut rows = self.until(deadline).table.scan(scan);
         let mut found = Vec::new();
         while let Some(row) = rows.next().await {
             let row = row.map_err(failure)?.row;
             let Some(incarnation) = self.keys.incarnation_of(row.key()) else { continue };
-            let cells = row.value(STATE, REVISION).zip(row.value(STATE, MANIFEST));
-            found.extend(manifest_of(incarnation, cells)?.map(|manifest| (incarnation, manifest)));
+            found.extend(manifest_of(incarnation, &row)?.map(|manifest| (incarnation, manifest)));
         }
         found.sort_unstable_by_key(|(incarnation, _)| *incarnation);
         Ok(found)
@@ -304,19 +328,21 @@ impl LogTable {
     ) -> Result<TableReply, CallFailure> {
         let put = Put::try_new(self.keys.state(row))
             .and_then(|put| put.cell(STATE, qualifier, time, new));
-        let condition = match expected {
-            None => Condition::absent(STATE, qualifier),
-            Some(value) => Condition::equals(STATE, qualifier, value),
-        };
-        self.check(&condition, put).await
+        self.check(&is_expected(qualifier, expected), put).await
+    }
+}
+
+/// The condition that a cell of the state has a value, or is absent.
+fn is_expected(qualifier: &'static [u8], value: Option<Bytes>) -> Condition {
+    match value {
+        None => Condition::absent(STATE, qualifier),
+        Some(value) => Condition::equals(STATE, qualifier, value),
     }
 }
 
 /// The manifest in two cells.
-fn manifest_of(
-    incarnation: u64,
-    cells: Option<(&[u8], &[u8])>,
-) -> Result<Option<Manifest>, CallFailure> {
+fn manifest_of(incarnation: u64, row: &Row) -> Result<Option<Manifest>, CallFailure> {
+    let cells = row.value(STATE, REVISION).zip(row.value(STATE, MANIFEST));
     let Some((revision, manifest)) = cells else { return Ok(None) };
     let manifest =
         Revision::decode(revision).and_then(|revision| Manifest::decode(revision, manifest));
@@ -352,7 +378,7 @@ fn invalid(error: RequestError) -> CallFailure {
     CallFailure::Fail(StorageError::backend(&error))
 }
 
-fn damaged(what: String) -> CallFailure {
+pub(crate) fn damaged(what: impl Into<Arc<str>>) -> CallFailure {
     CallFailure::Fail(StorageError::Damaged(what.into()))
 }
 

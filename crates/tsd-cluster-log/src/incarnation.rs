@@ -9,23 +9,13 @@ use tokio::time::Instant;
 use tsd_cluster::TableReply;
 use tsd_storage::StorageError;
 
-use crate::calls::{CallFailure, INCARNATION, LogTable};
+use crate::calls::{CallFailure, INCARNATION, LogTable, damaged};
 
 /// The next incarnation.
 pub(crate) async fn take(table: &LogTable, deadline: Instant) -> Result<u64, StorageError> {
     let nonce = random().to_be_bytes();
-    loop {
-        let text = match attempt(table, &nonce).await {
-            Ok(Some(number)) => return Ok(number),
-            // Another process was first.
-            Ok(None) => String::from("other processes take incarnations"),
-            Err(CallFailure::Fail(error)) => return Err(error),
-            Err(CallFailure::Repeat(text)) => text,
-        };
-        if Instant::now() >= deadline {
-            return Err(table.unavailable(&text));
-        }
-    }
+    let raced = "other processes take incarnations";
+    table.repeat_raced(deadline, raced, async || attempt(table, &nonce).await).await
 }
 
 async fn attempt(table: &LogTable, nonce: &[u8]) -> Result<Option<u64>, CallFailure> {
@@ -33,10 +23,7 @@ async fn attempt(table: &LogTable, nonce: &[u8]) -> Result<Option<u64>, CallFail
     let (number, of) = match last.as_deref().map(<[u8]>::split_first_chunk::<8>) {
         None => (0, &[][..]),
         Some(Some((number, of))) => (u64::from_be_bytes(*number), of),
-        Some(None) => {
-            let text = "the counter of incarnations";
-            return Err(CallFailure::Fail(StorageError::Damaged(text.into())));
-        }
+        Some(None) => return Err(damaged("the counter of incarnations")),
     };
     if of == nonce {
         // The answer to an earlier attempt was lost.

@@ -176,10 +176,6 @@ impl LogInner {
         *lock(&self.proven) >= asked
     }
 
-    fn is_proven(&self) -> bool {
-        lock(&self.proven).elapsed() < PROOF_AGE
-    }
-
     /// Stores the logs of others; `None` until the store is open, and after its end.
     pub(crate) fn recoverer(&self) -> Option<Arc<dyn LogRecoverer>> {
         self.recoverer.get().and_then(Weak::upgrade)
@@ -188,11 +184,21 @@ impl LogInner {
     /// Fails if this process is fenced, or cannot prove that it was not a moment ago. It blocks.
     pub(crate) fn confirm_recent(self: &Arc<Self>) -> Result<(), StorageError> {
         self.check_fence()?;
-        if self.is_proven() {
+        if lock(&self.proven).elapsed() < PROOF_AGE {
             return Ok(());
         }
         let inner = Arc::clone(self);
         self.wait(async move { inner.confirm().await })
+    }
+
+    /// Runs a call on the log's runtime and blocks until it ends. A call that the end of the runtime has
+    /// dropped fails.
+    pub(crate) fn wait<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, StorageError>> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        let call = self.runtime.spawn(call);
+        self.runtime.block_on(call).unwrap_or(Err(StorageError::Closed))
     }
 }
 
@@ -218,9 +224,7 @@ impl ClusterLog {
         let ending = self.inner.runtime.spawn(async move { inner.end().await });
         ending.await.unwrap_or(Err(StorageError::Closed))
     }
-}
 
-impl ClusterLog {
     /// True once another process has taken the log over.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
@@ -236,18 +240,6 @@ impl ClusterLog {
             }
             noticed.await;
         }
-    }
-}
-
-impl LogInner {
-    /// Runs a call on the log's runtime and blocks until it ends. A call that the end of the runtime has
-    /// dropped fails.
-    pub(crate) fn wait<T: Send + 'static>(
-        &self,
-        call: impl Future<Output = Result<T, StorageError>> + Send + 'static,
-    ) -> Result<T, StorageError> {
-        let call = self.runtime.spawn(call);
-        self.runtime.block_on(call).unwrap_or(Err(StorageError::Closed))
     }
 }
 
@@ -286,7 +278,7 @@ impl CommitLog for ClusterLog {
     }
 
     fn finish_trim(&self, _: i64) -> Result<(), StorageError> {
-        if !self.inner.trim_goal().is_open() {
+        if !self.inner.trim_goal().is_open {
             return Ok(());
         }
         let inner = Arc::clone(&self.inner);

@@ -4,7 +4,9 @@
 //! acknowledged point. The number of the cluster and of the stripes are attributes of the table, so that they
 //! come into being with it.
 
-use hbase_rs::{Client, ExceptionClass, FamilyDescriptor, TableDescriptor, TableName};
+use hbase_rs::{
+    Client, ExceptionClass, FamilyDescriptor, OperationError, TableDescriptor, TableName,
+};
 use tsd_cluster::{ClusterId, LogKeys};
 
 use crate::{
@@ -73,12 +75,7 @@ async fn describe(
     client: &Client,
     name: &TableName,
 ) -> Result<Option<TableDescriptor>, OpenLogError> {
-    let found = client.admin().describe_table(name).await;
-    found.map_err(|source| OpenLogError::Admin {
-        what: "describe",
-        table: name.to_string(),
-        source,
-    })
+    client.admin().describe_table(name).await.map_err(failed("describe", name))
 }
 
 async fn create(
@@ -86,11 +83,8 @@ async fn create(
     config: &ClusterLogConfig,
     name: &TableName,
 ) -> Result<TableDescriptor, OpenLogError> {
-    let failed = |what| {
-        let table = name.to_string();
-        move |source| OpenLogError::Admin { what, table, source }
-    };
-    let status = client.admin().cluster_status().await.map_err(failed("choose regions for"))?;
+    let status =
+        client.admin().cluster_status().await.map_err(failed("choose regions for", name))?;
     let stripes =
         (status.servers.len() * STRIPES_PER_SERVER).clamp(STRIPES_PER_SERVER, MAX_STRIPES);
     let cluster = ClusterId::new(random().to_be_bytes());
@@ -103,10 +97,16 @@ async fn create(
         }
         // Another process was first.
         Err(error) if error.class() == Some(ExceptionClass::TableExists) => {
-            describe(client, name).await?.ok_or_else(|| failed("create")(error))
+            describe(client, name).await?.ok_or_else(|| failed("create", name)(error))
         }
-        Err(error) => Err(failed("create")(error)),
+        Err(error) => Err(failed("create", name)(error)),
     }
+}
+
+/// Returns what makes the error of an operation.
+fn failed(what: &'static str, name: &TableName) -> impl FnOnce(OperationError) -> OpenLogError {
+    let table = name.to_string();
+    move |source| OpenLogError::Admin { what, table, source }
 }
 
 fn descriptor(name: &TableName, keys: LogKeys, config: &ClusterLogConfig) -> TableDescriptor {

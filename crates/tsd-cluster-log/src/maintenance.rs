@@ -37,13 +37,12 @@ impl LogInner {
         Instant::now() + self.config.work_timeout
     }
 
-    /// Opens a segment, unless there is a standby one now.
-    pub(crate) async fn open_segment(&self, deadline: Instant) -> Result<(), StorageError> {
-        self.open_up_to(1, deadline).await
-    }
-
     /// Opens segments until this many stand by.
-    async fn open_up_to(&self, count: usize, deadline: Instant) -> Result<(), StorageError> {
+    pub(crate) async fn open_up_to(
+        &self,
+        count: usize,
+        deadline: Instant,
+    ) -> Result<(), StorageError> {
         let mut work = self.maintenance(deadline).await?;
         self.finish_begun(&mut work, deadline).await?;
         while self.wants_segment(count) {
@@ -104,7 +103,7 @@ impl LogInner {
 
     /// Ends the log if all rows are stored elsewhere; else it stays for the next owner. Returns true if it did.
     pub(crate) async fn end(&self) -> Result<bool, StorageError> {
-        if self.trim_goal().is_open() {
+        if self.trim_goal().is_open {
             self.trim().await?;
         }
         let deadline = self.work_deadline();

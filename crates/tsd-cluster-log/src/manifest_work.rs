@@ -38,8 +38,4 @@ impl TrimGoal {
         self.last_commit_ms = last_commit_ms;
         self.is_open = true;
     }
-
-    pub(crate) const fn is_open(&self) -> bool {
-        self.is_open
-    }
 }

@@ -46,19 +46,6 @@ impl LogInner {
             Ok(()) => ProofError::Unavailable(error.to_string()),
         }
     }
-
-    /// Waits until a member is settled.
-    async fn settled(&self, incarnation: u64) -> Settlement {
-        let revision = self.members.watch().revision(incarnation);
-        loop {
-            let changed = self.members.changed.notified();
-            let found = self.members.watch().settlement(incarnation, revision);
-            match found {
-                Some(settlement) => return settlement,
-                None => changed.await,
-            }
-        }
-    }
 }
 
 impl Membership for ClusterLog {
@@ -95,6 +82,17 @@ impl Membership for ClusterLog {
     }
 
     fn settled(&self, incarnation: u64) -> MembershipFuture<'_, Settlement> {
-        Box::pin(self.inner.settled(incarnation))
+        let members = &self.inner.members;
+        Box::pin(async move {
+            let revision = members.watch().revision(incarnation);
+            loop {
+                let changed = members.changed.notified();
+                let found = members.watch().settlement(incarnation, revision);
+                match found {
+                    Some(settlement) => return settlement,
+                    None => changed.await,
+                }
+            }
+        })
     }
 }

@@ -127,7 +127,7 @@ impl LogInner {
             }
         }
         self.former().extend(recoveries.clone());
-        self.open_segment(deadline).await?;
+        self.open_up_to(1, deadline).await?;
         // Who opens a log finds this node and the others in it at once, not after the first heartbeat.
         self.look().await?;
         let log = |(incarnation, recovery)| FormerLog {

@@ -75,17 +75,12 @@ impl LogInner {
 impl LogTable {
     /// All segments that have a token or a fence.
     async fn segment_rows(&self, deadline: Instant) -> Result<Vec<SegmentId>, StorageError> {
-        self.scan_segments(deadline).await.map_err(|error| match error {
-            CallFailure::Fail(error) => error,
-            CallFailure::Repeat(text) => self.unavailable(&text),
-        })
+        self.scan_segments(deadline).await.map_err(|failure| self.error(failure))
     }
 
     async fn scan_segments(&self, deadline: Instant) -> Result<Vec<SegmentId>, CallFailure> {
-        let left = deadline.saturating_duration_since(Instant::now());
         let (start, stop) = self.keys.segments();
-        let mut rows =
-            self.table.clone().with_timeout(left).scan(Scan::range(start, stop).select(state()));
+        let mut rows = self.until(deadline).table.scan(Scan::range(start, stop).select(state()));
         let mut found = Vec::new();
         while let Some(row) = rows.next().await {
             found.extend(self.keys.segment_of(row.map_err(failure)?.row.key()));

@@ -8,7 +8,7 @@ use tsd_cluster::{ClusterId, FORWARD, Member, MemberState, SharedSettings, Table
 use tsd_storage::StorageError;
 
 use crate::{
-    calls::{CallFailure, LogTable, SETTINGS},
+    calls::{CallFailure, LogTable, SETTINGS, damaged},
     config::ClusterLogConfig,
     error::OpenLogError,
     listed_nodes::all_listed,
@@ -34,12 +34,8 @@ struct Stored {
     cell: Option<(u64, Bytes)>,
 }
 
-/// What became of an attempt.
-enum Attempt<T> {
-    Done(T),
-    /// Another node was first.
-    Raced,
-}
+/// Why an attempt is repeated whose change was not made.
+const RACED: &str = "other nodes change the settings";
 
 /// Fails if a setting differs. Settings that the cluster lacks are stored.
 pub(crate) async fn check(
@@ -47,20 +43,17 @@ pub(crate) async fn check(
     own: &SharedSettings,
     deadline: Instant,
 ) -> Result<(), OpenLogError> {
-    repeat(table, deadline, async || {
+    let checked = table.repeat_raced(deadline, RACED, async || {
         let stored = read(table).await?;
         let differences = own.differences(&stored.settings);
         if !differences.is_empty() {
-            return Ok(Err(OpenLogError::Settings(differences)));
+            return Ok(Some(Err(OpenLogError::Settings(differences))));
         }
         let all = stored.settings.with_missing(own);
-        if all == stored.settings {
-            return Ok(Ok(Attempt::Done(())));
-        }
-        let replaced = replace(table, stored, &all).await?;
-        Ok(Ok(if replaced { Attempt::Done(()) } else { Attempt::Raced }))
-    })
-    .await
+        let is_done = all == stored.settings || replace(table, stored, &all).await?;
+        Ok(is_done.then_some(Ok(())))
+    });
+    checked.await?
 }
 
 /// The settings of the cluster of a log table; `None` if there is no such table, or no node has started yet.
@@ -74,8 +67,7 @@ pub async fn stored_settings(
 ) -> Result<Option<SharedSettings>, OpenLogError> {
     let Some(table) = log_table::find(client, config).await? else { return Ok(None) };
     let deadline = Instant::now() + config.start_timeout;
-    let stored =
-        repeat(&table, deadline, async || Ok(Ok(Attempt::Done(read(&table).await?)))).await?;
+    let stored = read_until(&table, deadline).await?;
     Ok(stored.cell.map(|_| stored.settings))
 }
 
@@ -93,8 +85,7 @@ pub async fn adopt_settings(
 ) -> Result<Vec<ChangedSetting>, OpenLogError> {
     let Some(table) = log_table::find(client, config).await? else { return Ok(Vec::new()) };
     let deadline = Instant::now() + config.start_timeout;
-    let stored = async || Ok(Ok(Attempt::Done(read(&table).await?.settings)));
-    let before = repeat(&table, deadline, stored).await?;
+    let before = read_until(&table, deadline).await?.settings;
     let all = config.shared.adopted_by(&before).map_err(OpenLogError::Settings)?;
     let changed = changes(&before, &all);
     if changed.is_empty() {
@@ -127,14 +118,14 @@ async fn exchange(
     deadline: Instant,
     before: &SharedSettings,
     after: &SharedSettings,
-) -> Result<(), OpenLogError> {
-    repeat(table, deadline, async || {
+) -> Result<(), StorageError> {
+    let exchanged = table.repeat_raced(deadline, RACED, async || {
         let now = read(table).await?;
         let is_done = now.settings == *after
             || (now.settings == *before && replace(table, now, after).await?);
-        Ok(Ok(if is_done { Attempt::Done(()) } else { Attempt::Raced }))
-    })
-    .await
+        Ok(is_done.then_some(()))
+    });
+    exchanged.await
 }
 
 fn changes(before: &SharedSettings, now: &SharedSettings) -> Vec<ChangedSetting> {
@@ -154,24 +145,8 @@ fn none_of(members: &[Member]) -> Result<(), OpenLogError> {
     Err(OpenLogError::NotStopped(names.collect()))
 }
 
-/// Repeats an attempt until it is done or the deadline is reached.
-async fn repeat<T>(
-    table: &LogTable,
-    deadline: Instant,
-    attempt: impl AsyncFn() -> Result<Result<Attempt<T>, OpenLogError>, CallFailure>,
-) -> Result<T, OpenLogError> {
-    loop {
-        let text = match attempt().await {
-            Ok(Ok(Attempt::Done(done))) => return Ok(done),
-            Ok(Ok(Attempt::Raced)) => String::from("other nodes change the settings"),
-            Ok(Err(error)) => return Err(error),
-            Err(CallFailure::Fail(error)) => return Err(error.into()),
-            Err(CallFailure::Repeat(text)) => text,
-        };
-        if Instant::now() >= deadline {
-            return Err(table.unavailable(&text).into());
-        }
-    }
+async fn read_until(table: &LogTable, deadline: Instant) -> Result<Stored, StorageError> {
+    table.repeat_raced(deadline, RACED, async || read(table).await.map(Some)).await
 }
 
 async fn read(table: &LogTable) -> Result<Stored, CallFailure> {
@@ -179,10 +154,7 @@ async fn read(table: &LogTable) -> Result<Stored, CallFailure> {
     let settings = match cell.as_ref().map(|(_, value)| SharedSettings::decode(value)) {
         None => SharedSettings::default(),
         Some(Some(found)) => found,
-        Some(None) => {
-            let text = "the settings of the cluster are of another version";
-            return Err(CallFailure::Fail(StorageError::Damaged(text.into())));
-        }
+        Some(None) => return Err(damaged("the settings of the cluster are of another version")),
     };
     Ok(Stored { settings, cell })
 }

@@ -25,7 +25,7 @@ use tsd_storage::{Column, StorageError, Table, error_chain};
 
 use crate::{
     clock::WriteClock,
-    error::storage_error,
+    error::{invalid, storage_error},
     request::{family_name, timestamp},
 };
 
@@ -69,7 +69,8 @@ impl ConditionalWrite {
             // HBase does not distinguish an empty value from an absent column. Values of the UID
             // table are never empty.
             None => {
-                if *family == Family::T && self.read(rows).await.map_err(failed)?.is_some() {
+                if *family == Family::T && read(rows, &self.column).await.map_err(failed)?.is_some()
+                {
                     return Ok(false);
                 }
                 Condition::absent(family_name(*family), qualifier.clone())
@@ -93,7 +94,7 @@ impl ConditionalWrite {
             };
             let text = error_chain(&error);
             tracing::debug!(%table, error = text, "result of a conditional write is unknown");
-            let now = self.read(rows).await.map_err(failed)?;
+            let now = read(rows, &self.column).await.map_err(failed)?;
             if now == self.new {
                 return Ok(true);
             }
@@ -123,7 +124,7 @@ impl ConditionalWrite {
             clock.pass(until);
             let delete = Delete::try_new(row.clone())
                 .and_then(|delete| delete.column(family, qualifier, until.max(0).unsigned_abs()));
-            return Ok(delete.map_err(|error| StorageError::backend(&error))?.into());
+            return Ok(delete.map_err(invalid)?.into());
         };
         let at = match (self.timestamp_ms, replaced) {
             (Some(time), _) => time,
@@ -132,11 +133,7 @@ impl ConditionalWrite {
         };
         let at = timestamp(at)?;
         let put = Put::try_new(row.clone()).and_then(|put| put.cell(family, qualifier, at, value));
-        Ok(put.map_err(|error| StorageError::backend(&error))?.into())
-    }
-
-    async fn read(&self, rows: &HBaseTable) -> Result<Option<Bytes>, OperationError> {
-        read(rows, &self.column).await
+        Ok(put.map_err(invalid)?.into())
     }
 }
 
@@ -171,7 +168,7 @@ pub(crate) async fn increment(
     let family = column.family.as_str().as_bytes();
     let increment = Increment::try_new(column.row.clone())
         .and_then(|increment| increment.counter(family, &column.qualifier, amount))
-        .map_err(|error| StorageError::backend(&error))?;
+        .map_err(invalid)?;
     let error = match rows.mutate(increment).await {
         Ok(row) => {
             let sum = row.value(family, &column.qualifier).and_then(|value| value.try_into().ok());

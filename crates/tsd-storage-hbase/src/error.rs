@@ -1,7 +1,15 @@
 //! Maps errors of the client to errors of the store.
 
-use hbase_rs::{CallError, ExceptionClass, Failure, OperationError, Recovery, RemoteException};
+use hbase_rs::{
+    CallError, ExceptionClass, Failure, OperationError, Recovery, RemoteException, RequestError,
+};
 use tsd_storage::{StorageError, Table, error_chain};
+
+/// The error of a request that the client does not accept.
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+pub(crate) fn invalid(error: RequestError) -> StorageError {
+    StorageError::backend(&error)
+}
 
 /// Classifies a failed operation. The client has already retried it; the class says whether a later
 /// call may succeed.
@@ -24,12 +32,7 @@ pub(crate) fn storage_error(table: &Table, error: &OperationError) -> StorageErr
             StorageError::Timeout("HBase did not respond")
         }
         Failure::Call(CallError::Remote { exception, .. }) => exception_error(exception, error),
-        Failure::Call(cause) => match cause.recovery() {
-            Recovery::Fail | Recovery::CloseConnection | Recovery::SplitBatch => {
-                StorageError::backend(error)
-            }
-            _ => unavailable(error),
-        },
+        Failure::Call(cause) => recovery_error(&cause.recovery(), error),
         _ => StorageError::backend(error),
     }
 }
@@ -42,12 +45,16 @@ fn exception_error(exception: &RemoteException, error: &OperationError) -> Stora
         ExceptionClass::RegionTooBusy => StorageError::Throttled("a region of HBase is too busy"),
         ExceptionClass::TableNotEnabled => unavailable(error),
         _ if is_too_large(exception) => StorageError::Rejected(error_chain(error).into()),
-        _ => match exception.recovery() {
-            Recovery::Fail | Recovery::CloseConnection | Recovery::SplitBatch => {
-                StorageError::backend(error)
-            }
-            _ => unavailable(error),
-        },
+        _ => recovery_error(&exception.recovery(), error),
+    }
+}
+
+fn recovery_error(recovery: &Recovery, error: &OperationError) -> StorageError {
+    match recovery {
+        Recovery::Fail | Recovery::CloseConnection | Recovery::SplitBatch => {
+            StorageError::backend(error)
+        }
+        _ => unavailable(error),
     }
 }
 

@@ -100,12 +100,8 @@ fn plan_all(plans: impl Iterator<Item = FilterPlan>) -> FilterPlan {
 
 fn plan_tags(tags: &TagPattern, prefix: &[u8]) -> FilterPlan {
     let pair = tags.tagk_width + tags.tagv_width;
-    if pair == 0
-        || tags
-            .conditions
-            .iter()
-            .any(|condition| condition.tagvs.as_ref().is_some_and(Vec::is_empty))
-    {
+    let allows_nothing = |of: &TagCondition| of.tagvs.as_ref().is_some_and(Vec::is_empty);
+    if pair == 0 || tags.conditions.iter().any(allows_nothing) {
         return FilterPlan::NoRow;
     }
     if tags.conditions.is_empty() && !tags.explicit {
@@ -121,15 +117,12 @@ fn plan_tags(tags: &TagPattern, prefix: &[u8]) -> FilterPlan {
     }
     text.push_str(&others);
     text.push_str("\\z");
-    let mut tests = vec![KeyTest::Pattern(text)];
-    if tags.explicit && !tags.conditions.is_empty() {
-        tests.insert(0, KeyTest::Fuzzy(fuzzy_keys(tags, &tags.conditions, prefix)));
-    } else {
-        let leading = leading_conditions(tags);
-        if !leading.is_empty() {
-            tests.insert(0, KeyTest::Fuzzy(fuzzy_keys(tags, leading, prefix)));
-        }
+    let leading = if tags.explicit { &tags.conditions } else { leading_conditions(tags) };
+    let mut tests = Vec::new();
+    if !leading.is_empty() {
+        tests.push(KeyTest::Fuzzy(fuzzy_keys(tags, leading, prefix)));
     }
+    tests.push(KeyTest::Pattern(text));
     FilterPlan::Tests(tests)
 }
 

@@ -22,7 +22,7 @@ use tsd_storage::{CellRef, FlushRow, FlushRows, StorageError, Table};
 use crate::{
     compacted_column::ColumnCompactor,
     context::{OpenTable, StoreContext},
-    error::storage_error,
+    error::{invalid, storage_error},
     mutations::{batch_error, put, write_batch},
     read_back::{UnverifiedRow, restore_superseded},
     request::timestamp,
@@ -136,25 +136,24 @@ fn add_row(
         }
         if let Some((mark, mark_ms)) = flush_mark(qualifier, at, compactible_since_ms) {
             puts.delete_version(row.key, family.as_str().as_bytes(), &mark, timestamp(mark_ms)?)
-                .map_err(|error| StorageError::backend(&error))?;
+                .map_err(invalid)?;
         }
         let timestamp_ms = Some(at);
         put(puts, row.key, CellRef { family, qualifier, value, timestamp_ms })
     })?;
     if let Some(until) = deleted_until {
-        let mut delete = Delete::try_new(Bytes::copy_from_slice(row.key))
-            .map_err(|error| StorageError::backend(&error))?;
+        let mut delete = Delete::try_new(Bytes::copy_from_slice(row.key)).map_err(invalid)?;
         if until != i64::MAX {
             delete = delete.up_to(timestamp(until)?);
         }
-        deletes.push(delete).map_err(|error| StorageError::backend(&error))?;
+        deletes.push(delete).map_err(invalid)?;
     } else if !row.deletes.is_empty() {
         deletes.begin();
         for &(family, qualifier, until) in &row.deletes {
             let until = if until == i64::MAX { SERVER_TIME } else { timestamp(until)? };
             deletes
                 .delete_column(row.key, family.as_str().as_bytes(), qualifier, until)
-                .map_err(|error| StorageError::backend(&error))?;
+                .map_err(invalid)?;
         }
     }
     Ok(())

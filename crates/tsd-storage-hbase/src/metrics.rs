@@ -124,22 +124,6 @@ const GAUGES: [(&str, Unit, &str); 18] = [
     ("tsd_hbase_unavailable_regions", Unit::Count, "Regions that are unavailable for writes."),
 ];
 
-/// Counters of the series registry of a store.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RegistryStats {
-    pub(crate) is_on: bool,
-    pub(crate) is_complete: bool,
-    pub(crate) is_closed: bool,
-    pub(crate) metrics: usize,
-    pub(crate) series: u64,
-    pub(crate) memory_bytes: usize,
-    pub(crate) registered: u64,
-    pub(crate) entries: u64,
-    pub(crate) conflicts: u64,
-    pub(crate) refreshes: u64,
-    pub(crate) scanned_rows: u64,
-}
-
 /// Describes every `tsd_hbase_*` metric. Idempotent.
 pub fn describe_metrics() {
     for (name, text) in COUNTERS {
@@ -203,11 +187,11 @@ fn reason_label(reason: RetryReason) -> Cow<'static, str> {
     }
 }
 
-/// Names and values of the metrics without labels.
+/// Names and values of the metrics without labels; `registry` has those of the series index.
 pub(crate) fn gauges(
     stats: &ClientStats,
     (read_back_rows, read_back_bytes): (usize, usize),
-    registry: RegistryStats,
+    registry: impl IntoIterator<Item = (&'static str, u64)>,
 ) -> Vec<(&'static str, f64)> {
     let failed: u64 = stats.methods.iter().map(|method| method.failed).sum();
     let (total, buffers) = (&stats.total, &stats.buffers);
@@ -239,37 +223,35 @@ pub(crate) fn gauges(
         ("tsd_hbase_mutation_failures_total", buffers.failed),
     ]
     .into_iter()
-    .chain(registry_gauges(registry))
+    .chain(registry)
     .map(|(name, value)| (name, value as f64))
     .chain([("tsd_hbase_pressure_pause_seconds_total", buffers.pressure_pauses.as_secs_f64())])
     .collect()
 }
 
-/// What there is to say of the series index; nothing if there is none.
-fn registry_gauges(of: RegistryStats) -> impl Iterator<Item = (&'static str, u64)> {
-    let gauges = [
-        ("tsd_hbase_series_index_complete", u64::from(of.is_complete)),
-        ("tsd_hbase_series_index_closed", u64::from(of.is_closed)),
-        ("tsd_hbase_series_index_metrics", of.metrics as u64),
-        ("tsd_hbase_series_index_series", of.series),
-        ("tsd_hbase_series_index_memory_bytes", of.memory_bytes as u64),
-        ("tsd_hbase_series_index_registered_series_total", of.registered),
-        ("tsd_hbase_series_index_log_entries_total", of.entries),
-        ("tsd_hbase_series_index_log_conflicts_total", of.conflicts),
-        ("tsd_hbase_series_index_log_reads_total", of.refreshes),
-        ("tsd_hbase_series_index_scanned_rows_total", of.scanned_rows),
-    ];
-    gauges.into_iter().filter(move |_| of.is_on)
-}
-
 #[cfg(test)]
 mod tests {
+    use tsd_model::TableSchema;
+    use tsd_storage::Table;
+
     use super::*;
+    use crate::{
+        config::{SeriesIndexConfig, SeriesIndexMode},
+        series_registry::SeriesRegistry,
+    };
 
     #[test]
     fn every_gauge_is_described() {
-        let registry = RegistryStats { is_on: true, ..RegistryStats::default() };
-        for (name, _) in gauges(&ClientStats::default(), (0, 0), registry) {
+        let registry = SeriesRegistry::new(SeriesIndexConfig {
+            mode: SeriesIndexMode::Estimate,
+            data: Table::new("tsdb"),
+            schema: TableSchema::opentsdb_default(),
+            registrations: Table::new("tsdb-series"),
+            meta: None,
+            max_bytes: 0,
+            scan_rows_per_second: 0,
+        });
+        for (name, _) in gauges(&ClientStats::default(), (0, 0), registry.gauges()) {
             let described = COUNTERS.iter().any(|(of, _)| *of == name)
                 || GAUGES.iter().any(|(of, ..)| *of == name);
             assert!(described, "{name}");

@@ -10,7 +10,11 @@ use hbase_rs::{Action, Append, BatchError, BufferedMutator, MutationBatch, SERVE
 use tsd_model::Family;
 use tsd_storage::{CellBatch, CellRef, RowRef, StorageError, Table};
 
-use crate::{clock::WriteClock, error::storage_error, request::timestamp};
+use crate::{
+    clock::WriteClock,
+    error::{invalid, storage_error},
+    request::timestamp,
+};
 
 /// Bytes of an encoded cell beyond those in a [`CellBatch`], to estimate the size of the buffer.
 const CELL_OVERHEAD: usize = 24;
@@ -125,8 +129,7 @@ pub(crate) fn put(
 ) -> Result<(), StorageError> {
     let at = cell.timestamp_ms.map_or(Ok(SERVER_TIME), timestamp)?;
     let family = cell.family.as_str().as_bytes();
-    puts.put(row, family, cell.qualifier, at, cell.value)
-        .map_err(|error| StorageError::backend(&error))?;
+    puts.put(row, family, cell.qualifier, at, cell.value).map_err(invalid)?;
     Ok(())
 }
 
@@ -153,7 +156,7 @@ pub(crate) fn appends(batch: &CellBatch) -> Result<Vec<Action>, StorageError> {
             Ok(append.into())
         })
         .collect::<Result<_, hbase_rs::RequestError>>()
-        .map_err(|error| StorageError::backend(&error))
+        .map_err(invalid)
 }
 
 /// Writes a batch and waits until all of it is durable.

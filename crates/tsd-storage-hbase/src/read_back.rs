@@ -26,19 +26,19 @@ use std::{sync::Weak, time::Duration};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use hbase_rs::{
-    CellKind, Condition, Get as HBaseGet, MutationBatch, Put, ReadType, Row as HBaseRow, Scan,
+    CellKind, Condition, Get as HBaseGet, MutationBatch, ReadType, Row as HBaseRow, Scan,
     Selection, TimeRange,
 };
 use tokio::time::sleep;
 use tsd_model::{Cell, Family};
-use tsd_storage::{CellRef, Get, StorageError, Table};
+use tsd_storage::{CellRef, StorageError, Table};
 
 use crate::{
     context::{OpenTable, StoreContext},
-    error::storage_error,
+    error::{invalid, storage_error},
     metrics::RESTORED_POINTS,
     mutations::{put, write_batch},
-    request::{family_name, hbase_get, timestamp},
+    request::{family_name, get_points, hbase_get, put_cells},
     row::model_row,
     superseded::{
         Basis, Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore, is_doubtful,
@@ -129,7 +129,7 @@ async fn check_row(
     let written_ms = |cell: &Cell| of.read_backs.written_ms(key, cell);
     let mut restored = Vec::new();
     if is_doubtful(points, &cells, written_ms)
-        && let Some(get) = hbase_get(all_points(key), None)
+        && let Some(get) = hbase_get(get_points(key), None)
     {
         let row = of.rows.get(&get).await.map_err(|error| storage_error(table, &error))?;
         cells = model_row(&row).map_or_else(Vec::new, |row| row.cells);
@@ -149,15 +149,11 @@ async fn check_row(
     Ok((key.clone(), again))
 }
 
-fn all_points(key: &Bytes) -> Get {
-    Get { row: key.clone(), family: Some(Family::T), qualifiers: Vec::new() }
-}
-
 /// Reads the cells of a row that are not older than the points.
 fn newer_cells(key: &Bytes, points: &[WrittenPoint]) -> Option<HBaseGet> {
     let since = points.iter().map(|point| point.column_ms).min().unwrap_or(0);
     let times = TimeRange::try_new(since.max(0).unsigned_abs(), u64::MAX >> 1).ok();
-    hbase_get(all_points(key), times)
+    hbase_get(get_points(key), times)
 }
 
 /// What is left to do after points of a row were put again.
@@ -231,14 +227,7 @@ async fn put_on_basis(
         (_, Some(first)) => Condition::absent(family, first.cell.qualifier.clone()),
         (_, None) => return Ok(true),
     };
-    let mut put = Put::try_new(key.clone()).map_err(|error| StorageError::backend(&error))?;
-    for RestoredPoint { cell, .. } in points {
-        let at = timestamp(cell.timestamp_ms)?;
-        let family = cell.family.as_str().as_bytes();
-        put = put
-            .cell(family, &cell.qualifier, at, &cell.value)
-            .map_err(|error| StorageError::backend(&error))?;
-    }
+    let put = put_cells(key.clone(), points.iter().map(|point| &point.cell))?;
     let result = of.rows.check_and_mutate(&condition, put).await;
     result.map_err(|error| storage_error(table, &error))
 }
@@ -255,8 +244,7 @@ pub(crate) async fn history(
     key: &Bytes,
 ) -> Result<RowHistory, StorageError> {
     let selection = Selection::all().family(family_name(Family::T));
-    let selection =
-        selection.max_versions(HISTORY_VERSIONS).map_err(|e| StorageError::backend(&e))?;
+    let selection = selection.max_versions(HISTORY_VERSIONS).map_err(invalid)?;
     let scan = Scan::range(key.clone(), key.clone()).inclusive(true, true).select(selection);
     let mut rows = of.rows.scan(scan.raw().limit(1).read_type(ReadType::Pread));
     let compactible_since_ms = of.compactible_since_ms(key);

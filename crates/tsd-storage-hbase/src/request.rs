@@ -1,9 +1,11 @@
 //! Translates requests of the trait to requests of the client.
 
 use bytes::Bytes;
-use hbase_rs::{Get as HBaseGet, Selection, TimeRange};
-use tsd_model::Family;
+use hbase_rs::{Get as HBaseGet, Put, Selection, TimeRange};
+use tsd_model::{Cell, Family};
 use tsd_storage::{Get, StorageError};
+
+use crate::error::invalid;
 
 /// Name of a family, without an allocation.
 pub(crate) const fn family_name(family: Family) -> Bytes {
@@ -25,7 +27,7 @@ pub(crate) fn selection(
 pub(crate) fn time_range(range: Option<(i64, i64)>) -> Result<Option<TimeRange>, StorageError> {
     let Some((from, to)) = range else { return Ok(None) };
     let (from, to) = (from.max(0).unsigned_abs(), to.max(0).unsigned_abs());
-    TimeRange::try_new(from, to.max(from)).map(Some).map_err(|error| StorageError::backend(&error))
+    TimeRange::try_new(from, to.max(from)).map(Some).map_err(invalid)
 }
 
 /// A Get of one row; `None` if the row key is invalid.
@@ -35,6 +37,22 @@ pub(crate) fn hbase_get(get: Get, times: Option<TimeRange>) -> Option<HBaseGet> 
         selection = selection.time_range(times);
     }
     Some(HBaseGet::try_new(get.row).ok()?.select(selection))
+}
+
+/// A Get of all points of a row.
+pub(crate) fn get_points(row: &Bytes) -> Get {
+    Get { row: row.clone(), family: Some(Family::T), qualifiers: Vec::new() }
+}
+
+/// A Put of cells to one row, with their times.
+pub(crate) fn put_cells<'c>(
+    row: Bytes,
+    cells: impl IntoIterator<Item = &'c Cell>,
+) -> Result<Put, StorageError> {
+    cells.into_iter().try_fold(Put::try_new(row).map_err(invalid)?, |put, cell| {
+        let at = timestamp(cell.timestamp_ms)?;
+        put.cell(cell.family.as_str().as_bytes(), &cell.qualifier, at, &cell.value).map_err(invalid)
+    })
 }
 
 /// A timestamp of HBase.

@@ -5,9 +5,7 @@ mod row_compaction;
 use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use hbase_rs::{
-    Client, Delete as HBaseDelete, Get as HBaseGet, OperationError, RequestError, Selection,
-};
+use hbase_rs::{Client, Delete as HBaseDelete, Get as HBaseGet, OperationError, Selection};
 use tokio::{runtime::Handle, time::sleep};
 use tsd_model::{ColumnKind, Family, Row};
 use tsd_series_index::SeriesIndex;
@@ -21,7 +19,7 @@ use crate::{
     conditional::{self, ConditionalWrite},
     config::HBaseConfig,
     context::{OpenTable, StoreContext},
-    error::storage_error,
+    error::{invalid, storage_error},
     flush, metrics,
     mutations::{appends, puts, write_batch},
     read_back::{self, UnverifiedRow, WrittenRows, restore_superseded},
@@ -113,15 +111,16 @@ impl HBaseStorage {
         table: &Table,
         timeout: Duration,
     ) -> Result<bool, StorageError> {
-        let rows = self.context.table(table)?.rows.clone();
-        self.has_regions(table, rows.with_timeout(timeout)).await
+        self.has_regions(table, Some(timeout)).await
     }
 
     async fn has_regions(
         &self,
         table: &Table,
-        rows: hbase_rs::Table,
+        timeout: Option<Duration>,
     ) -> Result<bool, StorageError> {
+        let rows = self.context.table(table)?.rows.clone();
+        let rows = if let Some(timeout) = timeout { rows.with_timeout(timeout) } else { rows };
         let regions = self.context.run_abortable(async move { rows.regions().await }).await?;
         match regions.map_err(|error| storage_error(table, &error)) {
             Ok(regions) => Ok(!regions.is_empty()),
@@ -339,10 +338,7 @@ impl Storage for HBaseStorage {
     }
 
     fn table_exists<'a>(&'a self, table: &'a Table) -> BoxFuture<'a, Result<bool, StorageError>> {
-        Box::pin(async move {
-            let rows = self.context.table(table)?.rows.clone();
-            self.has_regions(table, rows).await
-        })
+        Box::pin(self.has_regions(table, None))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StorageError>> {
@@ -400,8 +396,8 @@ impl Storage for HBaseStorage {
         let waiting =
             self.context.open_tables().into_iter().map(|table| table.read_backs.waiting());
         let waiting = waiting.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        let registry = self.context.registry.as_ref().map(|registry| registry.stats());
-        metrics::gauges(&self.context.client.stats(), waiting, registry.unwrap_or_default())
+        let registry = self.context.registry.iter().flat_map(|registry| registry.gauges());
+        metrics::gauges(&self.context.client.stats(), waiting, registry)
     }
 }
 
@@ -440,7 +436,6 @@ async fn delete_read(
     columns: Option<&[(Family, Bytes)]>,
     deleted_until: Option<u64>,
 ) -> Result<Option<u64>, StorageError> {
-    let invalid = |error: RequestError| StorageError::backend(&error);
     let failed = |error: OperationError| storage_error(table, &error);
     let mut selection = Selection::all();
     for (family, qualifier) in columns.into_iter().flatten() {
@@ -485,9 +480,8 @@ async fn delete_read(
 
 /// Delete markers with the timestamps that were read.
 fn delete_replaced(row: Bytes, replaced: &[ReplacedColumn]) -> Result<HBaseDelete, StorageError> {
-    let failed = |error: RequestError| StorageError::backend(&error);
-    replaced.iter().try_fold(HBaseDelete::try_new(row).map_err(failed)?, |delete, old| {
+    replaced.iter().try_fold(HBaseDelete::try_new(row).map_err(invalid)?, |delete, old| {
         let until = timestamp(old.timestamp_ms)?;
-        delete.column(old.family.as_str().as_bytes(), &old.qualifier, until).map_err(failed)
+        delete.column(old.family.as_str().as_bytes(), &old.qualifier, until).map_err(invalid)
     })
 }

@@ -336,13 +336,17 @@ pub async fn inspect_table(
     layout: &TableLayout,
 ) -> Result<Option<TableState>, TableError> {
     let name: TableName = layout.name.parse()?;
-    let found = client.admin().describe_table(&name).await.map_err(|source| {
-        TableError::Operation { what: "describe", table: layout.name.clone(), source }
-    })?;
+    let found = client.admin().describe_table(&name).await.map_err(failed("describe", layout))?;
     match found {
         Some(found) => existing(client, layout, &found).await.map(Some),
         None => Ok(None),
     }
+}
+
+/// Returns what makes the error of an operation.
+fn failed(what: &'static str, layout: &TableLayout) -> impl FnOnce(OperationError) -> TableError {
+    let table = layout.name.clone();
+    move |source| TableError::Operation { what, table, source }
 }
 
 async fn create_table(
@@ -351,12 +355,8 @@ async fn create_table(
     options: &TableOptions,
 ) -> Result<TableState, TableError> {
     let name: TableName = layout.name.parse()?;
-    let failed = |what| {
-        let table = layout.name.clone();
-        move |source| TableError::Operation { what, table, source }
-    };
     let admin = client.admin();
-    if let Some(found) = admin.describe_table(&name).await.map_err(failed("describe"))? {
+    if let Some(found) = admin.describe_table(&name).await.map_err(failed("describe", layout))? {
         return existing(client, layout, &found).await;
     }
     let mut rejected = Vec::new();
@@ -371,14 +371,15 @@ async fn create_table(
             }
             // Another process created it first.
             Err(error) if error.class() == Some(ExceptionClass::TableExists) => {
-                let found = admin.describe_table(&name).await.map_err(failed("describe"))?;
+                let found =
+                    admin.describe_table(&name).await.map_err(failed("describe", layout))?;
                 return match found {
                     Some(found) => existing(client, layout, &found).await,
-                    None => Err(failed("create")(error)),
+                    None => Err(failed("create", layout)(error)),
                 };
             }
             Err(error) => match unsupported_compression(compression, &error) {
-                None => return Err(failed("create")(error)),
+                None => return Err(failed("create", layout)(error)),
                 Some(message) => rejected.push((compression.to_owned(), message)),
             },
         }
@@ -392,9 +393,8 @@ async fn existing(
     layout: &TableLayout,
     found: &TableDescriptor,
 ) -> Result<TableState, TableError> {
-    let regions = client.table(found.name().clone()).regions().await.map_err(|source| {
-        TableError::Operation { what: "list the regions of", table: layout.name.clone(), source }
-    })?;
+    let regions = client.table(found.name().clone()).regions().await;
+    let regions = regions.map_err(failed("list the regions of", layout))?;
     let starts: Vec<Bytes> = regions.iter().map(|row| row.region.start_key().clone()).collect();
     let differences = layout.differences(found, &starts);
     Ok(if differences.is_empty() { TableState::Matches } else { TableState::Differs(differences) })

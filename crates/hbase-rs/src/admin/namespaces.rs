@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use hbase_rs_protobuf as pb;
 
-use super::Admin;
+use super::{Admin, status::none_if};
 use crate::{error::OperationError, exception::ExceptionClass, table_name::TableName};
 
 /// Descriptor of a namespace.
@@ -71,11 +71,10 @@ impl Admin {
         &self,
         namespace: &NamespaceDescriptor,
     ) -> Result<(), OperationError> {
-        let mut attempts = self.attempts("create namespace");
         let (nonce_group, nonce) = self.nonces();
         let namespace_descriptor = namespace.to_message();
         let request = pb::CreateNamespaceRequest { namespace_descriptor, nonce_group, nonce };
-        self.run_procedure("CreateNamespace", &request, &mut attempts).await
+        self.execute("create namespace", "CreateNamespace", &request).await
     }
 
     /// Deletes a namespace, which must have no tables.
@@ -84,11 +83,10 @@ impl Admin {
     ///
     /// When it does not exist, has tables, or the procedure timeout passes.
     pub async fn delete_namespace(&self, name: &str) -> Result<(), OperationError> {
-        let mut attempts = self.attempts("delete namespace");
         let (nonce_group, nonce) = self.nonces();
         let request =
             pb::DeleteNamespaceRequest { namespace_name: name.to_owned(), nonce_group, nonce };
-        self.run_procedure("DeleteNamespace", &request, &mut attempts).await
+        self.execute("delete namespace", "DeleteNamespace", &request).await
     }
 
     /// Returns all namespaces, including HBase's own.
@@ -97,11 +95,10 @@ impl Admin {
     ///
     /// When the master does not respond before the procedure timeout.
     pub async fn namespaces(&self) -> Result<Vec<NamespaceDescriptor>, OperationError> {
-        let mut attempts = self.attempts("list namespaces").reading();
         // Supported by all releases; `ListNamespaces` requires 2.4.
         let request = pb::ListNamespaceDescriptorsRequest {};
         let response: pb::ListNamespaceDescriptorsResponse =
-            self.call("ListNamespaceDescriptors", &request, &mut attempts).await?;
+            self.ask("list namespaces", "ListNamespaceDescriptors", &request).await?;
         let descriptors = response.namespace_descriptor.into_iter();
         Ok(descriptors.map(NamespaceDescriptor::from_message).collect())
     }
@@ -115,22 +112,11 @@ impl Admin {
         &self,
         name: &str,
     ) -> Result<Option<NamespaceDescriptor>, OperationError> {
-        let mut attempts = self.attempts("describe namespace").reading();
         let request = pb::GetNamespaceDescriptorRequest { namespace_name: name.to_owned() };
-        let result = self
-            .call::<_, pb::GetNamespaceDescriptorResponse>(
-                "GetNamespaceDescriptor",
-                &request,
-                &mut attempts,
-            )
-            .await;
-        match result {
-            Ok(response) => {
-                Ok(Some(NamespaceDescriptor::from_message(response.namespace_descriptor)))
-            }
-            Err(error) if error.class() == Some(ExceptionClass::NamespaceNotFound) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let described: Result<pb::GetNamespaceDescriptorResponse, _> =
+            self.ask("describe namespace", "GetNamespaceDescriptor", &request).await;
+        let found = none_if(ExceptionClass::NamespaceNotFound, described)?;
+        Ok(found.map(|found| NamespaceDescriptor::from_message(found.namespace_descriptor)))
     }
 
     /// Returns the tables of a namespace.
@@ -139,15 +125,11 @@ impl Admin {
     ///
     /// When the master does not respond before the procedure timeout.
     pub async fn tables_in(&self, namespace: &str) -> Result<Vec<TableName>, OperationError> {
-        let mut attempts = self.attempts("list tables").reading();
-        let request = pb::GetTableNamesRequest {
+        self.list_tables(pb::GetTableNamesRequest {
             include_sys_tables: Some(true),
             namespace: Some(namespace.to_owned()),
             ..pb::GetTableNamesRequest::default()
-        };
-        let response: pb::GetTableNamesResponse =
-            self.call("GetTableNames", &request, &mut attempts).await?;
-        let names = response.table_names.iter();
-        Ok(names.filter_map(|name| TableName::from_message(name).ok()).collect())
+        })
+        .await
     }
 }

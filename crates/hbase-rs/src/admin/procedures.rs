@@ -23,6 +23,16 @@ struct ProcedureStarted {
 }
 
 impl Admin {
+    /// Executes an operation that is one procedure.
+    pub(super) async fn execute<M: Message>(
+        &self,
+        operation: &'static str,
+        method: &'static str,
+        request: &M,
+    ) -> Result<(), OperationError> {
+        self.run_procedure(method, request, &mut self.attempts(operation)).await
+    }
+
     /// Calls a method of the master, and waits for the completion of the procedure that it starts, if
     /// there is one.
     pub(super) async fn run_procedure<M: Message>(

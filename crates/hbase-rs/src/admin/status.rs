@@ -2,6 +2,7 @@
 
 use hbase_rs_protobuf as pb;
 use pb::ClusterStatusOption as StatusOption;
+use prost::Message;
 
 use super::{Admin, TableDescriptor, TableState};
 use crate::{
@@ -37,7 +38,6 @@ impl Admin {
     ///
     /// When the master does not respond before the procedure timeout.
     pub async fn cluster_status(&self) -> Result<ClusterStatus, OperationError> {
-        let mut attempts = self.attempts("cluster status").reading();
         let options = [
             StatusOption::HbaseVersion,
             StatusOption::ClusterId,
@@ -49,7 +49,7 @@ impl Admin {
         ];
         let request = pb::GetClusterStatusRequest { options: options.map(Into::into).to_vec() };
         let response: pb::GetClusterStatusResponse =
-            self.call("GetClusterStatus", &request, &mut attempts).await?;
+            self.ask("cluster status", "GetClusterStatus", &request).await?;
         let status = response.cluster_status;
         let names = |servers: &[pb::ServerName]| {
             servers.iter().filter_map(ServerName::from_message).collect()
@@ -71,18 +71,21 @@ impl Admin {
     ///
     /// When the master does not respond before the procedure timeout.
     pub async fn tables(&self) -> Result<Vec<TableName>, OperationError> {
-        let mut attempts = self.attempts("list tables").reading();
-        let request = pb::GetTableNamesRequest {
+        self.list_tables(pb::GetTableNamesRequest {
             include_sys_tables: Some(false),
             ..pb::GetTableNamesRequest::default()
-        };
+        })
+        .await
+    }
+
+    pub(super) async fn list_tables(
+        &self,
+        request: pb::GetTableNamesRequest,
+    ) -> Result<Vec<TableName>, OperationError> {
         let response: pb::GetTableNamesResponse =
-            self.call("GetTableNames", &request, &mut attempts).await?;
-        Ok(response
-            .table_names
-            .iter()
-            .filter_map(|name| TableName::from_message(name).ok())
-            .collect())
+            self.ask("list tables", "GetTableNames", &request).await?;
+        let names = response.table_names.iter();
+        Ok(names.filter_map(|name| TableName::from_message(name).ok()).collect())
     }
 
     /// Returns the descriptor of a table, or `None` if it does not exist.
@@ -94,17 +97,14 @@ impl Admin {
         &self,
         table: &TableName,
     ) -> Result<Option<TableDescriptor>, OperationError> {
-        let mut attempts = self.attempts("describe table").reading();
         let request = pb::GetTableDescriptorsRequest {
             table_names: vec![table.to_message()],
             ..pb::GetTableDescriptorsRequest::default()
         };
         let response: pb::GetTableDescriptorsResponse =
-            self.call("GetTableDescriptors", &request, &mut attempts).await?;
-        Ok(response
-            .table_schema
-            .first()
-            .and_then(|schema| TableDescriptor::from_message(schema).ok()))
+            self.ask("describe table", "GetTableDescriptors", &request).await?;
+        let schema = response.table_schema.first();
+        Ok(schema.and_then(|schema| TableDescriptor::from_message(schema).ok()))
     }
 
     /// Returns the state of a table, or `None` if it does not exist.
@@ -116,16 +116,32 @@ impl Admin {
         &self,
         table: &TableName,
     ) -> Result<Option<TableState>, OperationError> {
-        let mut attempts = self.attempts("table state").reading();
         let request = pb::GetTableStateRequest { table_name: table.to_message() };
-        let result = self
-            .call::<_, pb::GetTableStateResponse>("GetTableState", &request, &mut attempts)
-            .await;
-        match result {
-            Ok(response) => Ok(Some(response.table_state.state())),
-            Err(error) if error.class() == Some(ExceptionClass::TableNotFound) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let found: Result<pb::GetTableStateResponse, _> =
+            self.ask("table state", "GetTableState", &request).await;
+        let found = none_if(ExceptionClass::TableNotFound, found)?;
+        Ok(found.map(|found| found.table_state.state()))
+    }
+
+    /// Executes an operation that is one call and changes nothing.
+    pub(super) async fn ask<M: Message, R: Message + Default>(
+        &self,
+        operation: &'static str,
+        method: &'static str,
+        request: &M,
+    ) -> Result<R, OperationError> {
+        self.call(method, request, &mut self.attempts(operation).reading()).await
+    }
+}
+
+/// Returns `None` for an exception of this class: what was asked for does not exist.
+pub(super) fn none_if<R>(
+    class: ExceptionClass,
+    result: Result<R, OperationError>,
+) -> Result<Option<R>, OperationError> {
+    match result {
+        Err(error) if error.class() == Some(class) => Ok(None),
+        result => result.map(Some),
     }
 }
 

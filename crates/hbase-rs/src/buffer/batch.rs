@@ -13,10 +13,7 @@ use pb::mutation_proto::MutationType;
 use crate::{
     cell::{Cell, CellKind, SERVER_TIME},
     random::nonce,
-    request::{
-        RequestError, check_row,
-        mutation::{CellPlacement, Mutation},
-    },
+    request::{RequestError, check_row, mutation::Mutation},
 };
 
 /// Maximum bytes of cells in one batch: offsets have 32 bits.
@@ -57,8 +54,8 @@ pub(super) struct MutationEntry {
 /// How a mutation is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MutationForm {
-    Put,
-    Delete,
+    /// Nothing but its cells.
+    Plain(MutationType),
     /// Index of its message, which is complete except for the cells.
     Message(u32),
 }
@@ -91,7 +88,7 @@ impl MutationBatch {
         value: &[u8],
     ) -> Result<usize, RequestError> {
         let cell = Cell { row, family, qualifier, timestamp, kind: CellKind::Put, value };
-        self.add(MutationForm::Put, &cell)
+        self.add(&cell)
     }
 
     /// Deletes all versions of a column up to `timestamp`. Returns the index of that delete.
@@ -107,10 +104,7 @@ impl MutationBatch {
         timestamp: u64,
     ) -> Result<usize, RequestError> {
         let kind = CellKind::DeleteColumn;
-        self.add(
-            MutationForm::Delete,
-            &Cell { row, family, qualifier, timestamp, kind, value: &[] },
-        )
+        self.add(&Cell { row, family, qualifier, timestamp, kind, value: &[] })
     }
 
     /// Deletes one version of a column. Returns the index of that delete.
@@ -126,10 +120,7 @@ impl MutationBatch {
         timestamp: u64,
     ) -> Result<usize, RequestError> {
         let kind = CellKind::Delete;
-        self.add(
-            MutationForm::Delete,
-            &Cell { row, family, qualifier, timestamp, kind, value: &[] },
-        )
+        self.add(&Cell { row, family, qualifier, timestamp, kind, value: &[] })
     }
 
     /// Adds any mutation. New values of increments and appends are not returned.
@@ -141,10 +132,10 @@ impl MutationBatch {
         let mutation = mutation.into();
         let cells = mutation.encoded_cells();
         self.check_capacity(cells.len())?;
-        let message = mutation.to_message(CellPlacement::Block, mutation.needs_nonce().then(nonce));
+        let message = mutation.to_message(mutation.needs_nonce().then(nonce));
         let count = message.associated_cell_count().max(0).unsigned_abs();
         let form = if mutation.is_plain_put() {
-            MutationForm::Put
+            MutationForm::Plain(MutationType::Put)
         } else {
             self.messages.push(message);
             MutationForm::Message(self.messages.len() as u32 - 1)
@@ -243,7 +234,7 @@ impl MutationBatch {
     pub fn row(&self, mutation: usize) -> &[u8] {
         let Some(entry) = self.entries.get(mutation) else { return &[] };
         match entry.form {
-            MutationForm::Put | MutationForm::Delete => self.row_of(entry),
+            MutationForm::Plain(_) => self.row_of(entry),
             MutationForm::Message(at) => {
                 self.messages.get(at as usize).map_or(&[], pb::MutationProto::row)
             }
@@ -282,7 +273,10 @@ impl MutationBatch {
         if size > MAX_BYTES { Err(RequestError::BatchTooLong(size)) } else { Ok(()) }
     }
 
-    fn add(&mut self, form: MutationForm, cell: &Cell<'_>) -> Result<usize, RequestError> {
+    fn add(&mut self, cell: &Cell<'_>) -> Result<usize, RequestError> {
+        let is_put = cell.kind == CellKind::Put;
+        let form =
+            MutationForm::Plain(if is_put { MutationType::Put } else { MutationType::Delete });
         let length = cell.encoded_len();
         self.check_capacity(length)?;
         let joined = self.open_row.is_some_and(|open| usize::from(open) == cell.row.len())
@@ -311,14 +305,6 @@ impl MutationBatch {
 }
 
 impl MutationEntry {
-    /// Returns the mutation type in a message.
-    pub(super) const fn mutation_type(form: MutationForm) -> MutationType {
-        match form {
-            MutationForm::Put | MutationForm::Message(_) => MutationType::Put,
-            MutationForm::Delete => MutationType::Delete,
-        }
-    }
-
     /// Bytes of its cells.
     pub(super) const fn len(&self) -> usize {
         (self.end - self.start) as usize
@@ -329,11 +315,8 @@ impl MutationEntry {
 /// rows with the same prefix.
 pub(super) fn prefix<const N: usize>(row: &[u8]) -> [u8; N] {
     row.first_chunk().copied().unwrap_or_else(|| {
-        let mut first = [0; N];
-        for (to, from) in first.iter_mut().zip(row) {
-            *to = *from;
-        }
-        first
+        let mut bytes = row.iter().copied().chain(std::iter::repeat(0));
+        std::array::from_fn(|_| bytes.next().unwrap_or_default())
     })
 }
 

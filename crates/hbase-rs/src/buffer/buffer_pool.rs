@@ -3,10 +3,10 @@
 //! A fast writer has tens of megabytes in flight. The operating system clears every page of newly
 //! allocated memory, which costs more than encoding the cells.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::batch::MutationBatch;
-use crate::{metrics::Metrics, multi::Encoder};
+use crate::{lock::lock, metrics::Metrics, multi::Encoder};
 
 /// Smaller buffers are not pooled: the allocator is as fast.
 const SMALLEST: usize = 32 << 10;
@@ -36,14 +36,10 @@ impl BufferPool {
         Self { buffers: Mutex::default(), metrics }
     }
 
-    fn buffers(&self) -> MutexGuard<'_, PooledBuffers> {
-        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns an empty batch with capacity for this many mutations and bytes of cells.
     pub(super) fn take(&self, mutations: usize, bytes: usize) -> MutationBatch {
         if bytes >= SMALLEST {
-            let mut buffers = self.buffers();
+            let mut buffers = lock(&self.buffers);
             if let Some(batch) = buffers.batches.pop() {
                 self.subtract(&mut buffers, batch.capacity());
                 return batch;
@@ -55,7 +51,7 @@ impl BufferPool {
     /// Returns the memory of a batch to the pool, unless it is too small or the pool is full.
     pub(super) fn recycle(&self, mut batch: MutationBatch) {
         batch.clear();
-        let mut buffers = self.buffers();
+        let mut buffers = lock(&self.buffers);
         if self.try_add(&mut buffers, batch.capacity()) {
             buffers.batches.push(batch);
         }
@@ -63,7 +59,7 @@ impl BufferPool {
 
     /// Returns an encoder for a call.
     pub(super) fn encoder(&self) -> Encoder {
-        let mut buffers = self.buffers();
+        let mut buffers = lock(&self.buffers);
         let encoder = buffers.encoders.pop().unwrap_or_default();
         self.subtract(&mut buffers, encoder.capacity());
         encoder
@@ -71,7 +67,7 @@ impl BufferPool {
 
     /// Returns an encoder to the pool, unless it is too small or the pool is full.
     pub(super) fn recycle_encoder(&self, encoder: Encoder) {
-        let mut buffers = self.buffers();
+        let mut buffers = lock(&self.buffers);
         if self.try_add(&mut buffers, encoder.capacity()) {
             buffers.encoders.push(encoder);
         }
@@ -95,8 +91,7 @@ impl BufferPool {
 
 impl Drop for BufferPool {
     fn drop(&mut self) {
-        let buffers = self.buffers.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.metrics.buffers.pool_bytes.sub(buffers.bytes as u64);
+        self.metrics.buffers.pool_bytes.sub(lock(&self.buffers).bytes as u64);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use tokio::{
@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     error::{Failure, OperationError},
+    lock::lock,
     metrics::Metrics,
 };
 
@@ -70,19 +71,15 @@ impl PendingBatch {
         (Self { batch, original, begun, deadline, epoch: 0, progress, metrics, pool }, result)
     }
 
-    fn progress(&self) -> MutexGuard<'_, BatchProgress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records written mutations. Returns true if the batch is complete with them.
     fn written(&self, mutations: usize) -> bool {
         self.metrics.buffers.written.add(mutations as u64);
-        self.complete(self.progress(), mutations)
+        self.complete(lock(&self.progress), mutations)
     }
 
     /// Records mutations that failed permanently. Returns true if the batch is complete with them.
     fn failed(&self, mutations: Range<u32>, error: &OperationError) -> bool {
-        let mut progress = self.progress();
+        let mut progress = lock(&self.progress);
         let count = mutations.len();
         self.metrics.buffers.failed.add(count as u64);
         progress.failed.extend(mutations.map(|at| (self.original_index(at), error.clone())));
@@ -132,7 +129,7 @@ impl PendingBatch {
 
 impl Drop for PendingBatch {
     fn drop(&mut self) {
-        let mut progress = self.progress();
+        let mut progress = lock(&self.progress);
         if progress.open > 0 {
             // The writer task ended with its runtime: the outcome of every mutation is unknown.
             let error = self.error(0, true, Failure::WriterGone);

@@ -66,12 +66,36 @@ struct ServerQueue {
 pub(super) struct Queues {
     regions: RegionMap<RegionQueue>,
     servers: HashMap<ServerName, ServerQueue>,
-    /// Unavailable regions by the time of their next lookup.
-    unavailable: BTreeSet<(Instant, Bytes)>,
-    /// Paused regions by the end of their pause.
-    paused: BTreeSet<(Instant, Bytes)>,
+    /// The next lookups of unavailable regions.
+    unavailable: RegionTimers,
+    /// The ends of the pauses of regions.
+    paused: RegionTimers,
     /// True if [`Self::held`] has changed since it was published.
     pub(super) held_changed: bool,
+}
+
+/// Times of regions, at most one of each. The queue of a region has its time too.
+#[derive(Debug, Default)]
+struct RegionTimers(BTreeSet<(Instant, Bytes)>);
+
+impl RegionTimers {
+    /// Replaces the time of a region, which is `of_region`.
+    fn set(&mut self, key: &Bytes, of_region: &mut Option<Instant>, new: Option<Instant>) {
+        if let Some(before) = std::mem::replace(of_region, new) {
+            self.0.remove(&(before, key.clone()));
+        }
+        self.0.extend(new.map(|at| (at, key.clone())));
+    }
+
+    /// Removes a time that has come. Returns its region.
+    fn take_due(&mut self, now: Instant) -> Option<Bytes> {
+        self.next().filter(|at| *at <= now)?;
+        self.0.pop_first().map(|(_, key)| key)
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.0.first().map(|(at, _)| *at)
+    }
 }
 
 /// Regions whose mutations have to wait, and these mutations.
@@ -80,10 +104,16 @@ pub(super) struct HeldRegions {
     /// Bytes of the mutations, and the rows of the regions.
     pub(super) bytes: usize,
     pub(super) ranges: Vec<RowRange>,
-    /// Bytes and number of those that are unavailable.
-    pub(super) unavailable: (usize, usize),
-    /// Number of the others: those that are paused now or were before their last call.
-    pub(super) under_pressure: usize,
+    pub(super) gauges: RegionGauges,
+}
+
+/// Numbers of the regions whose mutations have to wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RegionGauges {
+    pub(super) unavailable_bytes: u64,
+    pub(super) unavailable_regions: u64,
+    /// Those that are paused now or were before their last call.
+    pub(super) regions_under_pressure: u64,
 }
 
 impl HasRegion for RegionQueue {
@@ -182,13 +212,9 @@ impl Queues {
     /// Removes a region. Returns its mutations.
     pub(super) fn remove(&mut self, key: &Bytes) -> VecDeque<MutationRange> {
         self.remove_from_ready(key);
-        let Some(queue) = self.regions.remove(key) else { return VecDeque::new() };
-        if let Some(retry_at) = queue.retry_at {
-            self.unavailable.remove(&(retry_at, key.clone()));
-        }
-        if let Some(until) = queue.paused_until {
-            self.paused.remove(&(until, key.clone()));
-        }
+        let Some(mut queue) = self.regions.remove(key) else { return VecDeque::new() };
+        self.unavailable.set(key, &mut queue.retry_at, None);
+        self.paused.set(key, &mut queue.paused_until, None);
         self.held_changed = true;
         queue.ranges
     }
@@ -248,20 +274,14 @@ impl Queues {
         }
         self.remove_from_ready(key);
         if let Some(queue) = self.regions.get_mut(key) {
-            if let Some(before) = queue.paused_until.replace(until) {
-                self.paused.remove(&(before, key.clone()));
-            }
-            self.paused.insert((until, key.clone()));
+            self.paused.set(key, &mut queue.paused_until, Some(until));
         }
         until - before
     }
 
     /// Ends the pauses that are over.
     pub(super) fn resume_regions(&mut self, now: Instant) {
-        while let Some((until, key)) =
-            self.paused.first().filter(|(until, _)| *until <= now).cloned()
-        {
-            self.paused.remove(&(until, key.clone()));
+        while let Some(key) = self.paused.take_due(now) {
             let Some(queue) = self.regions.get_mut(&key) else { continue };
             queue.paused_until = None;
             self.held_changed = true;
@@ -272,14 +292,6 @@ impl Queues {
                 let queued = (queue.mutations, queue.bytes);
                 add_to_ready(&mut self.servers, queue, queued, now);
             }
-        }
-    }
-
-    /// Ends the pause of a region early.
-    fn end_pause(&mut self, key: &Bytes) {
-        let queue = self.regions.get_mut(key);
-        if let Some(until) = queue.and_then(|queue| queue.paused_until.take()) {
-            self.paused.remove(&(until, key.clone()));
         }
     }
 
@@ -303,27 +315,21 @@ impl Queues {
     /// Marks a region as unavailable until its next lookup.
     pub(super) fn set_unavailable(&mut self, key: &Bytes, retry_at: Instant, cause: Failure) {
         self.remove_from_ready(key);
-        self.end_pause(key);
         let Some(queue) = self.regions.get_mut(key) else { return };
-        if let Some(before) = queue.retry_at.replace(retry_at) {
-            self.unavailable.remove(&(before, key.clone()));
-        }
+        self.paused.set(key, &mut queue.paused_until, None);
+        self.unavailable.set(key, &mut queue.retry_at, Some(retry_at));
         queue.location = None;
         // Its load is not known where it is opened, and may not be reported there.
         queue.pause = Duration::ZERO;
         queue.failed_attempts += 1;
         queue.cause = Some(cause);
-        self.unavailable.insert((retry_at, key.clone()));
         self.held_changed = true;
     }
 
     /// Returns the unavailable regions that are to be looked up now, once each.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Bytes> {
         let mut due = Vec::new();
-        while let Some((retry_at, key)) =
-            self.unavailable.first().filter(|(retry_at, _)| *retry_at <= now).cloned()
-        {
-            self.unavailable.remove(&(retry_at, key.clone()));
+        while let Some(key) = self.unavailable.take_due(now) {
             if let Some(queue) = self.regions.get_mut(&key) {
                 queue.retry_at = None;
             }
@@ -336,11 +342,9 @@ impl Queues {
     pub(super) fn set_available(&mut self, location: RegionLocation, now: Instant) {
         let key = location.region.start_key().clone();
         self.remove_from_ready(&key);
-        self.end_pause(&key);
         let Some(queue) = self.regions.get_mut(&key) else { return };
-        if let Some(retry_at) = queue.retry_at.take() {
-            self.unavailable.remove(&(retry_at, key.clone()));
-        }
+        self.paused.set(&key, &mut queue.paused_until, None);
+        self.unavailable.set(&key, &mut queue.retry_at, None);
         self.held_changed = true;
         queue.location = Some(location);
         queue.pause = Duration::ZERO;
@@ -357,14 +361,13 @@ impl Queues {
         let mut held = HeldRegions::default();
         for queue in self.regions.values().filter(|queue| queue.is_held()) {
             if queue.location.is_none() {
-                held.unavailable.0 += queue.bytes;
-                held.unavailable.1 += 1;
+                held.gauges.unavailable_bytes += queue.bytes as u64;
+                held.gauges.unavailable_regions += 1;
             } else {
-                held.under_pressure += 1;
+                held.gauges.regions_under_pressure += 1;
             }
             held.bytes += queue.bytes;
-            let (start, end) = (queue.region.start_key().clone(), queue.region.end_key().clone());
-            held.ranges.push(RowRange { start, end, exact: true });
+            held.ranges.push(RowRange::of(&queue.region));
         }
         held
     }
@@ -458,10 +461,8 @@ impl Queues {
 
     /// Returns when the next lookup or call is due by time alone.
     pub(super) fn next_wake(&self, config: &BufferConfig) -> Option<Instant> {
-        let retry = self.unavailable.first().map(|(retry_at, _)| *retry_at);
-        let resume = self.paused.first().map(|(until, _)| *until);
         let linger = self.servers.values().filter_map(|server| server.wake(config)).min();
-        [retry, resume, linger].into_iter().flatten().min()
+        [self.unavailable.next(), self.paused.next(), linger].into_iter().flatten().min()
     }
 }
 

@@ -14,37 +14,19 @@ use crate::error::OperationError;
 /// It completes at the latest after the timeout of the mutations and that of one call.
 #[derive(Debug)]
 #[must_use = "failed mutations are reported by the receipt only"]
-pub struct Receipt(ReceiptState);
-
-#[derive(Debug)]
-enum ReceiptState {
-    Pending(oneshot::Receiver<Result<(), BatchError>>),
-    /// For a batch without mutations.
-    Empty,
-}
-
-impl Receipt {
-    pub(super) const fn pending(result: oneshot::Receiver<Result<(), BatchError>>) -> Self {
-        Self(ReceiptState::Pending(result))
-    }
-
-    pub(super) const fn empty() -> Self {
-        Self(ReceiptState::Empty)
-    }
-}
+pub struct Receipt(
+    /// `None` for a batch without mutations.
+    pub(super) Option<oneshot::Receiver<Result<(), BatchError>>>,
+);
 
 impl Future for Receipt {
     type Output = Result<(), BatchError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            ReceiptState::Empty => Poll::Ready(Ok(())),
-            // A pending batch sends its result at the latest when it is dropped.
-            ReceiptState::Pending(result) => {
-                let result = ready!(Pin::new(result).poll(context));
-                Poll::Ready(result.unwrap_or(Err(BatchError { failed: Vec::new(), total: 0 })))
-            }
-        }
+        let Some(result) = &mut self.0 else { return Poll::Ready(Ok(())) };
+        // A pending batch sends its result at the latest when it is dropped.
+        let result = ready!(Pin::new(result).poll(context));
+        Poll::Ready(result.unwrap_or(Err(BatchError { failed: Vec::new(), total: 0 })))
     }
 }
 

@@ -6,7 +6,7 @@
 //! so results need no mapping.
 
 use super::{
-    batch::{MutationBatch, MutationEntry, MutationForm, prefix},
+    batch::{MutationBatch, MutationForm, prefix},
     pending_batch::MutationRange,
 };
 use crate::{
@@ -87,9 +87,8 @@ impl RegionShare for MutationShare {
                         out.mutation(position.index, message);
                     }
                 }
-                form => {
+                MutationForm::Plain(kind) => {
                     let row = batch.row(position.at as usize);
-                    let kind = MutationEntry::mutation_type(form);
                     out.plain_mutation(position.index, row, kind, entry.count);
                 }
             }

@@ -6,7 +6,7 @@
 //! by a [`HeldBytes`], then by its place in the queues.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc, Mutex,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::batch::MutationBatch;
-use crate::region::cache::RowRange;
+use crate::{error::Failure, lock::lock, region::cache::RowRange};
 
 /// Unavailable regions, as callers see them.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl UnavailableRegions {
 
     /// Replaces the unavailable regions and the bytes of mutations for them.
     pub(super) fn set(&self, bytes: usize, regions: Vec<RowRange>) {
-        *self.regions.lock().unwrap_or_else(PoisonError::into_inner) = regions;
+        *lock(&self.regions) = regions;
         self.bytes.store(bytes, Ordering::Release);
         self.changed.send_replace(());
     }
@@ -51,7 +51,7 @@ impl UnavailableRegions {
     /// Admits the batch unless a mutation of it has to wait.
     fn try_admit(self: &Arc<Self>, batch: &MutationBatch) -> Option<HeldBytes> {
         // Locked until the bytes are counted, so that callers cannot pass together.
-        let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let regions = lock(&self.regions);
         let is_held = |row: &[u8]| regions.iter().any(|region| region.contains(row));
         if regions.is_empty() || !(0..batch.len()).any(|at| is_held(batch.row(at))) {
             return Some(HeldBytes { of: Arc::clone(self), bytes: 0 });
@@ -74,7 +74,7 @@ impl UnavailableRegions {
         self: &Arc<Self>,
         batch: &MutationBatch,
         deadline: Instant,
-    ) -> Result<(HeldBytes, bool), DeadlineExceeded> {
+    ) -> Result<(HeldBytes, bool), Failure> {
         let mut changed = self.changed.subscribe();
         let mut waited = false;
         loop {
@@ -83,10 +83,7 @@ impl UnavailableRegions {
             }
             waited = true;
             // The sender is not dropped before `self`.
-            timeout_at(deadline, changed.changed())
-                .await
-                .map_err(|_| DeadlineExceeded)?
-                .map_err(|_| DeadlineExceeded)?;
+            let _ = timeout_at(deadline, changed.changed()).await.map_err(|_| Failure::Time)?;
         }
     }
 }
@@ -106,10 +103,6 @@ impl Drop for HeldBytes {
         }
     }
 }
-
-/// The deadline passed.
-#[derive(Debug)]
-pub(super) struct DeadlineExceeded;
 
 #[cfg(test)]
 mod tests {

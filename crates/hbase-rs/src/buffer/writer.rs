@@ -18,7 +18,7 @@ use super::{
     buffer_pool::BufferPool,
     config::BufferConfig,
     pending_batch::{MutationRange, PendingBatch},
-    queues::{Queues, take_overdue},
+    queues::{Queues, RegionGauges, take_overdue},
     share::MutationShare,
     unavailable::{HeldBytes, UnavailableRegions},
 };
@@ -73,14 +73,6 @@ struct UnlocatedMutations {
     cause: Option<Failure>,
 }
 
-/// What this task has added to the gauges.
-#[derive(Clone, Copy, Debug, Default)]
-struct RegionGauges {
-    unavailable_bytes: u64,
-    unavailable_regions: u64,
-    regions_under_pressure: u64,
-}
-
 /// State of the writer task.
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -96,6 +88,7 @@ pub(super) struct Writer {
     /// Bounds of a call, reduced after a server rejected a call as too large.
     limits: CallLimits,
     events: mpsc::UnboundedSender<WriterEvent>,
+    /// What this task has added to the gauges.
     gauges: RegionGauges,
     /// Of the batches that were queued after the held regions were published.
     received: Vec<HeldBytes>,
@@ -261,12 +254,7 @@ impl Writer {
         }
         if std::mem::take(&mut self.queues.held_changed) {
             let held = self.queues.held();
-            let (bytes, regions) = held.unavailable;
-            self.set_gauges(RegionGauges {
-                unavailable_bytes: bytes as u64,
-                unavailable_regions: regions as u64,
-                regions_under_pressure: held.under_pressure as u64,
-            });
+            self.set_gauges(held.gauges);
             self.unavailable.set(held.bytes, held.ranges);
         }
         self.received.clear();

@@ -101,6 +101,16 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// Returns the error of a call whose deadline passed before it was sent.
+    pub(crate) fn not_sent(server: &ServerName, method: &'static str) -> Self {
+        Self::Timeout { server: server.clone(), method, sent: false }
+    }
+
+    /// Returns the error of a response that cannot be decoded.
+    pub(crate) fn invalid_response(server: &ServerName, source: impl Into<FrameError>) -> Self {
+        Self::InvalidResponse { server: server.clone(), source: Arc::new(source.into()) }
+    }
+
     /// Returns how to recover. Retry loops decide by this alone.
     #[must_use]
     pub fn recovery(&self) -> Recovery {

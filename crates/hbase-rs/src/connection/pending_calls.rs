@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -17,8 +17,9 @@ use super::{
     silent_close::SilentCloseTracker,
 };
 use crate::{
-    exception::{ExceptionClass, RemoteException},
-    frame::{CONNECTION_CALL, CallOutcome, FrameError, Response, ResponseBody},
+    exception::ExceptionClass,
+    frame::{CONNECTION_CALL, CallOutcome, Response, ResponseBody},
+    lock::lock,
     server_name::ServerName,
 };
 
@@ -31,30 +32,10 @@ const DEAD_DURATION: Duration = Duration::from_secs(2);
 /// A single timeout suffices if it was this long and no data was received during the call.
 const LONG_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reason why a call failed.
-#[derive(Debug)]
-pub(super) enum CallFailure {
-    Exception(RemoteException),
-    InvalidResponse(FrameError),
-    Disconnected { sent: bool, reason: DisconnectReason },
-}
-
-impl CallFailure {
-    pub(super) fn into_error(self, server: &ServerName) -> CallError {
-        let server = server.clone();
-        match self {
-            Self::Exception(exception) => CallError::Remote { server, exception },
-            Self::InvalidResponse(source) => {
-                CallError::InvalidResponse { server, source: Arc::new(source) }
-            }
-            Self::Disconnected { sent, reason } => CallError::Disconnected { server, sent, reason },
-        }
-    }
-}
-
 /// Calls by id, and the state of the connection.
 #[derive(Debug)]
 pub(super) struct PendingCalls {
+    server: ServerName,
     map: Mutex<CallMap>,
     /// Cancels reader and writer.
     pub(super) closed: CancellationToken,
@@ -74,13 +55,14 @@ struct CallMap {
 
 #[derive(Debug)]
 struct Waiter {
-    result: oneshot::Sender<Result<ResponseBody, CallFailure>>,
+    result: oneshot::Sender<Result<ResponseBody, CallError>>,
     sent: bool,
 }
 
 impl PendingCalls {
-    pub(super) fn new(silent_closes: Arc<SilentCloseTracker>) -> Self {
+    pub(super) fn new(server: ServerName, silent_closes: Arc<SilentCloseTracker>) -> Self {
         Self {
+            server,
             map: Mutex::default(),
             closed: CancellationToken::new(),
             timeouts: AtomicU32::new(0),
@@ -90,19 +72,15 @@ impl PendingCalls {
         }
     }
 
-    fn map(&self) -> MutexGuard<'_, CallMap> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn is_open(&self) -> bool {
         !self.closed.is_cancelled()
     }
 
     /// Registers a call under a new id.
-    pub(super) fn register(self: &Arc<Self>) -> Result<PendingCall, DisconnectReason> {
-        let mut map = self.map();
+    pub(super) fn register(self: &Arc<Self>) -> Result<PendingCall, CallError> {
+        let mut map = lock(&self.map);
         if let Some(reason) = &map.closed {
-            return Err(reason.clone());
+            return Err(self.error(false, reason.clone()));
         }
         // Terminates: permits keep the map far smaller than the id space.
         let mut id = map.next_id;
@@ -118,7 +96,7 @@ impl PendingCalls {
     /// Marks calls as sent before their requests are written. Returns for each whether it is still
     /// pending.
     pub(super) fn mark_sent(&self, ids: impl Iterator<Item = u32>) -> Vec<bool> {
-        let mut map = self.map();
+        let mut map = lock(&self.map);
         let mark = |id| map.waiters.get_mut(&id).map(|waiter| waiter.sent = true).is_some();
         ids.map(mark).collect()
     }
@@ -140,7 +118,7 @@ impl PendingCalls {
 
     /// Closes the connection if no call is pending.
     pub(super) fn close_if_idle(&self) {
-        let mut map = self.map();
+        let mut map = lock(&self.map);
         if map.waiters.is_empty() && map.closed.is_none() {
             map.closed = Some(DisconnectReason::Idle);
             self.closed.cancel();
@@ -157,15 +135,16 @@ impl PendingCalls {
             self.close(&DisconnectReason::Refused(exception.clone()));
             return;
         }
-        let Some(waiter) = self.map().waiters.remove(&response.call_id) else {
+        let Some(waiter) = lock(&self.map).waiters.remove(&response.call_id) else {
             tracing::debug!(call_id = response.call_id, "response to an unknown call");
             return;
         };
+        let server = self.server.clone();
         // The receiver may have been dropped meanwhile.
         let _ = waiter.result.send(match response.outcome {
             CallOutcome::Response(body) => Ok(body),
-            CallOutcome::Exception(exception) => Err(CallFailure::Exception(exception)),
-            CallOutcome::Undecodable(error) => Err(CallFailure::InvalidResponse(error)),
+            CallOutcome::Exception(exception) => Err(CallError::Remote { server, exception }),
+            CallOutcome::Undecodable(error) => Err(CallError::invalid_response(&server, error)),
         });
     }
 
@@ -184,7 +163,7 @@ impl PendingCalls {
     /// Closes the connection and fails all pending calls. The first reason is kept.
     pub(super) fn close(&self, reason: &DisconnectReason) {
         let waiters = {
-            let mut map = self.map();
+            let mut map = lock(&self.map);
             if map.closed.is_some() {
                 return;
             }
@@ -193,9 +172,13 @@ impl PendingCalls {
         };
         self.closed.cancel();
         for waiter in waiters.into_values() {
-            let failure = CallFailure::Disconnected { sent: waiter.sent, reason: reason.clone() };
-            let _ = waiter.result.send(Err(failure));
+            let _ = waiter.result.send(Err(self.error(waiter.sent, reason.clone())));
         }
+    }
+
+    /// Returns the error of a call that the end of the connection has failed.
+    pub(super) fn error(&self, sent: bool, reason: DisconnectReason) -> CallError {
+        CallError::Disconnected { server: self.server.clone(), sent, reason }
     }
 }
 
@@ -203,7 +186,7 @@ impl PendingCalls {
 #[derive(Debug)]
 pub(super) struct PendingCall {
     id: u32,
-    result: oneshot::Receiver<Result<ResponseBody, CallFailure>>,
+    result: oneshot::Receiver<Result<ResponseBody, CallError>>,
     calls: Arc<PendingCalls>,
 }
 
@@ -212,16 +195,16 @@ impl PendingCall {
         self.id
     }
 
-    pub(super) async fn result(&mut self) -> Result<ResponseBody, CallFailure> {
+    pub(super) async fn result(&mut self) -> Result<ResponseBody, CallError> {
         // The sender is dropped without a result only with the whole map.
-        let closed = CallFailure::Disconnected { sent: true, reason: DisconnectReason::Closed };
-        (&mut self.result).await.unwrap_or(Err(closed))
+        let closed = |_| Err(self.calls.error(true, DisconnectReason::Closed));
+        (&mut self.result).await.unwrap_or_else(closed)
     }
 
     /// Times the call out after `waited` and closes the connection if it is dead. Returns true if the
     /// request was sent.
     pub(super) fn time_out(self, waited: Duration) -> bool {
-        let sent = self.calls.map().waiters.remove(&self.id).is_some_and(|waiter| waiter.sent);
+        let sent = lock(&self.calls.map).waiters.remove(&self.id).is_some_and(|waiter| waiter.sent);
         let timeouts = self.calls.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
         let without_data = self.calls.time_without_data();
         let long_timeout = sent && waited >= LONG_TIMEOUT && without_data >= waited;
@@ -234,7 +217,7 @@ impl PendingCall {
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        self.calls.map().waiters.remove(&self.id);
+        lock(&self.calls.map).waiters.remove(&self.id);
     }
 }
 
@@ -266,7 +249,7 @@ mod tests {
     }
 
     fn calls() -> Arc<PendingCalls> {
-        Arc::new(PendingCalls::new(Arc::new(SilentCloseTracker::default())))
+        Arc::new(PendingCalls::new(ServerName::new("rs", 1, 1), Arc::default()))
     }
 
     #[tokio::test]
@@ -276,7 +259,7 @@ mod tests {
         calls.complete(response(two.id(), Some("java.io.IOException")));
         calls.complete(response(one.id(), None));
         assert!(one.result().await.is_ok());
-        assert!(matches!(two.result().await, Err(CallFailure::Exception(_))));
+        assert!(matches!(two.result().await, Err(CallError::Remote { .. })));
         // Unknown ids.
         calls.complete(response(two.id(), None));
         calls.complete(response(77, None));
@@ -288,11 +271,11 @@ mod tests {
         let calls = calls();
         let first = calls.register().unwrap();
         assert_eq!(first.id(), 0);
-        calls.map().next_id = i32::MAX as u32;
+        lock(&calls.map).next_id = i32::MAX as u32;
         assert_eq!(calls.register().unwrap().id(), i32::MAX as u32);
         assert_eq!(calls.register().unwrap().id(), 1);
         drop(first);
-        calls.map().next_id = 0;
+        lock(&calls.map).next_id = 0;
         assert_eq!(calls.register().unwrap().id(), 0);
     }
 
@@ -300,7 +283,7 @@ mod tests {
     async fn dropped_call_is_removed() {
         let calls = calls();
         let id = calls.register().unwrap().id();
-        assert!(calls.map().waiters.is_empty());
+        assert!(lock(&calls.map).waiters.is_empty());
         assert_eq!(calls.mark_sent([id].into_iter()), [false]);
     }
 
@@ -313,7 +296,7 @@ mod tests {
         calls.disconnected(&DisconnectReason::ClosedByServer);
         calls.close(&DisconnectReason::Dead);
         for (call, expected) in [(&mut sent, true), (&mut unsent, false)] {
-            let Err(CallFailure::Disconnected { sent, reason }) = call.result().await else {
+            let Err(CallError::Disconnected { sent, reason, .. }) = call.result().await else {
                 panic!()
             };
             assert_eq!(sent, expected);
@@ -334,7 +317,7 @@ mod tests {
             assert!(
                 matches!(
                     &result,
-                    Err(CallFailure::Disconnected { reason: DisconnectReason::Refused(_), .. })
+                    Err(CallError::Disconnected { reason: DisconnectReason::Refused(_), .. })
                 ),
                 "{result:?}"
             );
@@ -346,13 +329,13 @@ mod tests {
         let silent = calls();
         let mut call = silent.register().unwrap();
         silent.disconnected(&DisconnectReason::ClosedByServer);
-        let Err(CallFailure::Disconnected { reason, .. }) = call.result().await else { panic!() };
+        let Err(CallError::Disconnected { reason, .. }) = call.result().await else { panic!() };
         assert!(matches!(reason, DisconnectReason::SilentClose { count: 1 }), "{reason}");
         let connected = calls();
         let mut call = connected.register().unwrap();
         connected.data_received();
         connected.disconnected(&DisconnectReason::ClosedByServer);
-        let Err(CallFailure::Disconnected { reason, .. }) = call.result().await else { panic!() };
+        let Err(CallError::Disconnected { reason, .. }) = call.result().await else { panic!() };
         assert!(matches!(reason, DisconnectReason::ClosedByServer), "{reason}");
     }
 

@@ -72,21 +72,17 @@ impl ZooKeeperDiscovery {
             Some(client) => client,
             None => self.connect(what).await?,
         };
-        let result = client.get_data(&format!("{}/{node}", self.root)).await;
-        if matches!(result, Ok(_) | Err(Error::NoNode)) {
-            *session = Some(client);
+        let data = match client.get_data(&format!("{}/{node}", self.root)).await {
+            Ok((data, _)) => Some(data),
+            Err(Error::NoNode) => None,
+            Err(error) => return Err(self.failed(what, error)),
+        };
+        let client = session.insert(client);
+        if let Some(data) = data {
+            return decode(&data.into(), what);
         }
-        match result {
-            Ok((data, _)) => decode(&data.into(), what),
-            Err(Error::NoNode) => {
-                let missing = match &*session {
-                    Some(client) => self.missing_root(client).await,
-                    None => None,
-                };
-                Err(missing.unwrap_or(DiscoveryError::Unknown { what }))
-            }
-            Err(error) => Err(self.failed(what, error)),
-        }
+        let missing = self.missing_root(client).await;
+        Err(missing.unwrap_or(DiscoveryError::Unknown { what }))
     }
 
     /// Returns an error if the root znode does not exist: HBase creates it at its first start, and

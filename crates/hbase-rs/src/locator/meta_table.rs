@@ -1,6 +1,6 @@
 //! Reads hbase:meta: finds its server and scans its rows.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use hbase_rs_protobuf as pb;
@@ -9,10 +9,11 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     config::ClientConfig,
-    connection::{CallClass, CallError, CallSpec},
+    connection::{CallClass, CallSpec, read_response},
     discovery::{Discovery, DiscoveryError},
     error::Failure,
     handshake::Service,
+    lock::lock,
     pool::ConnectionPool,
     region::info::{Region, RegionLocation},
     request::{scan::Scan, selection::Selection},
@@ -56,13 +57,9 @@ impl MetaTable {
         }
     }
 
-    fn server(&self) -> MutexGuard<'_, Option<ServerName>> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Removes the server from the cache, unless another one has been cached since.
     pub(super) fn invalidate(&self, server: &ServerName) {
-        let mut cached = self.server();
+        let mut cached = lock(&self.server);
         if cached.as_ref() == Some(server) {
             *cached = None;
         }
@@ -76,13 +73,13 @@ impl MetaTable {
 
     /// Returns the location of hbase:meta, cached or from discovery.
     pub(super) async fn location(&self, deadline: Instant) -> Result<RegionLocation, Failure> {
-        if let Some(server) = self.server().clone() {
+        if let Some(server) = lock(&self.server).clone() {
             return Ok(self.location_at(&server));
         }
         let deadline = deadline.min(Instant::now() + self.config.call_timeout);
         let discovered = async {
             let _discovering = self.discovering.lock().await;
-            if let Some(server) = self.server().clone() {
+            if let Some(server) = lock(&self.server).clone() {
                 return Ok(server);
             }
             self.discovery.meta_server().await
@@ -94,7 +91,7 @@ impl MetaTable {
             }
         };
         let location = self.location_at(&server);
-        *self.server() = Some(server);
+        *lock(&self.server) = Some(server);
         Ok(location)
     }
 
@@ -103,7 +100,7 @@ impl MetaTable {
     /// A server that skips many deleted rows, as after splits or truncations, responds without rows
     /// and expects the scan to continue. Starting again would never pass the deleted rows.
     pub(super) async fn scan(
-        &self,
+        self: &Arc<Self>,
         scan: Scan,
         rows: u32,
         deadline: Instant,
@@ -134,8 +131,7 @@ impl MetaTable {
                 let region = location.region.name();
                 open_scanner(&scan, region, &scan.start, scan.include_start, limit)
             };
-            let response =
-                call(&self.pool, &self.config, &location.server, &request, deadline).await?;
+            let response = self.call(&location.server, &request, deadline).await?;
             *scanner = response.open_after(*scanner);
             let step = assembler.add_response(response, &location.region, &mut found)?;
             if step != ScanStep::Next || !found.is_empty() {
@@ -145,27 +141,54 @@ impl MetaTable {
     }
 
     /// Closes a scanner in the background. Without the call its lease expires.
-    fn close(&self, location: &RegionLocation, scanner: OpenScanner) {
-        let (pool, config) = (Arc::clone(&self.pool), Arc::clone(&self.config));
-        let server = location.server.clone();
+    fn close(self: &Arc<Self>, location: &RegionLocation, scanner: OpenScanner) {
+        let (meta, server) = (Arc::clone(self), location.server.clone());
         tokio::spawn(async move {
-            let deadline = Instant::now() + config.call_timeout;
-            let _ = call(&pool, &config, &server, &scanner.close(), deadline).await;
+            let deadline = Instant::now() + meta.config.call_timeout;
+            let _ = meta.call(&server, &scanner.close(), deadline).await;
         });
     }
 
+    /// Sends one call of a scanner.
+    async fn call(
+        &self,
+        server: &ServerName,
+        request: &pb::ScanRequest,
+        deadline: Instant,
+    ) -> Result<ScanResponse, Failure> {
+        let deadline = deadline.min(Instant::now() + self.config.call_timeout);
+        let spec = CallSpec { method: "Scan", priority: Some(META_PRIORITY), deadline };
+        let (service, class) = (Service::Client, CallClass::Meta);
+        let connection = self.pool.connection(server, service, class, deadline).await?;
+        let body = connection.call(&spec, request, Bytes::new()).await?;
+        let (response, block): (pb::ScanResponse, _) = read_response(&self.config, server, &body)?;
+        Ok(ScanResponse::decode(&response, block)?)
+    }
+
     /// True if the table is disabled or being disabled; false if its state cannot be read.
-    pub(super) async fn is_disabled(&self, table: &TableName, deadline: Instant) -> bool {
+    pub(super) async fn is_disabled(
+        self: &Arc<Self>,
+        table: &TableName,
+        deadline: Instant,
+    ) -> bool {
         let state = self.table_state(table, deadline).await;
         matches!(state, Some(TableState::Disabled | TableState::Disabling))
     }
 
     /// True if the table is being enabled or created; false if its state cannot be read.
-    pub(super) async fn is_enabling(&self, table: &TableName, deadline: Instant) -> bool {
+    pub(super) async fn is_enabling(
+        self: &Arc<Self>,
+        table: &TableName,
+        deadline: Instant,
+    ) -> bool {
         self.table_state(table, deadline).await == Some(TableState::Enabling)
     }
 
-    async fn table_state(&self, table: &TableName, deadline: Instant) -> Option<TableState> {
+    async fn table_state(
+        self: &Arc<Self>,
+        table: &TableName,
+        deadline: Instant,
+    ) -> Option<TableState> {
         let row = table.as_bytes().clone();
         let scan = Scan::range(row.clone(), row)
             .inclusive(true, true)
@@ -174,23 +197,4 @@ impl MetaTable {
         let state = rows.first().and_then(|row| row.value(b"table", b"state"))?;
         <pb::TableState as prost::Message>::decode(state).ok().map(|state| state.state())
     }
-}
-
-/// Sends one call of a scanner.
-async fn call(
-    pool: &ConnectionPool,
-    config: &ClientConfig,
-    server: &ServerName,
-    request: &pb::ScanRequest,
-    deadline: Instant,
-) -> Result<ScanResponse, Failure> {
-    let deadline = deadline.min(Instant::now() + config.call_timeout);
-    let spec = CallSpec { method: "Scan", priority: Some(META_PRIORITY), deadline };
-    let unreadable =
-        |source| CallError::InvalidResponse { server: server.clone(), source: Arc::new(source) };
-    let connection = pool.connection(server, Service::Client, CallClass::Meta, deadline).await?;
-    let body = connection.call(&spec, request, Bytes::new()).await?;
-    let response: pb::ScanResponse = body.message().map_err(unreadable)?;
-    let block = body.block(config.compressor, config.max_frame).map_err(unreadable)?;
-    Ok(ScanResponse::decode(&response, block)?)
 }

@@ -9,13 +9,14 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use tokio::sync::watch;
 
 use crate::{
     error::Failure,
+    lock::lock,
     region::{
         cache::RowRange,
         meta::{Lookup, RegionTarget},
@@ -93,10 +94,6 @@ pub(super) struct LookupLeader {
 }
 
 impl PendingLookups {
-    fn tables(&self) -> MutexGuard<'_, HashMap<TableName, Vec<PendingLookup>>> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Joins the pending lookup that covers the target, or registers a new one.
     pub(super) fn join(
         self: &Arc<Self>,
@@ -104,7 +101,7 @@ impl PendingLookups {
         target: &RegionTarget,
         scope: impl FnOnce() -> LookupScope,
     ) -> LookupRole {
-        let mut tables = self.tables();
+        let mut tables = lock(&self.tables);
         let lookups = tables.entry(table.clone()).or_default();
         if let Some(lookup) = lookups.iter().find(|lookup| lookup.scope.covers(target)) {
             let exact = lookup.scope.is_exact();
@@ -120,7 +117,7 @@ impl PendingLookups {
     /// Number of pending lookups.
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.tables().values().map(Vec::len).sum()
+        lock(&self.tables).values().map(Vec::len).sum()
     }
 }
 
@@ -133,7 +130,7 @@ impl LookupLeader {
 
 impl Drop for LookupLeader {
     fn drop(&mut self) {
-        let mut tables = self.pending.tables();
+        let mut tables = lock(&self.pending.tables);
         if let Some(lookups) = tables.get_mut(&self.table) {
             lookups.retain(|lookup| lookup.id != self.id);
             if lookups.is_empty() {

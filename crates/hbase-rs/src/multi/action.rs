@@ -5,11 +5,7 @@ use bytes::Bytes;
 use super::encode::{RegionEncoder, RegionShare};
 use crate::{
     region::info::RegionLocation,
-    request::{
-        condition::Condition,
-        get::Get,
-        mutation::{CellPlacement, Mutation},
-    },
+    request::{condition::Condition, get::Get, mutation::Mutation},
 };
 
 /// One action of a Multi.
@@ -115,7 +111,7 @@ impl RegionShare for ActionShare<'_> {
                 Action::Get(get) => out.get(index, &get.to_message()),
                 Action::Mutate(mutation, nonce) => {
                     out.cells(mutation.encoded_cells());
-                    out.mutation(index, &mutation.to_message(CellPlacement::Block, *nonce));
+                    out.mutation(index, &mutation.to_message(*nonce));
                 }
             }
         }

@@ -209,9 +209,7 @@ pub(super) fn field<'a>(rest: &mut &'a [u8]) -> Option<(u64, FieldValue<'a>)> {
         0 => FieldValue::Varint(decode_varint(rest).ok()?),
         2 => {
             let length = usize::try_from(decode_varint(rest).ok()?).ok()?;
-            let (bytes, after) = rest.split_at_checked(length)?;
-            *rest = after;
-            FieldValue::Bytes(bytes)
+            FieldValue::Bytes(rest.split_off(..length)?)
         }
         _ => return None,
     };

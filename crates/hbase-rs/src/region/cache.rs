@@ -38,6 +38,12 @@ pub struct RowRange {
 }
 
 impl RowRange {
+    /// Returns the rows of a region.
+    pub(crate) fn of(region: &Region) -> Self {
+        let (start, end) = (region.start_key().clone(), region.end_key().clone());
+        Self { start, end, exact: true }
+    }
+
     /// True if the row is in the range.
     #[must_use]
     pub fn contains(&self, row: &[u8]) -> bool {
@@ -94,8 +100,7 @@ impl RegionCache {
     pub fn lookup_range(&self, table: &TableName, row: &[u8]) -> RowRange {
         let former = self.stale_boundaries.get(table).and_then(|regions| regions.holding(row));
         if let Some(region) = former {
-            let (start, end) = (region.start_key().clone(), region.end_key().clone());
-            return RowRange { start, end, exact: true };
+            return RowRange::of(region);
         }
         let cached = self.tables.get(table);
         let before = cached.and_then(|regions| regions.at_or_before(row));

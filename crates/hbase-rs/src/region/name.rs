@@ -126,9 +126,7 @@ pub fn search_key(table: &TableName, row: &[u8]) -> Bytes {
 #[must_use]
 pub fn search_key_before(table: &TableName, row: &[u8]) -> Bytes {
     if row.is_empty() {
-        let mut key = BytesMut::from(&table.as_bytes()[..]);
-        key.put_u8(0);
-        return key.freeze();
+        return [&table.as_bytes()[..], &[0]].concat().into();
     }
     search(table, row, b"00000000000000")
 }
@@ -136,13 +134,7 @@ pub fn search_key_before(table: &TableName, row: &[u8]) -> Bytes {
 fn search(table: &TableName, row: &[u8], id: &[u8]) -> Bytes {
     let max = MAX_ROW_LENGTH.saturating_sub(table.as_bytes().len() + id.len() + 2);
     let row = row.get(..max).unwrap_or(row);
-    let mut key = BytesMut::with_capacity(table.as_bytes().len() + row.len() + id.len() + 2);
-    key.put_slice(table.as_bytes());
-    key.put_u8(b',');
-    key.put_slice(row);
-    key.put_u8(b',');
-    key.put_slice(id);
-    key.freeze()
+    [&table.as_bytes()[..], b",", row, b",", id].concat().into()
 }
 
 /// Returns the first row that a region of the table can have in hbase:meta.
@@ -155,9 +147,7 @@ pub fn first_meta_key(table: &TableName) -> Bytes {
 /// it sorts before them, since a space is lower than a comma, but a table name ends at its comma.
 #[must_use]
 pub fn end_meta_key(table: &TableName) -> Bytes {
-    let mut key = BytesMut::from(&table.as_bytes()[..]);
-    key.put_slice(b" ,,");
-    key.freeze()
+    [&table.as_bytes()[..], b" ,,"].concat().into()
 }
 
 /// Bob Jenkins's hash (`lookup3`, one result). Its decimal is the encoded name of names without an

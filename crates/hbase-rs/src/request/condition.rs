@@ -81,7 +81,7 @@ impl Condition {
             ConditionTest::Column { family, qualifier, op, value } => pb::Condition {
                 family: Some(family.clone()),
                 qualifier: Some(qualifier.clone()),
-                compare_type: Some(op.to_message().into()),
+                compare_type: Some((*op).into()),
                 comparator: Some(Comparator::binary(value.clone()).into_message()),
                 ..base
             },

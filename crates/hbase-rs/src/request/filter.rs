@@ -10,34 +10,7 @@ use prost::Message;
 const PACKAGE: &str = "org.apache.hadoop.hbase.filter.";
 
 /// Comparison operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CompareOp {
-    /// `<`
-    Less,
-    /// `≤`
-    LessOrEqual,
-    /// `=`
-    Equal,
-    /// `≠`
-    NotEqual,
-    /// `≥`
-    GreaterOrEqual,
-    /// `>`
-    Greater,
-}
-
-impl CompareOp {
-    pub(crate) const fn to_message(self) -> pb::CompareType {
-        match self {
-            Self::Less => pb::CompareType::Less,
-            Self::LessOrEqual => pb::CompareType::LessOrEqual,
-            Self::Equal => pb::CompareType::Equal,
-            Self::NotEqual => pb::CompareType::NotEqual,
-            Self::GreaterOrEqual => pb::CompareType::GreaterOrEqual,
-            Self::Greater => pb::CompareType::Greater,
-        }
-    }
-}
+pub use pb::CompareType as CompareOp;
 
 /// Comparator of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,10 +34,8 @@ impl Comparator {
 
     /// Compares the prefix of the length of `value` lexicographically.
     pub fn binary_prefix(value: impl Into<Bytes>) -> Self {
-        Self::of(
-            "BinaryPrefixComparator",
-            &pb::BinaryPrefixComparator { comparable: comparable(value) },
-        )
+        let comparable = comparable(value);
+        Self::of("BinaryPrefixComparator", &pb::BinaryPrefixComparator { comparable })
     }
 
     /// Compares the bytes at `offset` lexicographically.
@@ -318,7 +289,7 @@ impl Filter {
         let message = pb::ColumnValueFilter {
             family: family.into(),
             qualifier: qualifier.into(),
-            compare_op: op.to_message().into(),
+            compare_op: op.into(),
             comparator: comparator.into_message(),
         };
         Self::of("ColumnValueFilter", &message)
@@ -416,17 +387,14 @@ impl Filter {
 }
 
 fn compare(op: CompareOp, comparator: Comparator) -> pb::CompareFilter {
-    pb::CompareFilter {
-        compare_op: op.to_message().into(),
-        comparator: Some(comparator.into_message()),
-    }
+    pb::CompareFilter { compare_op: op.into(), comparator: Some(comparator.into_message()) }
 }
 
 fn single_column(test: ColumnTest) -> pb::SingleColumnValueFilter {
     pb::SingleColumnValueFilter {
         family: Some(test.family),
         qualifier: Some(test.qualifier),
-        compare_op: test.op.to_message().into(),
+        compare_op: test.op.into(),
         comparator: test.comparator.into_message(),
         filter_if_missing: Some(test.required),
         latest_version_only: Some(!test.all_versions),

@@ -1,52 +1,13 @@
 //! Mutations of one row: put, delete, increment, append.
 //!
-//! Cells are encoded once, when they are added. They are sent in the cell block, or in the message on
-//! connections without a codec.
+//! Cells are encoded once, when they are added. They are sent in the cell block.
 
 use bytes::{Bytes, BytesMut};
 use hbase_rs_protobuf as pb;
-use pb::mutation_proto::{ColumnValue, DeleteType, MutationType, column_value::QualifierValue};
+use pb::mutation_proto::MutationType;
 
-use super::{RequestError, checked_row, selection::TimeRange};
+use super::{RequestError, checked_row};
 use crate::cell::{Cell, CellKind, Cells, SERVER_TIME};
-
-/// Durability of a mutation when the server acknowledges it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Durability {
-    /// The table's setting.
-    #[default]
-    TableDefault,
-    /// Not written to the write-ahead log: lost by a crash of the server.
-    SkipLog,
-    /// Written to the write-ahead log asynchronously.
-    AsyncLog,
-    /// Written to the write-ahead log.
-    SyncLog,
-    /// Written to the write-ahead log and synced to disk.
-    FsyncLog,
-}
-
-impl Durability {
-    const fn to_message(self) -> Option<pb::mutation_proto::Durability> {
-        use pb::mutation_proto::Durability as Message;
-        Some(match self {
-            Self::TableDefault => return None,
-            Self::SkipLog => Message::SkipWal,
-            Self::AsyncLog => Message::AsyncWal,
-            Self::SyncLog => Message::SyncWal,
-            Self::FsyncLog => Message::FsyncWal,
-        })
-    }
-}
-
-/// Where the cells of a mutation are encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CellPlacement {
-    /// In the cell block.
-    Block,
-    /// In the message.
-    Message,
-}
 
 /// A mutation of one row, of any kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,8 +18,6 @@ pub struct Mutation {
     count: i32,
     /// Timestamp of a delete of the whole row.
     timestamp: Option<u64>,
-    durability: Durability,
-    time_range: Option<TimeRange>,
     returns_result: bool,
 }
 
@@ -200,20 +159,6 @@ impl Increment {
         self.0.add(CellKind::Put, family, qualifier, SERVER_TIME, &amount.to_be_bytes())?;
         Ok(self)
     }
-
-    /// Considers only stored values of this time range.
-    #[must_use]
-    pub const fn time_range(mut self, range: TimeRange) -> Self {
-        self.0.time_range = Some(range);
-        self
-    }
-
-    /// Does not request the new values.
-    #[must_use]
-    pub const fn without_result(mut self) -> Self {
-        self.0.returns_result = false;
-        self
-    }
 }
 
 impl Append {
@@ -241,13 +186,6 @@ impl Append {
         Ok(self)
     }
 
-    /// Considers only stored values of this time range.
-    #[must_use]
-    pub const fn time_range(mut self, range: TimeRange) -> Self {
-        self.0.time_range = Some(range);
-        self
-    }
-
     /// Does not request the new values.
     #[must_use]
     pub const fn without_result(mut self) -> Self {
@@ -264,8 +202,6 @@ impl Mutation {
             cells: BytesMut::new(),
             count: 0,
             timestamp: None,
-            durability: Durability::default(),
-            time_range: None,
             returns_result: true,
         })
     }
@@ -282,13 +218,6 @@ impl Mutation {
         Cell { row, family, qualifier, timestamp, kind, value }.encode(&mut self.cells)?;
         self.count += 1;
         Ok(())
-    }
-
-    /// Sets the durability.
-    #[must_use]
-    pub const fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
     }
 
     /// Returns the row key.
@@ -313,18 +242,9 @@ impl Mutation {
             .unwrap_or(0)
     }
 
-    /// True for a put with cells and no other options.
+    /// True for a put with cells.
     pub(crate) const fn is_plain_put(&self) -> bool {
-        matches!(
-            self,
-            Self {
-                kind: MutationType::Put,
-                timestamp: None,
-                durability: Durability::TableDefault,
-                time_range: None,
-                ..
-            }
-        ) && self.count > 0
+        matches!(self.kind, MutationType::Put) && self.count > 0
     }
 
     /// True if the server needs a nonce to detect a retry.
@@ -342,34 +262,67 @@ impl Mutation {
         !Cells::new(&self.cells).map_while(Result::ok).any(newest)
     }
 
-    /// Encodes the message, with the cells or with their count.
-    pub(crate) fn to_message(
-        &self,
-        placement: CellPlacement,
-        nonce: Option<u64>,
-    ) -> pb::MutationProto {
+    /// Encodes the message, with the count of the cells.
+    pub(crate) fn to_message(&self, nonce: Option<u64>) -> pb::MutationProto {
         let without_result = (!self.returns_result).then(|| pb::NameBytesPair {
             name: "_rr_".to_owned(),
             value: Some(Bytes::from_static(&[0])),
         });
-        let in_message = placement == CellPlacement::Message;
         pb::MutationProto {
             row: Some(self.row.clone()),
             mutate_type: Some(self.kind.into()),
-            column_value: if in_message { self.column_values() } else { Vec::new() },
             timestamp: self.timestamp,
             attribute: without_result.into_iter().collect(),
-            durability: self.durability.to_message().map(Into::into),
-            time_range: self.time_range.map(TimeRange::to_message),
             // A delete of the whole row has no cells and must not have a count.
-            associated_cell_count: (!in_message && self.count > 0).then_some(self.count),
+            associated_cell_count: (self.count > 0).then_some(self.count),
             nonce,
+            ..pb::MutationProto::default()
+        }
+    }
+}
+
+macro_rules! mutations {
+    ($($kind:ident),+) => {$(
+        impl From<$kind> for Mutation {
+            fn from(mutation: $kind) -> Self {
+                mutation.0
+            }
+        }
+    )+};
+}
+
+mutations!(Put, Delete, Increment, Append);
+
+#[cfg(test)]
+mod tests {
+    use pb::mutation_proto::{ColumnValue, DeleteType, column_value::QualifierValue};
+    use prost::Message;
+
+    use super::*;
+    use crate::recorded;
+
+    /// Returns mutation and cell block of a recorded request.
+    fn recorded_mutation(vector: &str) -> (pb::MutationProto, Bytes) {
+        let mut rest = recorded::vector(vector).slice(4..);
+        let header = prost::decode_length_delimiter(&mut rest).unwrap();
+        let mut rest = rest.slice(header..);
+        let length = prost::decode_length_delimiter(&mut rest).unwrap();
+        let request = pb::MutateRequest::decode(rest.split_to(length)).unwrap();
+        (request.mutation, rest)
+    }
+
+    /// Returns the message with the cells in it, as on a connection without a cell block.
+    fn message_with_cells(mutation: &Mutation, nonce: Option<u64>) -> pb::MutationProto {
+        pb::MutationProto {
+            column_value: column_values(mutation),
+            associated_cell_count: None,
+            ..mutation.to_message(nonce)
         }
     }
 
-    fn column_values(&self) -> Vec<ColumnValue> {
+    fn column_values(mutation: &Mutation) -> Vec<ColumnValue> {
         let mut families: Vec<ColumnValue> = Vec::new();
-        for cell in Cells::new(&self.cells).map_while(Result::ok) {
+        for cell in Cells::new(&mutation.cells).map_while(Result::ok) {
             let delete_type = match cell.kind {
                 CellKind::Put => None,
                 CellKind::Delete => Some(DeleteType::DeleteOneVersion),
@@ -394,40 +347,11 @@ impl Mutation {
         }
         families
     }
-}
 
-macro_rules! mutations {
-    ($($kind:ident),+) => {$(
-        impl From<$kind> for Mutation {
-            fn from(mutation: $kind) -> Self {
-                mutation.0
-            }
-        }
-    )+};
-}
-
-mutations!(Put, Delete, Increment, Append);
-
-#[cfg(test)]
-mod tests {
-    use prost::Message;
-
-    use super::*;
-    use crate::recorded;
-
-    /// Returns mutation and cell block of a recorded request.
-    fn recorded_mutation(vector: &str) -> (pb::MutationProto, Bytes) {
-        let mut rest = recorded::vector(vector).slice(4..);
-        let header = prost::decode_length_delimiter(&mut rest).unwrap();
-        let mut rest = rest.slice(header..);
-        let length = prost::decode_length_delimiter(&mut rest).unwrap();
-        let request = pb::MutateRequest::decode(rest.split_to(length)).unwrap();
-        (request.mutation, rest)
-    }
-
-    /// Compares with a recorded mutation, without its explicit defaults.
+    /// Compares with a recorded mutation, without its explicit defaults. Its cells are in the message, or
+    /// in the block.
     #[track_caller]
-    fn check(vector: &str, mutation: &Mutation, placement: CellPlacement, nonce: Option<u64>) {
+    fn check(vector: &str, mutation: &Mutation, nonce: Option<u64>) {
         let (mut expected, block) = recorded_mutation(vector);
         expected.timestamp = expected.timestamp.filter(|time| *time != SERVER_TIME);
         expected.durability = expected.durability.filter(|durability| *durability != 0);
@@ -440,9 +364,11 @@ mod tests {
         }
         expected.time_range = expected.time_range.filter(|range| range.to != Some(SERVER_TIME));
         expected.nonce = expected.nonce.filter(|nonce| *nonce != 0);
-        assert_eq!(mutation.to_message(placement, nonce), expected);
-        if placement == CellPlacement::Block {
+        if expected.column_value.is_empty() {
+            assert_eq!(mutation.to_message(nonce), expected);
             assert_eq!(mutation.encoded_cells(), block);
+        } else {
+            assert_eq!(message_with_cells(mutation, nonce), expected);
         }
     }
 
@@ -455,8 +381,8 @@ mod tests {
 
     #[test]
     fn puts_encode_as_recorded() {
-        check("mutate-put-protobuf", &put().into(), CellPlacement::Message, None);
-        check("mutate-put-cellblock", &put().into(), CellPlacement::Block, None);
+        check("mutate-put-protobuf", &put().into(), None);
+        check("mutate-put-cellblock", &put().into(), None);
     }
 
     #[test]
@@ -464,31 +390,25 @@ mod tests {
         let (expected, _) = recorded_mutation("mutate-delete-column");
         let time = expected.column_value[0].qualifier_value[0].timestamp.unwrap_or(SERVER_TIME);
         let delete = Delete::try_new(ROW.to_vec()).unwrap().column(b"t", &[0, 0xf3], time).unwrap();
-        check("mutate-delete-column", &delete.into(), CellPlacement::Message, None);
+        check("mutate-delete-column", &delete.into(), None);
     }
 
     #[test]
     fn increments_and_appends_encode_as_recorded() {
         let (expected, _) = recorded_mutation("mutate-increment");
         let increment = Increment::try_new(vec![0]).unwrap().counter(b"id", b"metrics", 1).unwrap();
-        check("mutate-increment", &increment.into(), CellPlacement::Message, expected.nonce);
+        check("mutate-increment", &increment.into(), expected.nonce);
         let (expected, _) = recorded_mutation("mutate-append");
         let value = expected.column_value[0].qualifier_value[0].value.clone().unwrap();
         let append =
             Append::try_new(ROW.to_vec()).unwrap().value(b"t", &[5, 0, 0], &value).unwrap();
-        check(
-            "mutate-append",
-            &append.into(),
-            CellPlacement::Message,
-            expected.nonce.filter(|nonce| *nonce != 0),
-        );
+        check("mutate-append", &append.into(), expected.nonce.filter(|nonce| *nonce != 0));
     }
 
     #[test]
     fn delete_of_a_row_has_no_cells_and_no_count() {
         let delete: Mutation = Delete::try_new("r").unwrap().up_to(7).into();
-        for placement in [CellPlacement::Block, CellPlacement::Message] {
-            let message = delete.to_message(placement, None);
+        for message in [delete.to_message(None), message_with_cells(&delete, None)] {
             assert_eq!(message.associated_cell_count, None);
             assert_eq!(message.timestamp, Some(7));
             assert!(message.column_value.is_empty());
@@ -499,7 +419,7 @@ mod tests {
     #[test]
     fn empty_value_of_a_put_is_encoded() {
         let put: Mutation = Put::try_new("r").unwrap().cell(b"f", b"", 1, b"").unwrap().into();
-        let message = put.to_message(CellPlacement::Message, None);
+        let message = message_with_cells(&put, None);
         assert_eq!(message.column_value[0].qualifier_value[0].value, Some(Bytes::new()));
     }
 
@@ -518,9 +438,9 @@ mod tests {
 
     #[test]
     fn without_result_sets_an_attribute() {
-        let increment =
-            Increment::try_new("r").unwrap().counter(b"f", b"q", 1).unwrap().without_result();
-        let message = Mutation::from(increment).to_message(CellPlacement::Block, Some(9));
+        let append =
+            Append::try_new("r").unwrap().value(b"f", b"q", b"1").unwrap().without_result();
+        let message = Mutation::from(append).to_message(Some(9));
         let names: Vec<_> =
             message.attribute.iter().map(|pair| (pair.name.as_str(), pair.value())).collect();
         assert_eq!(names, [("_rr_", &[0][..])]);

@@ -5,17 +5,9 @@ use hbase_rs_protobuf as pb;
 
 use super::selection::{Selection, TimeRange};
 
-/// How a server reads its store files for a scan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ReadType {
-    /// Positional reads first, streaming reads for a long scan.
-    #[default]
-    ByLength,
-    /// Streaming reads.
-    Stream,
-    /// Positional reads; for short scans.
-    Pread,
-}
+/// How a server reads its store files for a scan: positional reads for a short one, streaming reads for a
+/// long one. By default it begins with the former and changes to the latter.
+pub use pb::scan::ReadType;
 
 /// A read of the rows of a range, in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +41,7 @@ impl Default for Scan {
             partials: false,
             rows_per_call: i32::MAX as u32,
             bytes_per_call: 2 << 20,
-            read_type: ReadType::ByLength,
+            read_type: ReadType::Default,
         }
     }
 }
@@ -173,11 +165,7 @@ impl Scan {
             include_start_row: Some(include_start),
             include_stop_row: Some(self.include_stop),
             need_cursor_result: self.is_selective().then_some(true),
-            read_type: match self.read_type {
-                ReadType::ByLength => None,
-                ReadType::Stream => Some(pb::scan::ReadType::Stream.into()),
-                ReadType::Pread => Some(pb::scan::ReadType::Pread.into()),
-            },
+            read_type: (self.read_type != ReadType::Default).then_some(self.read_type.into()),
             ..pb::Scan::default()
         }
     }

@@ -4,7 +4,7 @@
 //! start row outside its region and starts at the region's boundary, so the remaining rows are tracked
 //! here.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::{
     region::{info::Region, meta::RegionTarget},
@@ -60,12 +60,7 @@ impl ScanPosition {
     pub fn locate(&self) -> RegionTarget {
         match (self.reversed, self.include_start) {
             (false, true) => RegionTarget::Holding(self.start.clone()),
-            (false, false) => {
-                let mut next = BytesMut::with_capacity(self.start.len() + 1);
-                next.put_slice(&self.start);
-                next.put_u8(0);
-                RegionTarget::Holding(next.freeze())
-            }
+            (false, false) => RegionTarget::Holding([&self.start[..], &[0]].concat().into()),
             (true, true) if !self.start.is_empty() => RegionTarget::Holding(self.start.clone()),
             (true, _) => RegionTarget::Before(self.start.clone()),
         }
@@ -110,11 +105,8 @@ impl ScanPosition {
         if self.limit_reached() {
             return true;
         }
-        let (edge, stop) = if self.reversed {
-            (region.start_key(), &self.stop)
-        } else {
-            (region.end_key(), &self.stop)
-        };
+        let edge = if self.reversed { region.start_key() } else { region.end_key() };
+        let stop = &self.stop;
         let passed = !stop.is_empty()
             && if self.reversed {
                 edge <= stop

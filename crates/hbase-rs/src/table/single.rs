@@ -13,11 +13,7 @@ use crate::{
     multi::{self, Action, ActionShare, Encoder, MultiOutcome, RegionOutcome, RegionResult},
     random::nonce,
     region::{meta::RegionTarget, name::region_specifier},
-    request::{
-        condition::Condition,
-        get::Get,
-        mutation::{CellPlacement, Mutation},
-    },
+    request::{condition::Condition, get::Get, mutation::Mutation},
     row::{CellBlock, Row, RowResult},
 };
 
@@ -45,7 +41,7 @@ impl Table {
     ) -> Result<(Row, bool), OperationError> {
         let mut attempts = self.attempts(operation);
         self.check(mutation, &attempts)?;
-        let message = mutation.to_message(CellPlacement::Block, mutation.needs_nonce().then(nonce));
+        let message = mutation.to_message(mutation.needs_nonce().then(nonce));
         let needs_support = condition.is_some_and(Condition::needs_support);
         let condition = condition.map(|condition| condition.to_message(mutation.row()));
         // A repeated condition would see the change of the first attempt.
@@ -65,8 +61,14 @@ impl Table {
         Ok((result.row, response.processed()))
     }
 
-    /// Applies all mutations of one row or none. Returns whether they were applied.
-    pub(super) async fn change_atomically(
+    /// Applies all mutations of one row or none, optionally under a condition. Returns true if they
+    /// were applied.
+    ///
+    /// # Errors
+    ///
+    /// If the change is not confirmed before the deadline. A condition is an error on servers before
+    /// HBase 2.4, which would ignore it.
+    pub async fn mutate_row(
         &self,
         mutations: Vec<Mutation>,
         condition: Option<&Condition>,

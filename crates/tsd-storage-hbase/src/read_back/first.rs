@@ -9,8 +9,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use hbase_rs::{Get as HBaseGet, MutationBatch, Row as HBaseRow, TimeRange};
-use tsd_model::{Cell, Family};
-use tsd_storage::{FlushRow, Get, StorageError, Table};
+use tsd_model::Cell;
+use tsd_storage::{FlushRow, StorageError, Table};
 
 use super::{MAX_CONCURRENT_ROWS, PutAgain, history, put_again};
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     error::storage_error,
     metrics::{READ_BACK_DEFERRED_ROWS, READ_BACK_WAIT_SECONDS},
     mutations::write_batch,
-    request::hbase_get,
+    request::{get_points, hbase_get},
     row::model_row,
     superseded::{
         ColumnOrigin, Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore,
@@ -76,10 +76,9 @@ impl UnverifiedRow {
 
     /// The read of the row, for all of its cells if it can be compacted.
     fn get(&self) -> Option<HBaseGet> {
-        let get = Get { row: self.key.clone(), family: Some(Family::T), qualifiers: Vec::new() };
         let since = self.since_ms.max(0).unsigned_abs();
         let times = TimeRange::try_new(since, u64::MAX >> 1).ok().filter(|_| self.put.is_none());
-        hbase_get(get, times)
+        hbase_get(get_points(&self.key), times)
     }
 
     /// Puts those of its points again that are not read from what was found.

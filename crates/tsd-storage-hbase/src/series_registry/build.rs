@@ -62,42 +62,58 @@ impl SeriesRegistry {
         progress: &mut Progress,
     ) -> Result<(), StorageError> {
         self.refresh(context).await?;
-        match self.config.mode {
+        let meta = match self.config.mode {
             SeriesIndexMode::Register => return Ok(()),
             SeriesIndexMode::Complete if self.is_settled() => return Ok(()),
-            SeriesIndexMode::Complete => {}
-            SeriesIndexMode::Estimate => {
-                if let Some(meta) = &self.config.meta {
-                    return self.fill_from_meta(context, meta, progress).await;
-                }
-            }
+            SeriesIndexMode::Complete => None,
+            SeriesIndexMode::Estimate => self.config.meta.as_ref(),
+        };
+        if let Some(meta) = meta {
+            return self.scan(context, (meta, Family::Name), progress).await.map(drop);
         }
         let table = &self.config.data;
         tracing::info!(%table, "scanning the keys of the table for its series");
         let began = Instant::now();
-        let mut scanner = keys(context, table, Family::T, &progress.last)?;
-        let mut batch: Vec<Bytes> = Vec::new();
-        loop {
-            let ended = !next_keys(table, &mut scanner, &mut batch).await?;
-            self.scanned_rows.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            self.register(context, batch.iter().map(AsRef::as_ref)).await?;
-            if let Some(last) = batch.last() {
-                progress.last = last.clone();
-            }
-            if self.is_settled() {
-                return Ok(());
-            }
-            if ended {
-                break;
-            }
-            self.pace(batch.len()).await;
-            batch.clear();
+        if !self.scan(context, (table, Family::T), progress).await? {
+            return Ok(());
         }
         if self.config.mode == SeriesIndexMode::Complete {
             self.end_build(context).await?;
         }
         tracing::info!(%table, seconds = began.elapsed().as_secs_f64(), "the series index is filled");
         Ok(())
+    }
+
+    /// Adds the series of the keys of a table, of points or of series. Returns false if there was nothing to fill
+    /// any more before its end.
+    async fn scan(
+        &self,
+        context: &Arc<StoreContext>,
+        (table, family): (&Table, Family),
+        progress: &mut Progress,
+    ) -> Result<bool, StorageError> {
+        let mut scanner = keys(context, table, family, &progress.last)?;
+        let mut batch: Vec<Bytes> = Vec::new();
+        loop {
+            let ended = !next_keys(table, &mut scanner, &mut batch).await?;
+            self.scanned_rows.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            if family == Family::T {
+                self.register(context, batch.iter().map(AsRef::as_ref)).await?;
+            } else {
+                let is_series = |key: &&Bytes| Tsuid::try_new(&self.config.schema, key).is_ok();
+                self.index.add_registered(batch.iter().filter(is_series).map(AsRef::as_ref));
+                self.count_memory(batch.len() as u64);
+            }
+            if let Some(last) = batch.last() {
+                progress.last = last.clone();
+            }
+            let is_settled = self.is_settled();
+            if is_settled || ended {
+                return Ok(!is_settled);
+            }
+            self.pace(batch.len()).await;
+            batch.clear();
+        }
     }
 
     /// True if there is nothing to fill any more.
@@ -119,31 +135,6 @@ impl SeriesRegistry {
             }
         }
         Ok(())
-    }
-
-    async fn fill_from_meta(
-        &self,
-        context: &Arc<StoreContext>,
-        meta: &Table,
-        progress: &mut Progress,
-    ) -> Result<(), StorageError> {
-        let mut scanner = keys(context, meta, Family::Name, &progress.last)?;
-        let mut batch: Vec<Bytes> = Vec::new();
-        loop {
-            let ended = !next_keys(meta, &mut scanner, &mut batch).await?;
-            self.scanned_rows.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            let is_series = |key: &&Bytes| Tsuid::try_new(&self.config.schema, key).is_ok();
-            self.index.add_registered(batch.iter().filter(is_series).map(AsRef::as_ref));
-            self.count_memory(batch.len() as u64);
-            if let Some(last) = batch.last() {
-                progress.last = last.clone();
-            }
-            if ended || self.is_settled() {
-                return Ok(());
-            }
-            self.pace(batch.len()).await;
-            batch.clear();
-        }
     }
 
     /// Waits as long as so many rows may take.

@@ -9,10 +9,7 @@ use tsd_series_index::SeriesIndex;
 use tsd_storage::{StorageError, Table};
 
 use super::entry::{Entry, EntryRows};
-use crate::{
-    config::{SeriesIndexConfig, SeriesIndexMode},
-    metrics::RegistryStats,
-};
+use crate::config::{SeriesIndexConfig, SeriesIndexMode};
 
 /// Series of other puts that may wait for the next entry.
 pub(super) const MAX_QUEUED: usize = 1 << 16;
@@ -94,22 +91,22 @@ impl SeriesRegistry {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn stats(&self) -> RegistryStats {
+    /// Names and values of the metrics of the index.
+    pub(crate) fn gauges(&self) -> [(&'static str, u64); 10] {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let size = self.index.size();
-        RegistryStats {
-            is_on: true,
-            is_complete: self.index.is_complete(),
-            is_closed: self.is_closed(),
-            metrics: size.metrics,
-            series: size.series,
-            memory_bytes: size.memory_bytes,
-            registered: count(&self.registered),
-            entries: count(&self.entries),
-            conflicts: count(&self.conflicts),
-            refreshes: count(&self.refreshes),
-            scanned_rows: count(&self.scanned_rows),
-        }
+        [
+            ("tsd_hbase_series_index_complete", u64::from(self.index.is_complete())),
+            ("tsd_hbase_series_index_closed", u64::from(self.is_closed())),
+            ("tsd_hbase_series_index_metrics", size.metrics as u64),
+            ("tsd_hbase_series_index_series", size.series),
+            ("tsd_hbase_series_index_memory_bytes", size.memory_bytes as u64),
+            ("tsd_hbase_series_index_registered_series_total", count(&self.registered)),
+            ("tsd_hbase_series_index_log_entries_total", count(&self.entries)),
+            ("tsd_hbase_series_index_log_conflicts_total", count(&self.conflicts)),
+            ("tsd_hbase_series_index_log_reads_total", count(&self.refreshes)),
+            ("tsd_hbase_series_index_scanned_rows_total", count(&self.scanned_rows)),
+        ]
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -6,20 +6,18 @@ use std::{
 };
 
 use bytes::Bytes;
-use hbase_rs::{
-    Condition, Delete as HBaseDelete, Failure, Mutation, OperationError, Put, TimeRange,
-};
+use hbase_rs::{Condition, Delete as HBaseDelete, Failure, Mutation, OperationError, TimeRange};
 use tokio::time::sleep;
-use tsd_model::{Cell, ColumnKind, Family};
-use tsd_storage::{Column, Get, ReplacedColumn, Storage, StorageError, Table};
+use tsd_model::{Cell, ColumnKind};
+use tsd_storage::{Column, ReplacedColumn, Storage, StorageError, Table};
 
 use super::HBaseStorage;
 use crate::{
     conditional::{RETRY_PAUSE, read_cell},
     context::{OpenTable, StoreContext},
-    error::storage_error,
+    error::{invalid, storage_error},
     metrics, read_back,
-    request::{family_name, timestamp},
+    request::{family_name, get_points, put_cells},
     superseded::{
         ColumnOrigin, Evidence, RowHistory, WrittenPoint, cells_to_restore, compaction_mark,
         written_points,
@@ -67,8 +65,8 @@ impl HBaseStorage {
         replaced: &[ReplacedColumn],
     ) -> Result<(), StorageError> {
         let read = async || {
-            let get = Get { row: row.clone(), family: Some(Family::T), qualifiers: Vec::new() };
-            Ok::<_, StorageError>(self.get(table, get).await?.map_or_else(Vec::new, |r| r.cells))
+            let found = self.get(table, get_points(row)).await?;
+            Ok::<_, StorageError>(found.map_or_else(Vec::new, |found| found.cells))
         };
         self.put_over(table, row, compacted, superseded_ms).await?;
         let Some(newest) = replaced.iter().max_by_key(|old| old.timestamp_ms) else {
@@ -166,8 +164,7 @@ impl HBaseStorage {
             return self.put_marked(table, row, cell, None).await;
         }
         let since = superseded_ms.map_or(0, |read| read.saturating_add(1).max(0).unsigned_abs());
-        let newer = TimeRange::try_new(since, u64::MAX >> 1)
-            .map_err(|error| StorageError::backend(&error))?;
+        let newer = TimeRange::try_new(since, u64::MAX >> 1).map_err(invalid)?;
         let absent = Condition::absent(family_name(cell.family), cell.qualifier.clone());
         self.put_marked(table, row, cell, Some(absent.time_range(newer))).await
     }
@@ -214,12 +211,7 @@ impl HBaseStorage {
     ) -> Result<(), StorageError> {
         let (row, cell, other) = (row.clone(), cell.clone(), other.clone());
         self.write(table, move |to, table, _| async move {
-            let at = timestamp(cell.timestamp_ms)?;
-            let put = Put::try_new(row)
-                .and_then(|put| {
-                    put.cell(cell.family.as_str().as_bytes(), &cell.qualifier, at, &cell.value)
-                })
-                .map_err(|error| StorageError::backend(&error))?;
+            let put = put_cells(row, [&cell])?;
             let condition =
                 Condition::equals(family_name(other.family), other.qualifier, other.value);
             match to.rows.check_and_mutate(&condition, put).await {
@@ -234,17 +226,13 @@ impl HBaseStorage {
 
 /// The column, and its mark in the table of points.
 fn marked_column(of: &OpenTable, row: Bytes, cell: &Cell) -> Result<Vec<Mutation>, StorageError> {
-    let family = cell.family.as_str().as_bytes();
-    let invalid = |error| StorageError::backend(&error);
-    let at = timestamp(cell.timestamp_ms)?;
-    let put = Put::try_new(row.clone())
-        .and_then(|put| put.cell(family, &cell.qualifier, at, &cell.value))
-        .map_err(invalid)?;
-    let mut mutations = vec![put.into()];
+    let mut mutations = vec![put_cells(row.clone(), [cell])?.into()];
     let mark = compaction_mark(&cell.qualifier, cell.timestamp_ms);
     if let Some((qualifier, mark_ms)) = mark.filter(|_| of.compactible.is_some()) {
         let mark = HBaseDelete::try_new(row)
-            .and_then(|mark| mark.version(family, &qualifier, mark_ms.unsigned_abs()))
+            .and_then(|mark| {
+                mark.version(cell.family.as_str().as_bytes(), &qualifier, mark_ms.unsigned_abs())
+            })
             .map_err(invalid)?;
         mutations.push(mark.into());
     }
