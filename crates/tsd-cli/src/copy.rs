@@ -24,7 +24,7 @@ use crate::{
     tool::{NotClosed, default_threads},
 };
 use console::Console;
-use place::{CopyPlace, OpenFor};
+use place::{CopyPlace, OpenFor, whole};
 use report::CopyEnded;
 use state_file::{CopyState, StateFile};
 
@@ -281,7 +281,7 @@ fn state_file(args: &CopyArgs, from: &CopyPlace, to: &CopyPlace) -> anyhow::Resu
         return Ok(StateFile { path: path.clone() });
     }
     let beside = |directory: PathBuf| {
-        let mut name = std::path::absolute(&directory).unwrap_or(directory).into_os_string();
+        let mut name = whole(&directory).into_os_string();
         name.push(STATE_SUFFIX);
         PathBuf::from(name)
     };

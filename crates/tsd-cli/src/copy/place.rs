@@ -149,8 +149,7 @@ impl CopyPlace {
             }
             EngineKind::Embedded | EngineKind::Memory => {
                 let data = &settings.storage.data_directory;
-                let path = std::path::absolute(data).unwrap_or_else(|_| data.clone());
-                json!({ "data": path.to_string_lossy(), "tables": tables })
+                json!({ "data": whole(data).to_string_lossy(), "tables": tables })
             }
         })
     }
@@ -225,6 +224,12 @@ fn named_by(text: &str) -> anyhow::Result<NamedPlace> {
          ZooKeeper quorum"
     );
     Ok(NamedPlace::Quorum { hosts: hosts.to_owned(), znode })
+}
+
+/// The absolute path of a directory, the same with a separator at its end and without.
+pub(super) fn whole(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path);
+    absolute.unwrap_or_else(|_| path.to_owned()).components().collect()
 }
 
 #[cfg(test)]
