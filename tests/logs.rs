@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tsd_testkit::http;
+use tsd_testkit::{Daemon, http};
 
 use crate::tsdb;
 
@@ -18,7 +18,10 @@ fn events_of_the_process_are_listed_and_its_level_is_set() {
     assert!(fields[0].parse::<u64>().is_ok() && fields[4].contains("address="), "{line}");
     let newest = get("/logs?level=debug&logger=tsd_cli::node");
     assert_eq!(newest, "Set the log level to DEBUG on 1 logger.\n");
-    assert!(get("/logs").lines().next().expect("a line").contains("the log level was set"));
+    // Newest first; the daemon's own work may have logged something since.
+    let lines = get("/logs");
+    let at = |text: &str| lines.lines().position(|line| line.contains(text)).expect("an event");
+    assert!(at("the log level was set") < at("ready to serve"), "{lines}");
     let all = get("/logs?level=off");
     let count = all
         .strip_prefix("Set the log level to OFF on ")
@@ -37,6 +40,12 @@ fn events_of_the_process_are_listed_and_its_level_is_set() {
     assert!(daemon.terminate().success());
 }
 
+/// Warnings about the root; a busy machine may cause others.
+fn warnings_of_the_root(daemon: &Daemon) -> usize {
+    let warnings = daemon.events_at_level("WARN");
+    warnings.iter().filter(|event| event.to_string().contains("tsd.http.staticroot")).count()
+}
+
 #[test]
 fn static_root_of_another_installation_may_be_missing() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -49,12 +58,12 @@ fn static_root_of_another_installation_may_be_missing() {
     let daemon = start();
     assert_eq!(http(daemon.address(), "GET", "/s/a.css", None).status, 404);
     assert_eq!(http(daemon.address(), "GET", "/favicon.ico", None).status, 200);
-    assert_eq!(daemon.events_at_level("WARN").len(), 1, "{:?}", daemon.events_at_level("WARN"));
+    assert_eq!(warnings_of_the_root(&daemon), 1, "{:?}", daemon.events_at_level("WARN"));
     assert!(daemon.terminate().success());
     fs::create_dir(&root).expect("a directory");
     fs::write(root.join("a.css"), "a{}").expect("a file");
     let daemon = start();
     assert_eq!(http(daemon.address(), "GET", "/s/a.css", None).body, "a{}");
-    assert!(daemon.events_at_level("WARN").is_empty());
+    assert_eq!(warnings_of_the_root(&daemon), 0, "{:?}", daemon.events_at_level("WARN"));
     assert!(daemon.terminate().success());
 }
