@@ -84,6 +84,12 @@ pub fn try_http(
     Ok(HttpResponse { status: head.status, body: String::from_utf8_lossy(&body).into_owned() })
 }
 
+/// True if these bytes are a whole response, on a connection that may stay open.
+#[must_use]
+pub fn is_whole_response(received: &[u8]) -> bool {
+    ResponseHead::parse(received).is_some_and(|head| head.body(received).is_some())
+}
+
 /// What is needed of a response's head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseHead {
@@ -158,5 +164,7 @@ mod tests {
             Some("abcd")
         );
         assert_eq!(body("HTTP/1.1 200 OK\r\nContent-Le"), None);
+        assert!(!is_whole_response(b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\n{"));
+        assert!(is_whole_response(b"HTTP/1.1 204 No Content\r\n\r\n"));
     }
 }

@@ -27,7 +27,7 @@ mod victoria_metrics;
 
 pub use arguments::Arguments;
 pub use daemon::{Daemon, DaemonBuilder, bench_binary};
-pub use http::{BinaryResponse, HttpResponse, http, http_binary, try_http};
+pub use http::{BinaryResponse, HttpResponse, http, http_binary, is_whole_response, try_http};
 pub use metric::{metric, used_uids};
 pub use poll::{PATIENCE, wait_for};
 pub use process_clock::ProcessClock;
