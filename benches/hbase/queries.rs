@@ -53,17 +53,16 @@ pub(crate) fn run(cluster: &mut BenchCluster, directory: &Path, options: &Option
         ("tsd.storage.hold_seconds", "3600"),
         ("tsd.storage.memtable.size", "2147483648"),
         ("tsd.storage.hbase.read_back_delay", "0"),
+        // Until all rows are flushed.
+        ("tsd.shutdown.timeout", "3600"),
     ];
     let writer = daemon::start(cluster, &directory.join("day"), &held);
     day.write(writer.address());
     terminate(writer);
     let rows = 2 * day.series * STEPS.div_ceil(360);
     let cells = daemon::stored_cells(cluster);
-    println!(
-        "\n{} points of {} series in {cells} cells of {rows} rows",
-        2 * day.points(),
-        2 * day.series
-    );
+    assert_eq!(cells, rows as u64, "each row is a cell");
+    println!("\n{} points of {} series in {rows} rows", 2 * day.points(), 2 * day.series);
     let tables = daemon::table_settings();
     let tables: Vec<_> = tables.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let quiet = [("tsd.storage.enable_compaction", "false")];
