@@ -57,7 +57,13 @@ async fn flush(store: &LsmStorage, rows: impl Iterator<Item = u32> + Clone, seed
 
 fn disk_bytes(dir: &Dir, table: &Table) -> u64 {
     let files = fs::read_dir(dir.path().join(format!("t.{table}/tables"))).unwrap();
-    files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+    let size = |file: std::io::Result<fs::DirEntry>| match file.and_then(|file| file.metadata()) {
+        Ok(metadata) => metadata.len(),
+        // Removed by a compaction since the directory was listed.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+        Err(error) => panic!("{error}"),
+    };
+    files.map(size).sum()
 }
 
 /// Compares gets and scans with the rows that are expected, each with the seed of its value.
