@@ -268,8 +268,9 @@ impl PeerClient {
         {
             return Err(error.clone());
         }
-        match Connection::open(&self.address, self.incarnation, &self.identity, &self.config).await
-        {
+        // Boxed: it is rare, and every request would have its size.
+        let open = Connection::open(&self.address, self.incarnation, &self.identity, &self.config);
+        match Box::pin(open).await {
             Ok(connection) => {
                 let connection = Arc::new(connection);
                 (link.failures, link.failed) = (0, None);

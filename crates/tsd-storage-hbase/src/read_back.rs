@@ -104,18 +104,32 @@ async fn read_back(
     // Every key was put: all are valid.
     let gets: Vec<_> = rows.iter().filter_map(|(key, points)| newer_cells(key, points)).collect();
     let found = of.rows.get_many(gets).await.map_err(|error| storage_error(table, &error))?;
-    let checks: Vec<_> =
-        rows.iter_mut().zip(&found).map(|(row, found)| check_row(of, table, row, found)).collect();
-    let mut checks = stream::iter(checks).buffered(MAX_CONCURRENT_ROWS);
+    let mut is_unsettled = vec![false; rows.len()];
+    let mut checks = Vec::new();
+    for (at, (row, found)) in rows.iter_mut().zip(&found).enumerate() {
+        tokio::task::consume_budget().await;
+        if !is_read_from(of, row, found) {
+            let check = check_row(of, table, row, found);
+            checks.push(async move { Ok::<_, StorageError>((at, check.await?)) });
+        }
+    }
+    let mut checks = stream::iter(checks).buffer_unordered(MAX_CONCURRENT_ROWS);
     let mut puts = MutationBatch::default();
-    let mut is_unsettled = Vec::with_capacity(found.len());
     while let Some(result) = checks.next().await {
-        let (key, again) = result?;
+        let (at, (key, again)) = result?;
         again.add_to(&mut puts, &key)?;
-        is_unsettled.push(again.is_unsettled);
+        if let Some(is_unsettled) = is_unsettled.get_mut(at) {
+            *is_unsettled = again.is_unsettled;
+        }
     }
     write_batch(&of.writer, table, puts).await?;
     Ok(is_unsettled)
+}
+
+/// True if the points of a row are read from the newer cells that were found, as of most rows.
+fn is_read_from(of: &OpenTable, (key, points): &DueRow, found: &HBaseRow) -> bool {
+    let cells = model_row(found).map_or_else(Vec::new, |row| row.cells);
+    !is_doubtful(points, &cells, |cell: &Cell| of.read_backs.written_ms(key, cell))
 }
 
 /// Puts those points of a row again that are not read from the newer cells that were found.

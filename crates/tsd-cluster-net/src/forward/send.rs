@@ -148,13 +148,14 @@ impl SlotSender {
             end
         } else {
             let message = ForwardMessage::of(generation, table, write);
-            self.frames.send(&member, message, deadline).await
+            Box::pin(self.frames.send(&member, message, deadline)).await
         };
         drop(permit);
         metrics.seconds.record(begun.elapsed());
         match end {
             FrameEnd::Answer(Ok(answer)) => ended(&member, table, write, answer),
-            FrameEnd::Answer(Err(error)) => self.failed(&member, &error, deadline).await,
+            // Boxed, as all that is rare: each put that is forwarded has the size of the largest case.
+            FrameEnd::Answer(Err(error)) => Box::pin(self.failed(&member, &error, deadline)).await,
             FrameEnd::NotSent(error @ PeerError::TooLarge { .. }) => {
                 metrics.refused(RefusedReason::Failed);
                 let text = format!("node {}: {error}", member.name);

@@ -235,6 +235,23 @@ async fn answer(
     body: Option<RequestBody>,
     answers: &AnswerWriter,
 ) -> Result<(), Closing> {
+    match (body, &context.service.writes) {
+        (Some(RequestBody::Forward(message)), Some(writes)) => {
+            let reply = writes.receive(ForwardFrame(message)).await;
+            answers.send(ResponseBody::Forwarded(reply.0)).await
+        }
+        // Boxed: these are few, and each forwarded write would have their size.
+        (body, _) => Box::pin(answer_other(context, peer, body, answers)).await,
+    }
+}
+
+/// Answers a request that is no write for another node.
+async fn answer_other(
+    context: &ServerContext,
+    peer: &str,
+    body: Option<RequestBody>,
+    answers: &AnswerWriter,
+) -> Result<(), Closing> {
     let service = &context.service;
     match body {
         Some(RequestBody::Held(query)) => {
@@ -265,13 +282,9 @@ async fn answer(
             let done = if is_cancelled { Ok(()) } else { Err(no_query(id).to_string()) };
             answers.done(done).await
         }
-        Some(RequestBody::Forward(message)) => match &service.writes {
-            Some(writes) => {
-                let reply = writes.receive(ForwardFrame(message)).await;
-                answers.send(ResponseBody::Forwarded(reply.0)).await
-            }
-            None => answers.done(Err("this node takes no writes of others".to_owned())).await,
-        },
+        Some(RequestBody::Forward(_)) => {
+            answers.done(Err("this node takes no writes of others".to_owned())).await
+        }
         Some(RequestBody::Forget(message)) => {
             let names = message.into_names();
             let done = names.map(|names| service.node.forget(&names));
