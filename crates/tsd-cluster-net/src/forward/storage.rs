@@ -27,12 +27,19 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         table: &Table,
         write: SlotWrite,
     ) -> Result<SlotWriteResult, StorageError> {
-        if write.is_conditional() {
-            // HBase may decide it, whose rows have no fence.
-            let proven = self.slots.membership().prove().await;
-            proven.map_err(|error| StorageError::Unavailable(error.to_string().into()))?;
+        if !write.is_conditional() {
+            return write.execute(&*self.inner, table).await;
         }
-        write.execute(&*self.inner, table).await
+        // HBase may decide it, whose rows have no fence: so a node that was fenced meanwhile acknowledges nothing.
+        self.prove().await?;
+        let result = write.execute(&*self.inner, table).await?;
+        self.prove().await?;
+        Ok(result)
+    }
+
+    async fn prove(&self) -> Result<(), StorageError> {
+        let proven = self.slots.membership().prove().await;
+        proven.map_err(|error| StorageError::Unavailable(error.to_string().into()))
     }
 
     /// Makes a write, wherever its slots are.

@@ -290,6 +290,34 @@ async fn conditional_writes_and_deletes_are_decided_by_the_owner() {
 }
 
 #[tokio::test]
+async fn a_conditional_write_of_a_node_that_is_fenced_meanwhile_is_not_acknowledged() {
+    let shared = Arc::<SharedRow>::default();
+    let nodes = nodes(2, &shared, TIMEOUT).await;
+    settled(&nodes).await;
+    let series = series_of(&shared, 1);
+    let column = Column { row: row(series).into(), family: Family::T, qualifier: "q1".into() };
+    for node in &nodes {
+        let owner = &nodes[0];
+        owner.store.script(Operation::CompareAndSet, [Fault::Delay(Duration::from_millis(100))]);
+        let writes = Arc::clone(&node.writes);
+        let expected = stored(owner, series).await;
+        let value = Bytes::from(format!("of {}", node.membership.this()));
+        let (column, new) = (column.clone(), value.clone());
+        let write = async move { writes.compare_and_set(&table(), column, expected, new).await };
+        let write = tokio::spawn(write);
+        // The call has begun: its delay is used up.
+        while !owner.store.is_used_up(Operation::CompareAndSet) {
+            tokio::task::yield_now().await;
+        }
+        owner.membership.proof.send_replace(Some(Err(ProofError::Fenced("by node 2".into()))));
+        let error = write.await.unwrap().unwrap_err();
+        assert!(error.to_string().contains("by node 2"), "{error}");
+        assert_eq!(stored(owner, series).await, Some(value), "HBase has executed it");
+        owner.membership.proof.send_replace(Some(Ok(())));
+    }
+}
+
+#[tokio::test]
 async fn a_drained_node_flushes_and_forwards_everything() {
     let shared = Arc::<SharedRow>::default();
     let nodes = nodes(2, &shared, TIMEOUT).await;
