@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Bodies of up to this many points are written by one call of the store.
-const MAX_SINGLE_BATCH_POINTS: usize = 512;
+const MAX_SINGLE_BATCH_POINTS: usize = 2_048;
 
 /// Memory of a point in the session: its cell, in a list that grows.
 const CELL_BYTES: usize = 144;
