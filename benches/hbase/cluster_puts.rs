@@ -50,8 +50,8 @@ const SLOTS: f64 = 1_024.0;
 /// Which daemons a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nodes {
-    /// One with a local log.
-    LocalLog,
+    /// So many, each with a local log.
+    LocalLogs(usize),
     /// So many of one cluster.
     Cluster { number: usize, forward: bool },
 }
@@ -89,9 +89,10 @@ pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
         "p99, ms",
     ]);
     let mut base = None;
-    let mut all = vec![Nodes::LocalLog];
+    let mut all = Vec::new();
     for &number in &options.nodes {
         let number = number as usize;
+        all.push(Nodes::LocalLogs(number));
         let ways: &[bool] = if number == 1 { &[true] } else { &[false, true] };
         all.extend(ways.iter().map(|&forward| Nodes::Cluster { number, forward }));
     }
@@ -120,7 +121,8 @@ pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
 impl std::fmt::Display for Nodes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::LocalLog => write!(f, "`ack = log`"),
+            Self::LocalLogs(1) => write!(f, "`ack = log`, 1 daemon"),
+            Self::LocalLogs(number) => write!(f, "`ack = log`, {number} daemons"),
             Self::Cluster { number: 1, .. } => write!(f, "`ack = cluster`, 1 node"),
             Self::Cluster { number, forward } => {
                 write!(f, "{number} nodes, forwarding {}", if *forward { "on" } else { "off" })
@@ -147,7 +149,7 @@ fn run_nodes(
         // Every node has looked up all names before the clock starts.
         put_all(daemon, &PointLoad::of_this_hour(series, WARM_STEP..WARM_STEP + 1));
     }
-    let is_cluster = nodes != Nodes::LocalLog;
+    let is_cluster = matches!(nodes, Nodes::Cluster { .. });
     let warm_cells = if is_cluster {
         flush(addresses[0]);
         daemon::stored_cells(cluster)
@@ -212,9 +214,13 @@ fn start(
     let hold = format!("{hold:.3}");
     let common =
         [("tsd.storage.hold_seconds", &hold[..]), ("tsd.storage.memtable.size", "2147483648")];
-    let Nodes::Cluster { number, forward } = nodes else {
-        let settings = [&common[..], &[("tsd.storage.ack", "log")]].concat();
-        return vec![daemon::start(cluster, data, &settings)];
+    let (number, forward) = match nodes {
+        Nodes::Cluster { number, forward } => (number, forward),
+        Nodes::LocalLogs(number) => {
+            let settings = [&common[..], &[("tsd.storage.ack", "log")]].concat();
+            let start = |at| daemon::start(cluster, &data.join(format!("log{at}")), &settings);
+            return (0..number).map(start).collect();
+        }
     };
     let forward_text = forward.to_string();
     let start = |at: usize| {
