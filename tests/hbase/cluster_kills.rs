@@ -41,7 +41,7 @@ use self::{
 };
 use crate::{
     TSDB, cluster_forward::wait_until_shared, cluster_nodes::SetOnDrop, regions::ScenarioResult,
-    tsd,
+    row_history::hour_history, tsd,
 };
 
 const SETTINGS: [(&str, &str); 10] = [
@@ -133,6 +133,11 @@ async fn run_in(
     load.report.end_minute();
     println!("{}", load.report.table());
     ended?;
+    for hour in load.report.wrong_hours() {
+        for cell in hour_history(cluster, SETTINGS[0].1, hour).await? {
+            load.report.print(&format!("hour {hour}: {cell}"));
+        }
+    }
     let all_wrong = end(cluster, directory, fleet, load).await?;
     println!("{}", load.report.recoveries());
     let wrong = load.report.wrong();

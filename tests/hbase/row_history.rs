@@ -46,6 +46,31 @@ pub(crate) async fn row_history(
     Ok(cells)
 }
 
+/// The first point of each cell and delete marker of all rows of an hour, as [`row_history`], behind their keys. Keys have a
+/// salt of one byte and a metric of three.
+pub(crate) async fn hour_history(
+    cluster: &Cluster,
+    table: &str,
+    base_secs: u32,
+) -> ScenarioResult<Vec<String>> {
+    let selection = Selection::all().max_versions(1_000)?;
+    let scan = Scan::all().select(selection).raw();
+    let mut rows = cluster.client().table(table.parse::<TableName>()?).scan(scan);
+    let mut cells = Vec::new();
+    while let Some(row) = rows.next().await {
+        let row = row?.row;
+        let is_of_hour = row.key().get(4..8) == Some(&base_secs.to_be_bytes()[..]);
+        for cell in row.cells().filter(|_| is_of_hour) {
+            let found = point_at(cell.qualifier, cell.value, 0);
+            let found = found.unwrap_or_else(|| to_hex(cell.qualifier));
+            let key = to_hex(row.key());
+            cells.push(format!("{key} {} {:?} {found}", cell.timestamp, cell.kind));
+        }
+    }
+    cells.sort();
+    Ok(cells)
+}
+
 async fn uid(uids: &Table, name: &str, kind: &[u8]) -> ScenarioResult<Vec<u8>> {
     let row = uids.get(&Get::try_new(name.to_owned())?).await?;
     Ok(row.value(b"id", kind).ok_or("no UID")?.to_vec())

@@ -25,7 +25,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use hbase_rs::{Discovery, DiscoveryFuture, ServerName, TableName, TableState};
+use hbase_rs::{CellKind, Discovery, DiscoveryFuture, ServerName, TableName, TableState};
 use hbase_rs_protobuf as pb;
 use prost::Message;
 
@@ -231,6 +231,14 @@ impl FakeCluster {
                 }
             }
             flush_history(cells);
+        }
+    }
+
+    /// Compacts all regions: delete markers are forgotten too, with what they hide.
+    pub fn major_compact(&self) {
+        self.flush_memstores(true);
+        for cells in self.state.lock().history.values_mut().flat_map(BTreeMap::values_mut) {
+            cells.retain(|cell| cell.kind == CellKind::Put);
         }
     }
 

@@ -149,7 +149,7 @@ async fn check_row(
         cells = model_row(&row).map_or_else(Vec::new, |row| row.cells);
     }
     if is_doubtful(points, &cells, written_ms) {
-        let history = history(of, table, key).await?;
+        let history = RowHistory { needs_deletes: true, ..history(of, table, key).await? };
         let origin = |column: &Cell| history.origin(column);
         let evidence = Evidence { origin: &origin, written_ms: &written_ms, history: &history };
         restored = cells_to_restore(points, &cells, &evidence);

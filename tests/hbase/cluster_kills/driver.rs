@@ -38,7 +38,8 @@ impl<'a> FaultDriver<'a> {
         Self { fleet, servers, load }
     }
 
-    /// Makes faults until `end`, and waits until everything serves again. Returns their probes.
+    /// Makes faults until `end`, or until something is wrong, and waits until everything serves again. Returns their
+    /// probes.
     pub(super) async fn drive(
         mut self,
         plan: FaultPlan,
@@ -48,7 +49,7 @@ impl<'a> FaultDriver<'a> {
         for fault in plan {
             sleep_until(end.min(Instant::now() + fault.pause)).await;
             let is_possible = self.wait_until_possible(&fault).await?;
-            if Instant::now() >= end {
+            if Instant::now() >= end || self.load.report.wrong() > 0 {
                 break;
             }
             if is_possible {

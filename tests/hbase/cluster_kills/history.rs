@@ -50,6 +50,8 @@ pub(super) struct WriteRequest {
 pub(super) struct WrongPoint {
     /// Another value; else there is none.
     pub(super) has_value: bool,
+    /// Where it is; `None` if that is not one point.
+    pub(super) second: Option<u64>,
     pub(super) text: String,
 }
 
@@ -198,7 +200,8 @@ impl History {
                         .collect();
                     let text =
                         format!("{point}: read {read}; acknowledged {expected}; later {later:?}");
-                    wrong.push(WrongPoint { has_value: content_found.is_some(), text });
+                    let (has_value, at) = (content_found.is_some(), second(page, instant));
+                    wrong.push(WrongPoint { has_value, second: Some(at), text });
                 }
             }
         }

@@ -204,7 +204,8 @@ impl KillLoad {
                     Ok(series) => return Some(series),
                     // Everything that was asked for is missing.
                     Err(error) => {
-                        let wrong = WrongPoint { has_value: false, text: error.to_string() };
+                        let wrong =
+                            WrongPoint { has_value: false, second: None, text: error.to_string() };
                         self.report.record_wrong(address, Instant::now(), &[wrong]);
                     }
                 }

@@ -101,7 +101,7 @@ fn read(load: &KillLoad, address: SocketAddr, numbers: &[u64]) -> Option<u64> {
                     "{METRIC}{{probe={series}}} at {second}: read {read:?}; acknowledged {}",
                     value(*number)
                 );
-                wrong.push(WrongPoint { has_value: read.is_some(), text });
+                wrong.push(WrongPoint { has_value: read.is_some(), second: None, text });
             }
         }
     }

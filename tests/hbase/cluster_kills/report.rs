@@ -1,7 +1,7 @@
 //! Counts of a run: the table by minutes, and how long each kind of fault was felt.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write,
     io,
     net::SocketAddr,
@@ -18,6 +18,8 @@ use super::{history::WrongPoint, plan::FaultKind};
 const RECENT_FAULTS: usize = 8;
 /// Wrong points until no more are printed.
 const PRINTED_WRONG: u64 = 2_000;
+/// Hours whose rows are shown if points of them were wrong.
+const WRONG_HOURS: usize = 3;
 /// Of each answer.
 const PRINTED_OF_ANSWER: usize = 2;
 /// Kinds of failures that are kept, and the length of their texts.
@@ -44,6 +46,8 @@ pub(super) struct Report {
     recoveries: Mutex<Vec<Recovery>>,
     failures: Mutex<BTreeMap<String, u64>>,
     minutes: Mutex<Vec<String>>,
+    /// Some hours with points that were wrong.
+    wrong_hours: Mutex<BTreeSet<u32>>,
 }
 
 #[derive(Debug)]
@@ -92,6 +96,7 @@ impl Report {
             recoveries: Mutex::default(),
             failures: Mutex::default(),
             minutes: Mutex::default(),
+            wrong_hours: Mutex::default(),
         }
     }
 
@@ -175,6 +180,10 @@ impl Report {
     pub(super) fn record_wrong(&self, address: SocketAddr, asked: Instant, wrong: &[WrongPoint]) {
         for (at, point) in wrong.iter().enumerate() {
             add(if point.has_value { &self.older } else { &self.missing }, 1);
+            let hour = point.second.and_then(|at| u32::try_from(at / 3_600 * 3_600).ok());
+            if lock(&self.wrong_hours).len() < WRONG_HOURS {
+                lock(&self.wrong_hours).extend(hour);
+            }
             if at < PRINTED_OF_ANSWER && self.wrong() <= PRINTED_WRONG {
                 let what = if point.has_value { "OLDER" } else { "MISSING" };
                 let (asked, recent) = (asked.elapsed(), self.recent_faults());
@@ -182,6 +191,11 @@ impl Report {
                 self.print(&format!("{what} through {address}: {text}"));
             }
         }
+    }
+
+    /// Starts of some hours with points that were wrong, seconds.
+    pub(super) fn wrong_hours(&self) -> BTreeSet<u32> {
+        lock(&self.wrong_hours).clone()
     }
 
     fn recent_faults(&self) -> String {

@@ -100,7 +100,8 @@ impl UnverifiedRow {
         if self.needs_history(of, &cells, &restored) {
             // A later write that a compaction has absorbed is not superseded, and a compaction may
             // lack an instant that was written during it.
-            let history = history(of, table, &self.key).await?;
+            let needs_deletes = self.is_read_back_later(of);
+            let history = RowHistory { needs_deletes, ..history(of, table, &self.key).await? };
             restored = self.to_restore(of, &cells, &history);
         }
         self.restored(&restored);

@@ -21,6 +21,8 @@ pub(crate) struct RowHistory {
     pub(crate) marks: HashSet<ColumnMark>,
     /// Since when OpenTSDB may compact the row, epoch milliseconds.
     pub(crate) compactible_since_ms: i64,
+    /// A compaction of OpenTSDB is known by its deletes too: see [`Self::origin`].
+    pub(crate) needs_deletes: bool,
 }
 
 /// The version whose delete marker is put together with a column of several points: qualifier and time.
@@ -98,16 +100,36 @@ impl RowHistory {
 
     /// Who has put a column of several points. Those of a daemon of ours have marks, but flushes from before OpenTSDB
     /// may compact the row; it puts no other ones.
+    ///
+    /// A column without a mark may also be one whose mark a major compaction of HBase has removed. Where there was time
+    /// for one, and points are read back later in any case, a compaction of OpenTSDB has to be seen by its deletes too,
+    /// which it makes after its put. Else a later flush of another daemon would count as older than the points that are
+    /// read back, and these would be put over it.
     pub(crate) fn origin(&self, column: &Cell) -> ColumnOrigin {
         let (qualifier, at) = (&column.qualifier, column.timestamp_ms);
         let has = |mark: Option<ColumnMark>| mark.is_some_and(|mark| self.marks.contains(&mark));
         if has(flush_mark(qualifier, at, self.compactible_since_ms)) {
-            ColumnOrigin::Write
-        } else if has(compaction_mark(qualifier, at)) || at >= self.compactible_since_ms {
+            return ColumnOrigin::Write;
+        }
+        let is_of_opentsdb = at >= self.compactible_since_ms
+            && (!self.needs_deletes || self.has_deleted_sources(column));
+        if has(compaction_mark(qualifier, at)) || is_of_opentsdb {
             ColumnOrigin::Compaction
         } else {
             ColumnOrigin::Write
         }
+    }
+
+    /// True if columns with points of this one were deleted when it was put, or later.
+    fn has_deleted_sources(&self, column: &Cell) -> bool {
+        let is_in_column =
+            |instant: u32| has_instant(&column.qualifier, |of_column| of_column == instant);
+        let is_source = |(qualifier, until): &(Bytes, i64)| {
+            *until >= column.timestamp_ms
+                && *qualifier != column.qualifier
+                && has_instant(qualifier, is_in_column)
+        };
+        self.deleted.iter().any(is_source)
     }
 }
 

@@ -199,6 +199,27 @@ fn flush_is_known_by_its_mark() {
     check_history("0000=07@5", &["00000010=050600@10"], &[], &[], &["0000=07@11"]);
 }
 
+/// A major compaction of HBase has removed all marks: a column without one may be a later flush.
+#[test]
+fn column_without_a_mark_and_without_deletes_may_be_a_flush_whose_mark_is_forgotten() {
+    let row = ["00000010=050600@20"];
+    let check = |deleted: &[&str], then: &[&str]| {
+        let history = RowHistory { needs_deletes: true, ..history(&row, &[], deleted) };
+        check_row("0000=07@15", &row, &history, then);
+    };
+    check(&[], &[]);
+    // What was deleted before, and of other instants.
+    check(&["0000=@19", "0020=@21"], &[]);
+    // A compaction of OpenTSDB deletes what it has read.
+    check(&["0000=@21"], &["0000=07@22"]);
+    check(&["0010=@20"], &["0000=07@21"]);
+    check(&["00100020=@25"], &["0000=07@21"]);
+    // One of ours is known by its mark alone.
+    let mut history = RowHistory { needs_deletes: true, ..history(&row, &[], &[]) };
+    history.marks.extend(compaction_mark(&hex("00000010"), 20));
+    check_row("0000=07@15", &row, &history, &["0000=07@21"]);
+}
+
 #[test]
 fn marks_tell_the_columns_of_a_row_apart() {
     let mark = |qualifier: &str, at| flush_mark(&hex(qualifier), at, 10);

@@ -153,6 +153,18 @@ async fn correction_wins_over_a_compacted_value_that_hbase_has_forgotten() {
 }
 
 #[tokio::test]
+async fn later_flush_stays_after_a_major_compaction() {
+    let cluster = cluster().await;
+    let [first, second, third] = [(); 3].map(|()| store_beside_opentsdb(&cluster));
+    let compact_regions = || cluster.major_compact();
+    corrections::later_flush_stays_after_a_major_compaction(
+        [&first, &second, &third],
+        compact_regions,
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn repeated_values_of_a_later_flush_are_kept() {
     let cluster = cluster().await;
     corrections::repeated_values_of_a_later_flush_are_kept(&store_beside_opentsdb(&cluster)).await;

@@ -68,12 +68,9 @@ async fn delete_row(store: &HBaseStorage) {
 /// Compacts the row as OpenTSDB does: everything has the server's time. `meanwhile` runs between
 /// read and write.
 async fn compact_as_opentsdb(store: &HBaseStorage) {
-    let read = cells(store, &key()).await;
-    let plan = plan_row_compaction(&key(), &read, MergeRule::Newest).unwrap();
-    let compacted = plan.put.unwrap();
-    put(store, &key(), &compacted.qualifier, &compacted.value, None).await;
-    let columns = plan.delete.iter().map(|old| (old.family, old.qualifier.clone())).collect();
-    store.delete(&data(), Delete::Columns { row: key(), columns }).await.unwrap();
+    let compaction = OpenTsdbCompaction::read(store).await;
+    compaction.put(store).await;
+    compaction.delete(store).await;
 }
 
 /// Clocks of writes differ between two steps.
@@ -350,6 +347,31 @@ pub(crate) async fn late_flush_wins_over_a_row_compaction(
         compact(store).await;
         assert_eq!(values(store).await[0], 7, "{correction}");
         assert_eq!(cells(store, &key()).await.len(), 1);
+    }
+}
+
+/// Two nodes of a cluster flush a row one after the other, and a major compaction of HBase removes the marks of their
+/// columns. The first one reads its points back, and a third one flushes them again, as from its log: the later ones stay.
+pub(crate) async fn later_flush_stays_after_a_major_compaction(
+    [first, second, third]: [&HBaseStorage; 3],
+    compact_regions: impl Fn(),
+) {
+    // As a column of the same name, and of another one.
+    for later in [["0000=07@20", "0010=08@20"], ["0001=0007@20", "0011=0008@20"]] {
+        delete_row(first).await;
+        let since = system_clock_ms();
+        let earlier = ["0000=05@10", "0010=06@10"];
+        flush_held(first, since, &earlier).await;
+        flush_held(second, since, &later).await;
+        compact_regions();
+        pause().await;
+        first.read_back().await.unwrap();
+        assert_eq!(values(second).await, [7, 8], "{later:?}");
+        flush_held(third, since, &earlier).await;
+        compact_regions();
+        pause().await;
+        third.read_back().await.unwrap();
+        assert_eq!(values(second).await, [7, 8], "{later:?}");
     }
 }
 
