@@ -2,8 +2,8 @@
 //!
 //! It implements the protocol as recorded from a real cluster: hbase:meta, regions that move, split
 //! and merge, scanners with leases and sequence numbers, cell blocks in both directions. It stores one
-//! version per column, and all of them with their delete markers for raw scans; it never drops delete
-//! markers, and persists nothing. An [`InjectedFault`] makes
+//! version per column, and all of them with their delete markers for raw scans; it drops delete markers
+//! only in a major compaction that a test asks for, and persists nothing. An [`InjectedFault`] makes
 //! chosen calls fail.
 
 mod call;
@@ -237,7 +237,9 @@ impl FakeCluster {
     /// Compacts all regions: delete markers are forgotten too, with what they hide.
     pub fn major_compact(&self) {
         self.flush_memstores(true);
-        for cells in self.state.lock().history.values_mut().flat_map(BTreeMap::values_mut) {
+        let mut state = self.state.lock();
+        state.markers.clear();
+        for cells in state.history.values_mut().flat_map(BTreeMap::values_mut) {
             cells.retain(|cell| cell.kind == CellKind::Put);
         }
     }

@@ -171,6 +171,9 @@ pub(crate) fn cells_to_restore(
             restored.push(RestoredPoint { point: index, cell, written_ms, basis });
         };
         let visible_ms = visible.map_or(i64::MIN, |visible| visible.cell.timestamp_ms);
+        if visible.is_none() && history.has_forgotten_deletes() {
+            continue;
+        }
         let is_same = is_read(candidates, qualifier.flags().bits(), point.value());
         if point.column_ms < point.written_ms
             && visible_ms <= point.written_ms

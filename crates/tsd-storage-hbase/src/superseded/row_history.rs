@@ -120,6 +120,12 @@ impl RowHistory {
         }
     }
 
+    /// True if an instant that the row does not have was deleted, and a major compaction has removed the delete marker.
+    /// With one that hides the column of a flush, what was written after the delete is put again.
+    pub(super) const fn has_forgotten_deletes(&self) -> bool {
+        self.needs_deletes && self.deleted.is_empty() && self.deleted_rows.is_empty()
+    }
+
     /// True if columns with points of this one were deleted when it was put, or later.
     fn has_deleted_sources(&self, column: &Cell) -> bool {
         let is_in_column =

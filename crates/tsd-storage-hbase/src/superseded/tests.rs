@@ -221,6 +221,29 @@ fn column_without_a_mark_and_without_deletes_may_be_a_flush_whose_mark_is_forgot
 }
 
 #[test]
+fn deleted_point_whose_delete_marker_is_forgotten_stays_deleted() {
+    let mut point = written_points(&cell("0010=02@15")).next().unwrap();
+    point.column_ms = 13;
+    let check = |row: &[&str], deleted: &[&str], deleted_rows: &[i64], then: &[&str]| {
+        let deleted_rows = deleted_rows.to_vec();
+        let history =
+            RowHistory { needs_deletes: true, deleted_rows, ..history(row, &[], deleted) };
+        let evidence = Evidence {
+            origin: &|column| history.origin(column),
+            written_ms: &|cell| cell.timestamp_ms,
+            history: &history,
+        };
+        let row: Vec<_> = row.iter().map(|text| cell(text)).collect();
+        assert_eq!(restored(&[point], &row, &evidence), then);
+    };
+    check(&[], &[], &[], &[]);
+    check(&["0020=05@40"], &[], &[], &[]);
+    // A delete between the first point of its column and this one.
+    check(&[], &[], &[14], &["0010=02@15"]);
+    check(&["0020=05@40"], &["00000010=@14"], &[], &["0010=02@15"]);
+}
+
+#[test]
 fn marks_tell_the_columns_of_a_row_apart() {
     let mark = |qualifier: &str, at| flush_mark(&hex(qualifier), at, 10);
     assert_eq!(mark("00000010", 9), None);

@@ -165,6 +165,18 @@ async fn later_flush_stays_after_a_major_compaction() {
 }
 
 #[tokio::test]
+async fn deleted_row_stays_deleted_after_a_major_compaction() {
+    let cluster = cluster().await;
+    let [first, second] = [(); 2].map(|()| store_beside_opentsdb(&cluster));
+    let compact_regions = || cluster.major_compact();
+    corrections::deleted_row_stays_deleted_after_a_major_compaction(
+        [&first, &second],
+        compact_regions,
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn repeated_values_of_a_later_flush_are_kept() {
     let cluster = cluster().await;
     corrections::repeated_values_of_a_later_flush_are_kept(&store_beside_opentsdb(&cluster)).await;

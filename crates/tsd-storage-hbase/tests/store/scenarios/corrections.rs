@@ -375,6 +375,22 @@ pub(crate) async fn later_flush_stays_after_a_major_compaction(
     }
 }
 
+/// A node deletes a row that another one has flushed, with points later than their column, and a major compaction of HBase
+/// removes the delete marker.
+pub(crate) async fn deleted_row_stays_deleted_after_a_major_compaction(
+    [first, second]: [&HBaseStorage; 2],
+    compact_regions: impl Fn(),
+) {
+    let since = system_clock_ms() - 1_000;
+    flush_held(first, since, &["0000=05@10", "0010=06@12"]).await;
+    assert_eq!(values(second).await, [5, 6]);
+    second.delete(&data(), Delete::Row(key())).await.unwrap();
+    compact_regions();
+    pause().await;
+    first.read_back().await.unwrap();
+    assert!(cells(second, &key()).await.is_empty());
+}
+
 pub(crate) async fn flush_during_a_row_compaction_is_kept(store: &HBaseStorage) {
     let since = system_clock_ms() - 60_000;
     put_cells(store, since, &["0000=05@10", "0010=06@20"]).await;
