@@ -368,6 +368,7 @@ pub(crate) async fn later_flush_stays_after_a_major_compaction(
         first.read_back().await.unwrap();
         assert_eq!(values(second).await, [7, 8], "{later:?}");
         flush_held(third, since, &earlier).await;
+        assert_eq!(values(second).await, [7, 8], "{later:?}");
         compact_regions();
         pause().await;
         third.read_back().await.unwrap();
