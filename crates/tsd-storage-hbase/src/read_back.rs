@@ -108,8 +108,9 @@ async fn read_back(
     let mut checks = Vec::new();
     for (at, (row, found)) in rows.iter_mut().zip(&found).enumerate() {
         tokio::task::consume_budget().await;
-        if !is_read_from(of, row, found) {
-            let check = check_row(of, table, row, found);
+        // Most rows are as they were written, and need no future.
+        if is_row_doubtful(of, row, &cells_of(found)) {
+            let check = check_row(of, table, row);
             checks.push(async move { Ok::<_, StorageError>((at, check.await?)) });
         }
     }
@@ -126,34 +127,35 @@ async fn read_back(
     Ok(is_unsettled)
 }
 
-/// True if the points of a row are read from the newer cells that were found, as of most rows.
-fn is_read_from(of: &OpenTable, (key, points): &DueRow, found: &HBaseRow) -> bool {
-    let cells = model_row(found).map_or_else(Vec::new, |row| row.cells);
-    !is_doubtful(points, &cells, |cell: &Cell| of.read_backs.written_ms(key, cell))
+fn cells_of(found: &HBaseRow) -> Vec<Cell> {
+    model_row(found).map_or_else(Vec::new, |row| row.cells)
 }
 
-/// Puts those points of a row again that are not read from the newer cells that were found.
+/// True if points of a row may not be read from these cells.
+fn is_row_doubtful(of: &OpenTable, (key, points): &DueRow, cells: &[Cell]) -> bool {
+    is_doubtful(points, cells, |cell: &Cell| of.read_backs.written_ms(key, cell))
+}
+
+/// Reads a row whose newer cells leave a doubt, and puts those of its points again that are not read from it.
 async fn check_row(
     of: &OpenTable,
     table: &Table,
-    (key, points): &mut DueRow,
-    found: &HBaseRow,
+    row: &mut DueRow,
 ) -> Result<(Bytes, PutAgain), StorageError> {
-    let mut cells = model_row(found).map_or_else(Vec::new, |row| row.cells);
-    let written_ms = |cell: &Cell| of.read_backs.written_ms(key, cell);
     let mut restored = Vec::new();
-    if is_doubtful(points, &cells, written_ms)
-        && let Some(get) = hbase_get(get_points(key), None)
-    {
-        let row = of.rows.get(&get).await.map_err(|error| storage_error(table, &error))?;
-        cells = model_row(&row).map_or_else(Vec::new, |row| row.cells);
+    if let Some(get) = hbase_get(get_points(&row.0), None) {
+        let found = of.rows.get(&get).await.map_err(|error| storage_error(table, &error))?;
+        let cells = cells_of(&found);
+        if is_row_doubtful(of, row, &cells) {
+            let (key, points) = &*row;
+            let history = RowHistory { needs_deletes: true, ..history(of, table, key).await? };
+            let written_ms = |cell: &Cell| of.read_backs.written_ms(key, cell);
+            let origin = |column: &Cell| history.origin(column);
+            let evidence = Evidence { origin: &origin, written_ms: &written_ms, history: &history };
+            restored = cells_to_restore(points, &cells, &evidence);
+        }
     }
-    if is_doubtful(points, &cells, written_ms) {
-        let history = RowHistory { needs_deletes: true, ..history(of, table, key).await? };
-        let origin = |column: &Cell| history.origin(column);
-        let evidence = Evidence { origin: &origin, written_ms: &written_ms, history: &history };
-        restored = cells_to_restore(points, &cells, &evidence);
-    }
+    let (key, points) = row;
     for RestoredPoint { point, .. } in &restored {
         if let Some(point) = points.get_mut(*point) {
             point.column_ms = point.written_ms;

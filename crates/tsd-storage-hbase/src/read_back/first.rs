@@ -12,7 +12,7 @@ use hbase_rs::{Get as HBaseGet, MutationBatch, Row as HBaseRow, TimeRange};
 use tsd_model::Cell;
 use tsd_storage::{FlushRow, StorageError, Table};
 
-use super::{MAX_CONCURRENT_ROWS, PutAgain, history, put_again};
+use super::{MAX_CONCURRENT_ROWS, PutAgain, cells_of, history, put_again};
 use crate::{
     compacted_column::PlacedPoint,
     context::OpenTable,
@@ -20,7 +20,6 @@ use crate::{
     metrics::{READ_BACK_DEFERRED_ROWS, READ_BACK_WAIT_SECONDS},
     mutations::write_batch,
     request::{get_points, hbase_get},
-    row::model_row,
     superseded::{
         ColumnOrigin, Evidence, RestoredPoint, RowHistory, WrittenPoint, cells_to_restore,
         is_doubtful,
@@ -38,6 +37,14 @@ pub(crate) struct UnverifiedRow {
     since_ms: i64,
     /// The columns that this write has put, with their times; `None` if nobody compacts the row.
     put: Option<Vec<(Bytes, i64)>>,
+}
+
+/// Why a row is not as it was written, as far as what was found tells.
+struct RowDoubt {
+    cells: Vec<Cell>,
+    restored: Vec<RestoredPoint>,
+    /// That decides about what is restored.
+    needs_history: bool,
 }
 
 impl UnverifiedRow {
@@ -81,23 +88,24 @@ impl UnverifiedRow {
         hbase_get(get_points(&self.key), times)
     }
 
-    /// True if all of its points are read from what was found, as of most rows: nothing is to be asked or put.
-    fn is_read_from(&self, of: &OpenTable, found: &HBaseRow) -> bool {
-        let cells = model_row(found).map_or_else(Vec::new, |row| row.cells);
+    /// What is to be looked into; `None` if all of its points are read from what was found, as of most rows.
+    fn doubt(&self, of: &OpenTable, found: &HBaseRow) -> Option<RowDoubt> {
+        let cells = cells_of(found);
         let restored = self.to_restore(of, &cells, &RowHistory::default());
-        restored.is_empty() && !self.needs_history(of, &cells, &restored)
+        let needs_history = self.needs_history(of, &cells, &restored);
+        let is_read = restored.is_empty() && !needs_history;
+        (!is_read).then_some(RowDoubt { cells, restored, needs_history })
     }
 
-    /// Puts those of its points again that are not read from what was found.
+    /// Puts those of its points again that are not read.
     async fn check(
         mut self,
         of: &OpenTable,
         table: &Table,
-        found: &HBaseRow,
+        doubt: RowDoubt,
     ) -> Result<(Self, PutAgain), StorageError> {
-        let cells = model_row(found).map_or_else(Vec::new, |row| row.cells);
-        let mut restored = self.to_restore(of, &cells, &RowHistory::default());
-        if self.needs_history(of, &cells, &restored) {
+        let RowDoubt { cells, mut restored, needs_history } = doubt;
+        if needs_history {
             // A later write that a compaction has absorbed is not superseded, and a compaction may
             // lack an instant that was written during it.
             let needs_deletes = self.is_read_back_later(of);
@@ -211,10 +219,9 @@ async fn check_rows(
     let mut checks = Vec::new();
     for (row, found) in rows.into_iter().zip(&found) {
         tokio::task::consume_budget().await;
-        if row.is_read_from(of, found) {
-            checked.push((row, false));
-        } else {
-            checks.push(row.check(of, table, found));
+        match row.doubt(of, found) {
+            None => checked.push((row, false)),
+            Some(doubt) => checks.push(row.check(of, table, doubt)),
         }
     }
     let mut checks = stream::iter(checks).buffer_unordered(MAX_CONCURRENT_ROWS);
