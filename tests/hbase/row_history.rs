@@ -1,7 +1,7 @@
 //! What HBase remembers of the row of a point: what a wrong value needs to be explained.
 
 use cluster::Cluster;
-use hbase_rs::{Get, Scan, Selection, Table, TableName};
+use hbase_rs::{Client, Get, Row, Scan, Selection, Table, TableName};
 use tsd_model::{Qualifier, to_hex};
 
 use crate::regions::ScenarioResult;
@@ -32,12 +32,10 @@ pub(crate) async fn row_history(
         uid(&uids, place.host, b"tagv").await?,
     ];
     let key = key.concat();
-    let selection = Selection::all().max_versions(1_000)?;
-    let scan = Scan::range(key.clone(), key).inclusive(true, true).select(selection).raw();
-    let mut rows = client.table(place.table.parse::<TableName>()?).scan(scan);
+    let scan = Scan::range(key.clone(), key).inclusive(true, true);
     let mut cells = Vec::new();
-    while let Some(row) = rows.next().await {
-        for cell in row?.row.cells() {
+    for row in raw_rows(&client, place.table, scan).await? {
+        for cell in row.cells() {
             let Some(found) = point_at(cell.qualifier, cell.value, offset_ms) else { continue };
             cells.push(format!("{} {:?} {found}", cell.timestamp, cell.kind));
         }
@@ -53,14 +51,12 @@ pub(crate) async fn hour_history(
     table: &str,
     base_secs: u32,
 ) -> ScenarioResult<Vec<String>> {
-    let selection = Selection::all().max_versions(1_000)?;
-    let scan = Scan::all().select(selection).raw();
-    let mut rows = cluster.client().table(table.parse::<TableName>()?).scan(scan);
     let mut cells = Vec::new();
-    while let Some(row) = rows.next().await {
-        let row = row?.row;
-        let is_of_hour = row.key().get(4..8) == Some(&base_secs.to_be_bytes()[..]);
-        for cell in row.cells().filter(|_| is_of_hour) {
+    for row in raw_rows(&cluster.client(), table, Scan::all()).await? {
+        if row.key().get(4..8) != Some(&base_secs.to_be_bytes()[..]) {
+            continue;
+        }
+        for cell in row.cells() {
             let found = point_at(cell.qualifier, cell.value, 0);
             let found = found.unwrap_or_else(|| to_hex(cell.qualifier));
             let key = to_hex(row.key());
@@ -69,6 +65,17 @@ pub(crate) async fn hour_history(
     }
     cells.sort();
     Ok(cells)
+}
+
+/// Rows with all that HBase remembers of them.
+async fn raw_rows(client: &Client, table: &str, scan: Scan) -> ScenarioResult<Vec<Row>> {
+    let selection = Selection::all().max_versions(1_000)?;
+    let mut rows = client.table(table.parse::<TableName>()?).scan(scan.select(selection).raw());
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().await {
+        found.push(row?.row);
+    }
+    Ok(found)
 }
 
 async fn uid(uids: &Table, name: &str, kind: &[u8]) -> ScenarioResult<Vec<u8>> {

@@ -26,7 +26,12 @@ mod history;
 mod model;
 mod run;
 
-use std::{future::Future, sync::Arc};
+use std::{
+    fs,
+    future::Future,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use tsd_storage::Storage;
@@ -160,6 +165,16 @@ pub(crate) enum Mode {
     Smallest,
     /// `enable_appends`: the last acknowledged value.
     Appends,
+}
+
+/// Paths and contents of the segments of a log.
+fn log_segments(log: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = fs::read_dir(log).unwrap().map(|entry| entry.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "wal"))
+        // A flush may remove one meanwhile.
+        .filter_map(|path| Some((path.clone(), fs::read(path).ok()?)))
+        .collect()
 }
 
 /// Runs a history per seed on stores from `open`, which gets random numbers for its variants.

@@ -44,6 +44,11 @@ fn cell(value: &[u8]) -> CellRef<'_> {
     CellRef { family: Family::T, qualifier: b"q1", value, timestamp_ms: None }
 }
 
+/// The column of such a cell.
+fn column(series: u16) -> Column {
+    Column { row: row(series).into(), family: Family::T, qualifier: "q1".into() }
+}
+
 fn batch(series: impl IntoIterator<Item = u16>, value: &[u8]) -> CellBatch {
     let mut batch = CellBatch::new();
     for series in series {
@@ -267,7 +272,7 @@ async fn conditional_writes_and_deletes_are_decided_by_the_owner() {
     for series in 0..20 {
         let (first, second) = (&nodes[0].writes, &nodes[1].writes);
         let row: Bytes = row(series).into();
-        let column = Column { row: row.clone(), family: Family::T, qualifier: "q1".into() };
+        let column = column(series);
         let value = Some(Bytes::from_static(b"a"));
         let table = table();
         let set = first.compare_and_set(&table, column.clone(), None, "a".into());
@@ -295,7 +300,7 @@ async fn a_conditional_write_of_a_node_that_is_fenced_meanwhile_is_not_acknowled
     let nodes = nodes(2, &shared, TIMEOUT).await;
     settled(&nodes).await;
     let series = series_of(&shared, 1);
-    let column = Column { row: row(series).into(), family: Family::T, qualifier: "q1".into() };
+    let column = column(series);
     for node in &nodes {
         let owner = &nodes[0];
         owner.store.script(Operation::CompareAndSet, [Fault::Delay(Duration::from_millis(100))]);
@@ -482,7 +487,7 @@ async fn a_write_that_fits_into_no_frame_is_refused_and_leaves_the_others_alone(
     let nodes = nodes(2, &shared, TIMEOUT).await;
     settled(&nodes).await;
     let series = series_of(&shared, 2);
-    let column = Column { row: row(series).into(), family: Family::T, qualifier: "q1".into() };
+    let column = column(series);
     let table = table();
     let value = |byte, length| Bytes::from(vec![byte; length]);
     let replace =

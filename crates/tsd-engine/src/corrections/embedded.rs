@@ -15,7 +15,7 @@ use tsd_storage::{FlushTarget, MemoryStorage, Storage};
 use tsd_storage_embedded::{EmbeddedConfig, EmbeddedStorage, EmbeddedTable};
 use tsd_storage_wal::{WalConfig, WalStorage};
 
-use super::{Ending, Mode, TestStores, check_seeds, history::Rng, run::table};
+use super::{Ending, Mode, TestStores, check_seeds, history::Rng, log_segments, run::table};
 
 /// The clock of all stores: histories run one after the other.
 static NOW_MS: AtomicI64 = AtomicI64::new(0);
@@ -59,16 +59,6 @@ impl<B: FlushTarget> LoggedStores<B> {
         let backend = self.kept.clone().unwrap_or_else(|| (self.open_backend)(&self.directory));
         self.store = Some(Arc::new(WalStorage::open(config, backend).await.unwrap().0));
     }
-
-    /// Paths and contents of the log's segments.
-    fn segments(&self) -> Vec<(PathBuf, Vec<u8>)> {
-        let files = fs::read_dir(self.log()).unwrap().map(|entry| entry.unwrap().path());
-        files
-            .filter(|path| path.extension().is_some_and(|extension| extension == "wal"))
-            // A flush may remove one meanwhile.
-            .filter_map(|path| Some((path.clone(), fs::read(path).ok()?)))
-            .collect()
-    }
 }
 
 impl<B: FlushTarget> TestStores for LoggedStores<B> {
@@ -92,7 +82,7 @@ impl<B: FlushTarget> TestStores for LoggedStores<B> {
                 if self.memtable_bytes == 1 {
                     store.flush().await.unwrap();
                 }
-                let segments = self.segments();
+                let segments = log_segments(&self.log());
                 store.flush().await.unwrap();
                 store.stop().await;
                 for (path, bytes) in segments {

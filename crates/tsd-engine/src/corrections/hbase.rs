@@ -7,7 +7,6 @@
 
 use std::{
     fs,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicUsize, Ordering},
@@ -27,6 +26,7 @@ use tsd_storage_wal::{BackendSharing, WalConfig, WalStorage};
 use super::{
     Ending, Mode, TestStores, check_seeds,
     history::{HOUR, Point, Rng},
+    log_segments,
     model::OPENTSDB,
     run::table,
 };
@@ -103,23 +103,13 @@ impl TestDaemon {
         }
     }
 
-    fn segments(&self) -> Vec<(PathBuf, Vec<u8>)> {
-        let files = fs::read_dir(self.directory.path().join("log")).unwrap();
-        files
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "wal"))
-            // A flush may remove one meanwhile.
-            .filter_map(|path| Some((path.clone(), fs::read(path).ok()?)))
-            .collect()
-    }
-
     async fn restart(&mut self, how: Ending) {
         if let Some(log) = self.log.take() {
             match how {
                 Ending::Clean => log.flush().await.unwrap(),
                 Ending::Kill => {}
                 Ending::KillAfterFlush => {
-                    let segments = self.segments();
+                    let segments = log_segments(&self.directory.path().join("log"));
                     log.flush().await.unwrap();
                     log.stop().await;
                     for (path, bytes) in segments {

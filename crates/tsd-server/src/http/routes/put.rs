@@ -28,7 +28,8 @@ use crate::{
     server_state::ServerState,
 };
 
-/// Bodies of up to this many points are written by one call of the store.
+/// Bodies of up to this many points are written by one call of the store: a call has a cost of its own, and a cluster divides each
+/// one by owners. Larger ones are written by several calls at once, which takes less time.
 const MAX_SINGLE_BATCH_POINTS: usize = 2_048;
 
 /// Memory of a point in the session: its cell, in a list that grows.
