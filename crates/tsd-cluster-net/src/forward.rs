@@ -14,6 +14,7 @@
 mod metrics;
 mod put_queue;
 mod receive;
+mod route_table;
 mod send;
 mod slot_write;
 mod slots;

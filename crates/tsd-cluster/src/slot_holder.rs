@@ -102,12 +102,6 @@ impl SlotHolder {
         }
     }
 
-    /// True if writes of all these slots are taken, whoever sends them.
-    #[must_use]
-    pub fn accepts(&self, slots: &SlotSet) -> bool {
-        self.taken.contains_all(slots)
-    }
-
     /// True if slots are to be given away, and none are now.
     #[must_use]
     pub fn wants_release(&self) -> bool {
@@ -198,7 +192,6 @@ mod tests {
         assert!(holder.adopt(assignment(4, &[0])) && holder.wants_release());
         assert_eq!(holder.begin_release().len(), 1);
         assert_eq!((routes(&holder), holder.wants_release()), ([UNSETTLED, OWN, PEER], false));
-        assert!(!holder.accepts(&[slot(0), slot(1)].into_iter().collect()));
         let offer = holder.offer(77).unwrap();
         assert_eq!((offer.generation, offer.floor_ms), (5, 77));
         assert_eq!(offer.slot(slot(0)), SlotOwner { owner: Some(2), next: None });

@@ -71,6 +71,9 @@ pub struct RowRef<'a> {
     /// Row key.
     pub key: &'a [u8],
     cells: &'a [u8],
+    cell_count: usize,
+    /// All of it, as it is encoded.
+    encoded: &'a [u8],
 }
 
 /// One cell in a batch.
@@ -149,6 +152,14 @@ impl CellBatch {
         Ok(())
     }
 
+    /// Adds a row of another batch. Its later cells need [`Self::begin_row`].
+    pub fn push_row(&mut self, row: RowRef<'_>) {
+        self.buf.extend_from_slice(row.encoded);
+        self.cells += row.cell_count;
+        self.rows += 1;
+        self.last_header = None;
+    }
+
     /// Makes room for so many further bytes.
     pub fn reserve(&mut self, bytes: usize) {
         self.buf.reserve(bytes);
@@ -224,7 +235,7 @@ impl CellBatch {
         let (mut cells, mut rows) = (0, 0);
         for row in (RowIter { rest: &buf, at: 0 }) {
             rows += 1;
-            cells += row?.cells().count();
+            cells += row?.cell_count;
         }
         Ok(Self { buf, cells, rows, last_header: None, is_admitted: false })
     }
@@ -234,6 +245,12 @@ impl<'a> RowRef<'a> {
     /// The cells, in the order they were pushed.
     pub fn cells(&self) -> impl Iterator<Item = CellRef<'a>> + use<'a> {
         CellIter { rest: self.cells }
+    }
+
+    /// Bytes that the row has in a batch.
+    #[must_use]
+    pub const fn byte_len(&self) -> usize {
+        self.encoded.len()
     }
 }
 
@@ -273,12 +290,14 @@ fn decode_row(bytes: &[u8]) -> Option<(RowRef<'_>, &[u8])> {
         usize::from(u16::from_be_bytes(*len))
     };
     let (key, cells) = rest.split_at_checked(len).filter(|_| len > 0)?;
-    let (mut rest, mut more) = (cells, header & MORE != 0);
+    let (mut rest, mut more, mut cell_count) = (cells, header & MORE != 0, 0);
     while more {
         (_, more, rest) = decode_cell(rest)?;
+        cell_count += 1;
     }
     let cells = cells.get(..cells.len() - rest.len())?;
-    Some((RowRef { key, cells }, rest))
+    let encoded = bytes.get(..bytes.len() - rest.len())?;
+    Some((RowRef { key, cells, cell_count, encoded }, rest))
 }
 
 /// Decodes a column family from its code.
@@ -391,6 +410,15 @@ mod tests {
             let copy = copy.map_err(|e| TestCaseError::fail(e.to_string()))?;
             prop_assert_eq!(copy.cell_count(), batch.cell_count());
             prop_assert_eq!(copy.row_count(), batch.row_count());
+            let mut by_row = CellBatch::new();
+            let mut bytes = 0;
+            for row in copy.rows() {
+                by_row.push_row(row);
+                bytes += row.byte_len();
+            }
+            prop_assert_eq!((by_row.as_bytes(), by_row.byte_len()), (batch.as_bytes(), bytes));
+            prop_assert_eq!(by_row.cell_count(), batch.cell_count());
+            prop_assert_eq!(by_row.row_count(), batch.row_count());
             prop_assert_eq!(decoded(&copy), rows);
         }
 
@@ -400,6 +428,22 @@ mod tests {
                 prop_assert_eq!(decoded(&batch).len(), batch.row_count());
             }
         }
+    }
+
+    #[test]
+    fn a_row_of_another_batch_ends_the_row_before() {
+        let cell = CellRef { family: Family::T, qualifier: b"q1", value: b"v", timestamp_ms: None };
+        let other = CellBatch::single(b"other", cell);
+        let mut batch = CellBatch::new();
+        assert_eq!(batch.begin_row(b"row"), Ok(()));
+        for row in other.iter().flat_map(CellBatch::rows) {
+            batch.push_row(row);
+        }
+        assert_eq!(batch.push(cell), Err(BatchError::NoRow));
+        assert_eq!(batch.begin_row(b"last"), Ok(()));
+        assert_eq!(batch.push(cell), Ok(()));
+        let keys: Vec<_> = decoded(&batch).into_iter().map(|(key, of)| (key, of.len())).collect();
+        assert_eq!(keys, [(b"row".to_vec(), 0), (b"other".to_vec(), 1), (b"last".to_vec(), 1)]);
     }
 
     #[test]

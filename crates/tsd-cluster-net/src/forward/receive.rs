@@ -21,7 +21,7 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
             let error = tsd_storage::StorageError::Rejected(text.into());
             return ForwardedMessage::of(Err(error));
         };
-        if !self.has_owners(&table) || !view.accepts(&write.slots(&self.config.layout)) {
+        if !self.has_owners(&table) || !view.accepts(&write, &self.config.layout) {
             return ForwardedMessage::not_owner(view.generation());
         }
         // Their bytes are bounded by each sender. The budget of this node may be used up by writes that wait for the

@@ -1,10 +1,11 @@
 //! A write of rows of one table, wherever it is made.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tsd_cluster::{SeriesKeyLayout, Slot, SlotSet};
-use tsd_storage::{CellBatch, Column, Delete, RowRewrite, Storage, StorageError, Table};
+use tsd_storage::{CellBatch, Column, Delete, RowRef, RowRewrite, Storage, StorageError, Table};
+
+use super::route_table::BatchRoutes;
 
 /// A write.
 #[derive(Clone, Debug)]
@@ -48,17 +49,20 @@ impl SlotWriteResult {
 }
 
 impl SlotWrite {
-    /// The slots of its rows.
-    pub(super) fn slots(&self, layout: &SeriesKeyLayout) -> SlotSet {
-        let row = match self {
-            Self::Put(batch) | Self::Append(batch) => {
-                return batch.rows().map(|row| layout.slot_of(row.key)).collect();
-            }
+    /// The key of its row; `None` for one of many rows.
+    pub(super) fn row(&self) -> Option<&[u8]> {
+        Some(match self {
+            Self::Put(_) | Self::Append(_) => return None,
             Self::Delete(Delete::Row(row) | Delete::Columns { row, .. }) => row,
             Self::Swap { column, .. } | Self::Increment { column, .. } => &column.row,
             Self::Rewrite(rewrite) => &rewrite.row,
-        };
-        std::iter::once(layout.slot_of(row)).collect()
+        })
+    }
+
+    /// The keys of its rows.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let rows = self.batch().into_iter().flat_map(CellBatch::rows);
+        rows.map(|row| row.key).chain(self.row())
     }
 
     /// Its cells, if it is of many rows.
@@ -147,32 +151,55 @@ impl SlotWrite {
     }
 }
 
-/// Divides a batch by what `part` says of the slots of its rows: for each part batches of about `limit` bytes at
-/// most. Cells of a row stay in their order.
-pub(super) fn divide<P: Ord>(
+/// Divides a batch: for each route batches of about `limit` bytes at most. Cells of a row stay in their order.
+pub(super) fn divide(
     batch: &CellBatch,
-    layout: &SeriesKeyLayout,
+    routes: &BatchRoutes,
     limit: usize,
-    part: impl Fn(Slot) -> P,
-) -> Result<BTreeMap<P, VecDeque<CellBatch>>, StorageError> {
-    let mut parts: BTreeMap<P, VecDeque<CellBatch>> = BTreeMap::new();
-    for row in batch.rows() {
-        let of_part = parts.entry(part(layout.slot_of(row.key))).or_default();
-        let mut is_begun = false;
-        for cell in row.cells() {
-            if of_part.back().is_none_or(|open| open.byte_len() >= limit) {
-                of_part.push_back(CellBatch::new());
-                is_begun = false;
-            }
-            let Some(open) = of_part.back_mut() else { continue };
-            if !is_begun {
-                open.begin_row(row.key)?;
-                is_begun = true;
-            }
-            open.push(cell)?;
+) -> Result<Vec<VecDeque<CellBatch>>, StorageError> {
+    let open = |bytes: &usize| {
+        let mut open = CellBatch::new();
+        open.reserve((*bytes).min(limit));
+        VecDeque::from_iter((*bytes > 0).then_some(open))
+    };
+    let mut parts: Vec<VecDeque<CellBatch>> = routes.bytes.iter().map(open).collect();
+    for (row, route) in batch.rows().zip(&routes.of_row) {
+        let Some(part) = parts.get_mut(usize::from(*route)) else { continue };
+        if row.byte_len() > limit {
+            push_large_row(part, row, limit)?;
+            continue;
+        }
+        let has_room = |open: &CellBatch| open.byte_len() + row.byte_len() <= limit;
+        if !part.back().is_some_and(has_room) {
+            part.push_back(CellBatch::new());
+        }
+        if let Some(open) = part.back_mut() {
+            open.push_row(row);
         }
     }
     Ok(parts)
+}
+
+/// Divides a row that no batch may have as a whole.
+fn push_large_row(
+    part: &mut VecDeque<CellBatch>,
+    row: RowRef<'_>,
+    limit: usize,
+) -> Result<(), StorageError> {
+    let mut is_begun = false;
+    for cell in row.cells() {
+        if part.back().is_none_or(|open| open.byte_len() >= limit) {
+            part.push_back(CellBatch::new());
+            is_begun = false;
+        }
+        let Some(open) = part.back_mut() else { continue };
+        if !is_begun {
+            open.begin_row(row.key)?;
+            is_begun = true;
+        }
+        open.push(cell)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -183,8 +210,6 @@ mod tests {
     use tsd_storage::CellRef;
 
     use super::*;
-
-    const LAYOUT: SeriesKeyLayout = SeriesKeyLayout { salt_width: 0, metric_width: 1 };
 
     fn cells(of: &CellBatch) -> Vec<(Vec<u8>, Vec<u8>)> {
         let cells = of
@@ -205,13 +230,16 @@ mod tests {
                 batch.push(cell).unwrap();
             }
         }
-        let odd = |slot: Slot| slot == LAYOUT.slot_of(&[1, 9, 9, 9, 9, 7]);
-        for limit in [1, 20, 1_000] {
-            let parts = divide(&batch, &LAYOUT, limit, odd).unwrap();
-            let all = |part: bool| parts[&part].iter().flat_map(cells).collect::<Vec<_>>();
-            let values = |part: bool| all(part).iter().map(|(_, value)| value[0]).collect();
-            let (first, second): (Vec<u8>, Vec<u8>) = (values(true), values(false));
-            assert_eq!((first, second), ((0..9).collect(), vec![0, 1]), "{limit}");
+        let bytes = batch.rows().map(|row| row.byte_len()).collect::<Vec<_>>();
+        let routes =
+            BatchRoutes { of_row: vec![2, 0, 2], bytes: vec![bytes[1], 0, bytes[0] + bytes[2]] };
+        for (limit, batches) in [(1, 9), (20, 3), (bytes[2], 2), (1_000, 1)] {
+            let parts = divide(&batch, &routes, limit).unwrap();
+            let values = |part: usize| -> Vec<u8> {
+                parts[part].iter().flat_map(cells).map(|(_, value)| value[0]).collect()
+            };
+            assert_eq!((values(0), values(2)), (vec![0, 1], (0..9).collect()), "{limit}");
+            assert_eq!((parts[1].len(), parts[2].len()), (0, batches), "{limit}");
         }
     }
 }

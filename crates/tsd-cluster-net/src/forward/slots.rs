@@ -17,10 +17,11 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use tsd_cluster::{
-    Assignment, Membership, ProofError, Slot, SlotHolder, SlotRoute, SlotSet, SlotTable,
+    Assignment, Membership, ProofError, SeriesKeyLayout, Slot, SlotHolder, SlotRoute, SlotSet,
+    SlotTable,
 };
 
-use super::{SlotLog, metrics::ForwardMetrics};
+use super::{SlotLog, metrics::ForwardMetrics, route_table::RouteTable, slot_write::SlotWrite};
 
 /// Least time between two reads of the assignment that writes ask for.
 const READ_PAUSE: Duration = Duration::from_millis(20);
@@ -61,8 +62,7 @@ pub struct ClusterSlots {
 pub(super) struct SlotView {
     holder: SlotHolder,
     is_sole: bool,
-    /// All slots have owners.
-    is_settled: bool,
+    routes: RouteTable,
     ended: Arc<Notify>,
 }
 
@@ -91,9 +91,8 @@ pub struct SlotCounts {
 impl SlotView {
     fn new(holder: SlotHolder, ended: Arc<Notify>) -> Self {
         let is_sole = *holder.taken() == SlotSet::FULL;
-        let is_settled =
-            is_sole || Slot::all().all(|slot| holder.route(slot) != SlotRoute::Unsettled);
-        Self { holder, is_sole, is_settled, ended }
+        let routes = RouteTable::new(&holder);
+        Self { holder, is_sole, routes, ended }
     }
 
     /// True if this node takes the writes of all slots.
@@ -102,7 +101,16 @@ impl SlotView {
     }
 
     pub(super) fn route(&self, slot: Slot) -> SlotRoute {
-        self.holder.route(slot)
+        self.routes.of_slot(slot)
+    }
+
+    pub(super) const fn routes(&self) -> &RouteTable {
+        &self.routes
+    }
+
+    /// True if all slots have owners.
+    fn is_settled(&self) -> bool {
+        !self.routes.all().contains(&SlotRoute::Unsettled)
     }
 
     /// True if a node gives all its slots away.
@@ -110,8 +118,10 @@ impl SlotView {
         self.holder.adopted().leaving.contains(&incarnation)
     }
 
-    pub(super) fn accepts(&self, slots: &SlotSet) -> bool {
-        self.is_sole || self.holder.accepts(slots)
+    /// True if this node takes the write, whoever sends it.
+    pub(super) fn accepts(&self, write: &SlotWrite, layout: &SeriesKeyLayout) -> bool {
+        let accepts = |key| self.route(layout.slot_of(key)) == SlotRoute::Own;
+        self.is_sole || write.keys().all(accepts)
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -208,7 +218,7 @@ impl ClusterSlots {
     /// Why writes of some slots have no owner, if that lasts.
     pub(super) fn unsettled(&self) -> Option<String> {
         let (since, problem) = lock(&self.problem).clone()?;
-        let is_lasting = since.elapsed() >= LASTING && !self.view().is_settled;
+        let is_lasting = since.elapsed() >= LASTING && !self.view().is_settled();
         is_lasting.then(|| format!("slots of the cluster have no owner: {problem}"))
     }
 

@@ -1,6 +1,6 @@
 //! The decorated store: writes to the owners, all else to the store below.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -14,6 +14,7 @@ use tsd_storage::{
 use super::{
     FRAME_BYTES, ForwardedWrites,
     metrics::ForwardMetrics,
+    route_table::BatchRoutes,
     send::SentWrite,
     slot_write::{SlotWrite, SlotWriteResult, divide},
     slots::SlotView,
@@ -49,17 +50,19 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         write: SlotWrite,
     ) -> Result<SlotWriteResult, StorageError> {
         let view = self.slots.view();
-        if view.is_sole() || view.accepts(&write.slots(&self.config.layout)) {
+        if view.is_sole() {
             return self.execute(&view, table, write).await;
         }
-        drop(view);
-        let deadline = Instant::now() + self.config.timeout;
-        if write.batch().is_some() {
-            Box::pin(self.write_batch(table, write, deadline)).await?;
-            Ok(SlotWriteResult::Done)
-        } else {
-            Box::pin(self.write_row(table, write, deadline)).await
+        let Some(batch) = write.batch() else {
+            drop(view);
+            return Box::pin(self.write_row(table, write)).await;
+        };
+        let routes = view.routes().of_batch(batch, &self.config.layout);
+        if routes.are_own() {
+            return self.execute(&view, table, write).await;
         }
+        Box::pin(self.write_batch(table, write, (view, routes))).await?;
+        Ok(SlotWriteResult::Done)
     }
 
     /// Makes a write of one row.
@@ -67,9 +70,9 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         &self,
         table: &Table,
         write: SlotWrite,
-        deadline: Instant,
     ) -> Result<SlotWriteResult, StorageError> {
-        let Some(slot) = write.slots(&self.config.layout).iter().next() else {
+        let deadline = Instant::now() + self.config.timeout;
+        let Some(slot) = write.row().map(|key| self.config.layout.slot_of(key)) else {
             return Ok(SlotWriteResult::Done);
         };
         let mut reason = String::new();
@@ -91,27 +94,31 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
         }
     }
 
-    /// Makes a write of many rows: parts for several owners at once.
+    /// Makes a write of many rows: parts for several owners at once. Its first routes are those of a view.
     async fn write_batch(
         &self,
         table: &Table,
         write: SlotWrite,
-        deadline: Instant,
+        (mut view, mut routes): (Arc<SlotView>, BatchRoutes),
     ) -> Result<(), StorageError> {
+        let deadline = Instant::now() + self.config.timeout;
         let is_admitted = write.batch().is_some_and(CellBatch::is_admitted);
         let kind = write.with_batch(CellBatch::new());
         let mut left = write;
         let mut reason = String::new();
         loop {
-            let view = self.slots.view();
             let generation = view.generation();
             let Some(batch) = left.batch() else { return Ok(()) };
-            let routes = |slot| RoutePart::of(view.route(slot));
-            let mut parts = divide(batch, &self.config.layout, FRAME_BYTES, routes)?;
-            let own = parts.remove(&RoutePart::Own).unwrap_or_default();
+            let parts = divide(batch, &routes, FRAME_BYTES)?;
+            let (mut own, mut to_peers) = (VecDeque::new(), Vec::new());
             let mut again = CellBatch::new();
-            for batch in parts.remove(&RoutePart::Unsettled).into_iter().flatten() {
-                again.extend(&batch);
+            for (route, batches) in view.routes().all().iter().zip(parts) {
+                match route {
+                    SlotRoute::Own => own = batches,
+                    SlotRoute::Peer(to) if !batches.is_empty() => to_peers.push((*to, batches)),
+                    SlotRoute::Peer(_) => {}
+                    SlotRoute::Unsettled => batches.iter().for_each(|batch| again.extend(batch)),
+                }
             }
             let kind = &kind;
             let written_here = async move {
@@ -123,11 +130,9 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
                 }
                 Ok::<_, StorageError>(())
             };
-            let send = |(route, batches)| async move {
-                let RoutePart::Peer(to) = route else { return Ok(NotMadePart::default()) };
-                self.send_batches(to, generation, table, kind, batches, deadline).await
-            };
-            let sent = join_all(parts.into_iter().map(send));
+            let send =
+                |(to, batches)| self.send_batches(to, generation, table, kind, batches, deadline);
+            let sent = join_all(to_peers.into_iter().map(send));
             let (written, sent) = tokio::join!(written_here, sent);
             written?;
             for part in sent {
@@ -140,8 +145,10 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
             if again.is_empty() {
                 return Ok(());
             }
-            left = kind.with_batch(again);
             self.wait(generation, &reason, deadline).await?;
+            view = self.slots.view();
+            routes = view.routes().of_batch(&again, &self.config.layout);
+            left = kind.with_batch(again);
         }
     }
 
@@ -192,24 +199,6 @@ impl<S: Storage + ?Sized> ForwardedWrites<S> {
             (reason, _) => reason,
         };
         Err(StorageError::Unavailable(format!("no node takes writes of the slot: {reason}").into()))
-    }
-}
-
-/// Where a part of a batch goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum RoutePart {
-    Own,
-    Unsettled,
-    Peer(u64),
-}
-
-impl RoutePart {
-    const fn of(route: SlotRoute) -> Self {
-        match route {
-            SlotRoute::Own => Self::Own,
-            SlotRoute::Unsettled => Self::Unsettled,
-            SlotRoute::Peer(to) => Self::Peer(to),
-        }
     }
 }
 

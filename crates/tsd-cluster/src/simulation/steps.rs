@@ -8,10 +8,7 @@ use super::{
     world::{HeldPoint, NodeState, SUSPECT_AFTER, SimManifest, World, slot_of},
 };
 use crate::{
-    assignment::Assignment,
-    membership::MemberState,
-    slot::{Slot, SlotSet},
-    slot_holder::SlotRoute,
+    assignment::Assignment, membership::MemberState, slot::Slot, slot_holder::SlotRoute,
     slot_plan::SlotPlan,
 };
 
@@ -412,8 +409,8 @@ impl World {
         if generation > self.nodes[node].holder.adopted().generation {
             self.adopt(node);
         }
-        let slots: SlotSet = std::iter::once(slot_of(write.key)).collect();
-        if self.nodes[node].holder.accepts(&slots) || self.has(PlantedFault::StaleForward) {
+        let route = self.nodes[node].holder.route(slot_of(write.key));
+        if route == SlotRoute::Own || self.has(PlantedFault::StaleForward) {
             return self.accept(write, node);
         }
         // Not the owner: the sender looks again.

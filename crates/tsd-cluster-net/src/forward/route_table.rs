@@ -1,0 +1,77 @@
+//! Where each slot goes, by its number: every row of every write is looked up.
+
+use tsd_cluster::{SeriesKeyLayout, Slot, SlotHolder, SlotRoute};
+use tsd_storage::CellBatch;
+
+/// Number of [`SlotRoute::Own`] in a table.
+const OWN: u16 = 0;
+
+/// Where each slot goes.
+#[derive(Debug)]
+pub(super) struct RouteTable {
+    /// The different routes.
+    routes: Vec<SlotRoute>,
+    /// Number of its route, for each slot.
+    of_slot: Vec<u16>,
+}
+
+/// Where the rows of a batch go.
+#[derive(Debug)]
+pub(super) struct BatchRoutes {
+    /// Number of its route, for each row in order.
+    pub(super) of_row: Vec<u16>,
+    /// Bytes of the rows of each route.
+    pub(super) bytes: Vec<usize>,
+}
+
+impl RouteTable {
+    pub(super) fn new(holder: &SlotHolder) -> Self {
+        let mut routes = vec![SlotRoute::Own];
+        let mut number = |slot| {
+            let route = holder.route(slot);
+            let known = routes.iter().position(|of| *of == route);
+            let at = known.unwrap_or_else(|| {
+                routes.push(route);
+                routes.len() - 1
+            });
+            // There are no more routes than slots.
+            at as u16
+        };
+        let of_slot = Slot::all().map(&mut number).collect();
+        Self { routes, of_slot }
+    }
+
+    fn number(&self, slot: Slot) -> u16 {
+        // All slots are there.
+        self.of_slot.get(slot.number()).copied().unwrap_or(OWN)
+    }
+
+    /// The different routes, by their numbers.
+    pub(super) fn all(&self) -> &[SlotRoute] {
+        &self.routes
+    }
+
+    pub(super) fn of_slot(&self, slot: Slot) -> SlotRoute {
+        self.routes.get(usize::from(self.number(slot))).copied().unwrap_or(SlotRoute::Unsettled)
+    }
+
+    pub(super) fn of_batch(&self, batch: &CellBatch, layout: &SeriesKeyLayout) -> BatchRoutes {
+        let mut of_row = Vec::with_capacity(batch.row_count());
+        let mut bytes = vec![0; self.routes.len()];
+        for row in batch.rows() {
+            let number = self.number(layout.slot_of(row.key));
+            of_row.push(number);
+            if let Some(bytes) = bytes.get_mut(usize::from(number)) {
+                *bytes += row.byte_len();
+            }
+        }
+        BatchRoutes { of_row, bytes }
+    }
+}
+
+impl BatchRoutes {
+    /// True if no row goes to another node.
+    pub(super) fn are_own(&self) -> bool {
+        self.of_row.iter().all(|number| *number == OWN)
+    }
+}
