@@ -22,7 +22,9 @@ use tsd_cluster::{
     ClusterId, Member, MemberState, Membership, MembershipFuture, ProofError, Settlement,
 };
 use tsd_model::{Family, Uid, UidKind};
-use tsd_storage::{BoxFuture, HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange, Table};
+use tsd_storage::{
+    BoxFuture, HeldColumn, HeldRow, HeldRowBatches, HeldRowReader, KeyRange, RowFilter, Table,
+};
 
 use crate::{
     ForgottenNames, NetConfig, NodeControl, NodeIdentity, NodeReport, PeerClient, PeerServer,
@@ -88,13 +90,20 @@ impl FakeRows {
 }
 
 impl HeldRowReader for FakeRows {
-    fn held_rows(&self, _: &Table, ranges: Vec<KeyRange>) -> HeldRowBatches {
+    fn held_rows(
+        &self,
+        _: &Table,
+        ranges: Vec<KeyRange>,
+        filter: Option<RowFilter>,
+    ) -> HeldRowBatches {
+        let matches = |key: &[u8]| filter.as_ref().is_none_or(|filter| filter.matches(key));
         let is_in = |range: &KeyRange, key: &Bytes| {
             *key >= range.start && (range.stop.is_empty() || *key < range.stop)
         };
         let rows = self.rows.lock().unwrap();
         let found = ranges.iter().flat_map(|range| {
-            rows.values().filter(|row| is_in(range, &row.key)).cloned().collect::<Vec<_>>()
+            let is_found = |row: &&HeldRow| is_in(range, &row.key) && matches(&row.key);
+            rows.values().filter(is_found).cloned().collect::<Vec<_>>()
         });
         let found: Vec<HeldRow> = found.collect();
         let size = match self.batch_rows.load(Ordering::Relaxed) {

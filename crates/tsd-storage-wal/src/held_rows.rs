@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, PoisonError};
 
-use tsd_storage::{HeldRow, HeldRowBatches, HeldRowReader, HeldRows, KeyRange, Scan, Table};
+use tsd_storage::{
+    HeldRow, HeldRowBatches, HeldRowReader, HeldRows, KeyRange, RowFilter, Scan, Table,
+};
 
 use crate::{
     memtable::{CellPrecedence, TableId},
@@ -52,12 +54,17 @@ impl MemtableReader {
 }
 
 impl HeldRowReader for MemtableReader {
-    fn held_rows(&self, table: &Table, ranges: Vec<KeyRange>) -> HeldRowBatches {
+    fn held_rows(
+        &self,
+        table: &Table,
+        ranges: Vec<KeyRange>,
+        filter: Option<RowFilter>,
+    ) -> HeldRowBatches {
         // Memtables stay readable after their flush while a view has them.
         let view = self.state.memtables.view();
         let Some(id) = self.state.tables.id(table) else { return Box::new(std::iter::empty()) };
         let ranges = ranges.into_iter();
-        Box::new(HeldRowScan { view, id, ranges, current: None })
+        Box::new(HeldRowScan { view, id, ranges, filter, current: None })
     }
 }
 
@@ -66,21 +73,33 @@ struct HeldRowScan {
     view: Arc<MemtableView>,
     id: TableId,
     ranges: std::vec::IntoIter<KeyRange>,
+    filter: Option<RowFilter>,
     /// The range that is being read.
     current: Option<(Scan, MemtableScan)>,
 }
 
+enum NextRow {
+    Row(HeldRow),
+    /// Many rows were looked at that do not match.
+    Unknown,
+    End,
+}
+
 impl HeldRowScan {
-    fn next_row(&mut self) -> Option<HeldRow> {
+    fn next_row(&mut self) -> NextRow {
         loop {
             if let Some((scan, rows)) = &mut self.current {
+                if !rows.fill(scan) {
+                    return NextRow::Unknown;
+                }
                 if let Some(key) = rows.peek(scan) {
-                    return Some(rows.take(&key).held_row(key));
+                    return NextRow::Row(rows.take(&key).held_row(key));
                 }
                 self.current = None;
             }
-            let KeyRange { start, stop } = self.ranges.next()?;
-            let scan = Scan { start, stop, batch_rows: Some(BATCH_ROWS), ..Scan::default() };
+            let Some(KeyRange { start, stop }) = self.ranges.next() else { return NextRow::End };
+            let (filter, batch_rows) = (self.filter.clone(), Some(BATCH_ROWS));
+            let scan = Scan { start, stop, filter, batch_rows, ..Scan::default() };
             let precedence = CellPrecedence::CommitTime;
             let rows = MemtableScan::new(&self.view, self.id, &scan, precedence);
             self.current = Some((scan, rows));
@@ -94,11 +113,16 @@ impl Iterator for HeldRowScan {
     fn next(&mut self) -> Option<Vec<HeldRow>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < BATCH_ROWS && bytes < BATCH_BYTES {
-            let Some(row) = self.next_row() else { break };
-            bytes += row.byte_len();
-            batch.push(row);
+            match self.next_row() {
+                NextRow::Row(row) => {
+                    bytes += row.byte_len();
+                    batch.push(row);
+                }
+                NextRow::Unknown => return Some(batch),
+                NextRow::End => return (!batch.is_empty()).then_some(batch),
+            }
         }
-        (!batch.is_empty()).then_some(batch)
+        Some(batch)
     }
 }
 
@@ -130,7 +154,7 @@ mod tests {
         let copy = Bytes::copy_from_slice;
         let ranges =
             ranges.iter().map(|(start, stop)| KeyRange { start: copy(start), stop: copy(stop) });
-        store.held_row_reader().held_rows(&table(), ranges.collect()).flatten().collect()
+        store.held_row_reader().held_rows(&table(), ranges.collect(), None).flatten().collect()
     }
 
     async fn store() -> WalStorage<MemoryStorage> {
@@ -174,12 +198,33 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn rows_that_do_not_match_are_passed_over_part_by_part() {
+        let store = store().await;
+        let mut rows = CellBatch::new();
+        for row in 0..10_000_u16 {
+            let (qualifier, value) = (b"q", b"1");
+            rows.begin_row(&row.to_be_bytes()).unwrap();
+            rows.push(CellRef { family: Family::T, qualifier, value, timestamp_ms: None }).unwrap();
+        }
+        store.put(&table(), rows).await.unwrap();
+        let wanted = [7_u16, 9_000].map(|row| Bytes::copy_from_slice(&row.to_be_bytes()));
+        let filter = Some(RowFilter::Keys(Arc::new(wanted.to_vec())));
+        let reader = store.held_row_reader();
+        let batches = reader.held_rows(&table(), vec![KeyRange::default()], filter);
+        let batches: Vec<Vec<HeldRow>> = batches.collect();
+        assert!(batches.len() > 2, "{} batches", batches.len());
+        let found: Vec<Bytes> = batches.into_iter().flatten().map(|row| row.key).collect();
+        assert_eq!(found, wanted);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a_snapshot_outlasts_the_flush() {
         let store = store().await;
         for row in 0..1_000_u16 {
             put(&store, &row.to_be_bytes(), b"q", b"1").await;
         }
-        let mut batches = store.held_row_reader().held_rows(&table(), vec![KeyRange::default()]);
+        let reader = store.held_row_reader();
+        let mut batches = reader.held_rows(&table(), vec![KeyRange::default()], None);
         assert_eq!(batches.next().unwrap().len(), BATCH_ROWS);
         store.flush().await.unwrap();
         assert_eq!(batches.map(|batch| batch.len()).sum::<usize>(), 1_000 - BATCH_ROWS);

@@ -156,6 +156,12 @@ impl MemtableScan {
         Self { id, cursors: view.memtables.iter().map(cursor).collect(), precedence }
     }
 
+    /// Looks at some more rows. True once [`Self::peek`] does not have to.
+    pub(crate) fn fill(&mut self, scan: &Scan) -> bool {
+        let id = self.id;
+        self.cursors.iter_mut().all(|cursor| cursor.fill(id, scan))
+    }
+
     /// Key of the next row.
     pub(crate) fn peek(&mut self, scan: &Scan) -> Option<Bytes> {
         let id = self.id;
@@ -174,15 +180,22 @@ impl MemtableScan {
 }
 
 impl MemtableCursor {
-    fn peek(&mut self, id: TableId, scan: &Scan) -> Option<&Bytes> {
-        while self.rows.peek().is_none() {
-            let start = self.next.take()?;
-            let (filter, max_rows) = (scan.filter.as_ref(), batch_rows(scan));
-            let range = RowRange { start: &start, stop: &scan.stop, filter, max_rows };
-            let mut copied = self.memtable.copy_range(id, range);
-            self.next = copied.next.take();
-            self.rows = copied.into_rows().into_iter().peekable();
+    /// If it has no rows, copies those that match of the next ones. False: there are more to look at.
+    fn fill(&mut self, id: TableId, scan: &Scan) -> bool {
+        if self.rows.peek().is_some() {
+            return true;
         }
+        let Some(start) = self.next.take() else { return true };
+        let (filter, max_rows) = (scan.filter.as_ref(), batch_rows(scan));
+        let range = RowRange { start: &start, stop: &scan.stop, filter, max_rows };
+        let mut copied = self.memtable.copy_range(id, range);
+        self.next = copied.next.take();
+        self.rows = copied.into_rows().into_iter().peekable();
+        self.rows.peek().is_some() || self.next.is_none()
+    }
+
+    fn peek(&mut self, id: TableId, scan: &Scan) -> Option<&Bytes> {
+        while !self.fill(id, scan) {}
         self.rows.peek().map(|(key, _)| key)
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use bytes::Bytes;
 use tsd_model::Family;
 
-use crate::table::Table;
+use crate::{RowFilter, table::Table};
 
 /// Keys from `start` up to `stop` (empty: no bound).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,13 +55,18 @@ impl HeldRow {
     }
 }
 
-/// Rows in the order of their ranges and keys, some hundred at a time, of about a megabyte at most or one row.
-/// It reads memory, and blocks briefly.
+/// Rows in the order of their ranges and keys, some hundred at a time, of about a megabyte at most or one row; none
+/// after many that do not match. It reads memory, and blocks briefly.
 pub type HeldRowBatches = Box<dyn Iterator<Item = Vec<HeldRow>> + Send>;
 
 /// Reads held rows.
 pub trait HeldRowReader: fmt::Debug + Send + Sync {
-    /// The held rows of ranges of a table. What is held when this is called is in the batches, also if it is
-    /// flushed meanwhile; later changes may be.
-    fn held_rows(&self, table: &Table, ranges: Vec<KeyRange>) -> HeldRowBatches;
+    /// The held rows of ranges of a table that match. What is held when this is called is in the batches, also if
+    /// it is flushed meanwhile; later changes may be.
+    fn held_rows(
+        &self,
+        table: &Table,
+        ranges: Vec<KeyRange>,
+        filter: Option<RowFilter>,
+    ) -> HeldRowBatches;
 }

@@ -104,7 +104,7 @@ impl HeldFetch {
         let mut known = membership.members();
         known.retain(|member| needs_asking(member, this));
         // Of this moment, also if they are flushed meanwhile; they are read if another member has some.
-        let own = self.rows.held_rows(&query.table, query.ranges.clone());
+        let own = self.rows.held_rows(&query.table, query.ranges.clone(), query.filter.clone());
         let limits = AskLimits { max_bytes, deadline };
         let ask_known = self.ask_all(&known, query, limits);
         let listing = async {

@@ -259,7 +259,7 @@ async fn answer_other(
                 batch_bytes: context.config.batch_bytes,
                 max_bytes: usize::try_from(query.max_bytes).unwrap_or(usize::MAX),
             };
-            answer_held(service, &query.into_query(), answers, limits).await
+            answer_held(service, query.into_query(), answers, limits).await
         }
         Some(RequestBody::Probe(_)) => answers.done(Ok(())).await,
         Some(RequestBody::Report(_)) => {
@@ -317,12 +317,13 @@ struct HeldLimits {
 /// Sends held rows up to the limit, and then whether the node was not fenced after the request came.
 async fn answer_held(
     service: &PeerService,
-    query: &HeldQuery,
+    query: HeldQuery,
     answers: &AnswerWriter,
     limits: HeldLimits,
 ) -> Result<(), Closing> {
-    let rows = service.rows.held_rows(&query.table, query.ranges.clone());
-    let sending = send_rows(rows, query, answers, limits);
+    let HeldQuery { table, ranges, filter } = query;
+    let rows = service.rows.held_rows(&table, ranges, filter);
+    let sending = send_rows(rows, answers, limits);
     let (stopped_at, proven) = tokio::join!(sending, service.membership.prove());
     let complete = match stopped_at? {
         None => ResponseBody::Proven(Nothing {}),
@@ -335,14 +336,13 @@ async fn answer_held(
 /// Returns the key of the first row that was not sent, if the limit was reached.
 async fn send_rows(
     rows: HeldRowBatches,
-    query: &HeldQuery,
     answers: &AnswerWriter,
     limits: HeldLimits,
 ) -> Result<Option<Bytes>, Closing> {
     let mut batch = RowBatch { rows: Vec::new(), bytes: 0, limit: limits.batch_bytes };
     let mut sent_bytes = 0;
     for rows in rows {
-        for row in rows.into_iter().filter(|row| query.matches(&row.key)) {
+        for row in rows {
             if limits.max_bytes > 0 && sent_bytes >= limits.max_bytes {
                 batch.send(answers).await?;
                 return Ok(Some(row.key));
