@@ -78,6 +78,7 @@ struct HeldRowScan {
     current: Option<(Scan, MemtableScan)>,
 }
 
+/// What one look for the next row has found.
 enum NextRow {
     Row(HeldRow),
     /// Many rows were looked at that do not match.

@@ -5,6 +5,8 @@ use tsd_storage::CellBatch;
 
 /// Number of [`SlotRoute::Own`] in a table.
 const OWN: u16 = 0;
+/// Number of [`SlotRoute::Unsettled`].
+const UNSETTLED: u16 = 1;
 
 /// Where each slot goes.
 #[derive(Debug)]
@@ -26,7 +28,7 @@ pub(super) struct BatchRoutes {
 
 impl RouteTable {
     pub(super) fn new(holder: &SlotHolder) -> Self {
-        let mut routes = vec![SlotRoute::Own];
+        let mut routes = vec![SlotRoute::Own, SlotRoute::Unsettled];
         let mut number = |slot| {
             let route = holder.route(slot);
             let known = routes.iter().position(|of| *of == route);
@@ -34,7 +36,7 @@ impl RouteTable {
                 routes.push(route);
                 routes.len() - 1
             });
-            // There are no more routes than slots.
+            // There are hardly more routes than slots.
             at as u16
         };
         let of_slot = Slot::all().map(&mut number).collect();
@@ -43,7 +45,12 @@ impl RouteTable {
 
     fn number(&self, slot: Slot) -> u16 {
         // All slots are there.
-        self.of_slot.get(slot.number()).copied().unwrap_or(OWN)
+        self.of_slot.get(slot.number()).copied().unwrap_or(UNSETTLED)
+    }
+
+    /// True if all slots have owners.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.of_slot.contains(&UNSETTLED)
     }
 
     /// The different routes, by their numbers.
@@ -73,5 +80,17 @@ impl BatchRoutes {
     /// True if no row goes to another node.
     pub(super) fn are_own(&self) -> bool {
         self.of_row.iter().all(|number| *number == OWN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_an_assignment_takes_nothing() {
+        let table = RouteTable::new(&SlotHolder::new(1));
+        assert!(Slot::all().all(|slot| table.of_slot(slot) == SlotRoute::Unsettled));
+        assert!(!table.is_settled());
     }
 }

@@ -108,11 +108,6 @@ impl SlotView {
         &self.routes
     }
 
-    /// True if all slots have owners.
-    fn is_settled(&self) -> bool {
-        !self.routes.all().contains(&SlotRoute::Unsettled)
-    }
-
     /// True if a node gives all its slots away.
     fn is_leaving(&self, incarnation: u64) -> bool {
         self.holder.adopted().leaving.contains(&incarnation)
@@ -218,7 +213,7 @@ impl ClusterSlots {
     /// Why writes of some slots have no owner, if that lasts.
     pub(super) fn unsettled(&self) -> Option<String> {
         let (since, problem) = lock(&self.problem).clone()?;
-        let is_lasting = since.elapsed() >= LASTING && !self.view().is_settled();
+        let is_lasting = since.elapsed() >= LASTING && !self.view().routes.is_settled();
         is_lasting.then(|| format!("slots of the cluster have no owner: {problem}"))
     }
 
