@@ -57,7 +57,7 @@ struct Round {
     /// Milliseconds of a request.
     p50: f64,
     p99: f64,
-    /// Mutations in a Multi, if the client counts them.
+    /// Actions in a Multi, if the client counts them.
     cells_a_call: Option<f64>,
     /// Points of a row that share a cell.
     points_a_cell: f64,
@@ -271,9 +271,12 @@ fn log_round(
     let requests = load.render_requests_of(shape.request_points as usize, shape.clients);
     let client_cpu = process::cpu_seconds(tsdb.pid());
     let (server_cpu, sender_cpu) = (cluster.region_server_cpu(), process::own_cpu_seconds());
+    let before = daemon::batches(tsdb.address());
     let start = Instant::now();
     let mut times = send(tsdb.address(), requests, shape.interval(pace));
     let sender_cpu = process::own_cpu_seconds() - sender_cpu;
+    // Before the last flush, which is that of the shutdown.
+    let after = daemon::batches(tsdb.address());
     let used = terminate_and_count(tsdb);
     let seconds = start.elapsed().as_secs_f64();
     let server_cpu = cluster.region_server_cpu() - server_cpu;
@@ -284,7 +287,7 @@ fn log_round(
         seconds,
         p50: percentile(&mut times, 0.5),
         p99: percentile(&mut times, 0.99),
-        cells_a_call: None,
+        cells_a_call: Some((after.1 - before.1) / (after.0 - before.0)),
         points_a_cell: load.points() as f64 / cells as f64,
         client_cpu: used - client_cpu,
         sender_cpu,

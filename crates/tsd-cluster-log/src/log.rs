@@ -251,8 +251,9 @@ impl CommitLog for ClusterLog {
     fn append(&self, group: &mut RecordGroup) -> Result<(), StorageError> {
         let records = group.record_count() as u64;
         group.seal(self.next_change.fetch_add(records, Ordering::Relaxed));
-        let (inner, payloads) = (Arc::clone(&self.inner), split_group(group.as_bytes()).collect());
-        self.inner.wait(async move { inner.append_group(payloads).await })
+        let payloads = split_group(group.as_bytes()).collect();
+        // On this thread: a task of the runtime would be two more threads that wake each other for each group.
+        self.inner.runtime.block_on(self.inner.append_group(payloads))
     }
 
     fn probe(&self) -> Result<(), StorageError> {

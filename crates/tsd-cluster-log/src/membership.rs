@@ -30,6 +30,13 @@ impl LogInner {
         members
     }
 
+    fn member(&self, incarnation: u64) -> Option<Member> {
+        if self.former().contains_key(&incarnation) {
+            return None;
+        }
+        self.members.watch().member(incarnation)
+    }
+
     async fn prove_now(&self) -> Result<(), StorageError> {
         self.check_fence()?;
         let asked = Instant::now();
@@ -59,6 +66,10 @@ impl Membership for ClusterLog {
 
     fn members(&self) -> Vec<Member> {
         self.inner.members()
+    }
+
+    fn member(&self, incarnation: u64) -> Option<Member> {
+        self.inner.member(incarnation)
     }
 
     fn current(&self) -> MembershipFuture<'_, Result<Vec<Member>, ProofError>> {

@@ -4,16 +4,17 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
-    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout_at},
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    time::{Instant, error::Elapsed, timeout_at},
 };
 use tsd_storage::HeldRow;
 
 use crate::{
     config::{NetConfig, NodeIdentity},
-    connection::{AnswerReceiver, Connection},
+    connection::Connection,
     error::PeerError,
     metrics::{NetMetrics, RequestKind},
+    pending_answers::{Answer, AnswerReceiver},
     service::{HeldQuery, NodeReport},
     wire::{DialBackMessage, HeldMessage, Nothing, RequestBody, ResponseBody, RowMessage},
 };
@@ -38,27 +39,43 @@ struct PeerLink {
     failed: Option<(PeerError, Instant)>,
 }
 
-/// Answers to a request, until the deadline.
-pub(crate) struct PendingRequest {
+/// A request whose answers are waited for until the deadline.
+struct PendingRequest<A> {
     connection: Arc<Connection>,
     id: u64,
-    answers: AnswerReceiver,
+    answers: A,
     deadline: Instant,
     _permit: OwnedSemaphorePermit,
 }
 
-impl PendingRequest {
-    pub(crate) async fn next(&mut self) -> Result<ResponseBody, PeerError> {
-        match timeout_at(self.deadline, self.answers.recv()).await {
-            Ok(Some(Ok(ResponseBody::Failed(reason)))) => Err(PeerError::Failed(reason.into())),
-            Ok(Some(answer)) => answer,
-            Ok(None) => Err(PeerError::Lost),
-            Err(_) => Err(PeerError::Timeout),
-        }
+/// A request that has one answer.
+pub(crate) struct SentRequest(PendingRequest<oneshot::Receiver<Answer>>);
+
+impl SentRequest {
+    pub(crate) async fn answer(mut self) -> Answer {
+        let PendingRequest { answers, deadline, .. } = &mut self.0;
+        let answer = timeout_at(*deadline, answers).await;
+        received(answer.map(Result::ok))
     }
 }
 
-impl Drop for PendingRequest {
+impl PendingRequest<mpsc::Receiver<Answer>> {
+    async fn next(&mut self) -> Answer {
+        received(timeout_at(self.deadline, self.answers.recv()).await)
+    }
+}
+
+/// An answer, if there was one in time.
+fn received(answer: Result<Option<Answer>, Elapsed>) -> Answer {
+    match answer {
+        Ok(Some(Ok(ResponseBody::Failed(reason)))) => Err(PeerError::Failed(reason.into())),
+        Ok(Some(answer)) => answer,
+        Ok(None) => Err(PeerError::Lost),
+        Err(_) => Err(PeerError::Timeout),
+    }
+}
+
+impl<A> Drop for PendingRequest<A> {
     fn drop(&mut self) {
         self.connection.forget(self.id);
     }
@@ -100,7 +117,8 @@ impl PeerClient {
     ) -> Result<Option<Bytes>, PeerError> {
         let body = RequestBody::Held(HeldMessage::of(query, max_bytes));
         self.metered(RequestKind::Held, async {
-            let mut request = self.request(body, deadline).await?;
+            let mut request: PendingRequest<mpsc::Receiver<Answer>> =
+                self.request(body, deadline).await?;
             loop {
                 match request.next().await? {
                     ResponseBody::Rows(rows) => {
@@ -176,7 +194,7 @@ impl PeerClient {
     pub async fn queries(&self, deadline: Instant) -> Result<String, PeerError> {
         self.metered(RequestKind::Queries, async {
             let body = RequestBody::Queries(Nothing {});
-            match self.request(body, deadline).await?.next().await? {
+            match self.ask(body, deadline).await? {
                 ResponseBody::Queries(json) => Ok(json),
                 _ => Err(out_of_place()),
             }
@@ -202,7 +220,7 @@ impl PeerClient {
     pub async fn report(&self, deadline: Instant) -> Result<NodeReport, PeerError> {
         self.metered(RequestKind::Report, async {
             let body = RequestBody::Report(Nothing {});
-            match self.request(body, deadline).await?.next().await? {
+            match self.ask(body, deadline).await? {
                 ResponseBody::Report(report) => Ok(report.into_report()),
                 _ => Err(out_of_place()),
             }
@@ -211,7 +229,7 @@ impl PeerClient {
     }
 
     pub(crate) async fn done(&self, body: RequestBody, deadline: Instant) -> Result<(), PeerError> {
-        match self.request(body, deadline).await?.next().await? {
+        match self.ask(body, deadline).await? {
             ResponseBody::Done(_) => Ok(()),
             _ => Err(out_of_place()),
         }
@@ -228,23 +246,43 @@ impl PeerClient {
         result
     }
 
-    /// Sends a request. After an error nothing of it was sent, so the peer has done nothing.
-    pub(crate) async fn request(
+    /// Sends a request that has one answer, and waits for that.
+    pub(crate) async fn ask(&self, body: RequestBody, deadline: Instant) -> Answer {
+        self.send(body, deadline).await?.answer().await
+    }
+
+    /// Sends a request that has one answer. After an error not all of it was sent, so the peer has done nothing.
+    pub(crate) async fn send(
         &self,
         body: RequestBody,
         deadline: Instant,
-    ) -> Result<PendingRequest, PeerError> {
-        let sending = async {
+    ) -> Result<SentRequest, PeerError> {
+        Ok(SentRequest(self.request(body, deadline).await?))
+    }
+
+    /// As [`Self::send`], for several answers too.
+    async fn request<A: AnswerReceiver>(
+        &self,
+        body: RequestBody,
+        deadline: Instant,
+    ) -> Result<PendingRequest<A>, PeerError> {
+        let beginning = async {
             let permit = self.permit().await?;
             let connection = self.connection().await?;
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
             let (id, answers) = connection.register()?;
             let request = PendingRequest { connection, id, answers, deadline, _permit: permit };
-            request.connection.send(id, body, timeout_ms).await?;
-            Ok(request)
+            let frame = request.connection.begin(id, body, timeout_ms).await?;
+            Ok((request, frame))
         };
-        timeout_at(deadline, sending).await.unwrap_or(Err(PeerError::Timeout))
+        let begun = timeout_at(deadline, beginning).await;
+        let (request, frame) = begun.unwrap_or(Err(PeerError::Timeout))?;
+        match timeout_at(deadline, frame.finish()).await {
+            Ok(Err(error)) => Err(error),
+            // After the deadline the rest is written all the same: the peer may do it.
+            Ok(Ok(())) | Err(_) => Ok(request),
+        }
     }
 
     async fn permit(&self) -> Result<OwnedSemaphorePermit, PeerError> {

@@ -1,18 +1,13 @@
 //! The connection of a client: requests of many callers, answers by their numbers.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
-use bytes::Bytes;
 use futures_util::StreamExt;
 use prost::Message;
-use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use tokio::{net::TcpStream, time::timeout};
 use tokio_util::{
     codec::{FramedRead, LengthDelimitedCodec},
     task::AbortOnDropHandle,
@@ -21,67 +16,25 @@ use tokio_util::{
 use crate::{
     config::{NetConfig, NodeIdentity},
     error::PeerError,
-    frame_writer::write_frames,
     metrics::NetMetrics,
+    pending_answers::{AnswerReceiver, PendingAnswers},
+    request_writer::{OpenFrame, RequestWriter},
     socket::configure,
-    tls::{ReadSide, WriteSide, greet},
+    tls::{ReadSide, greet},
     wire::{
         Hello, Nothing, RequestBody, RequestFrame, ResponseBody, ResponseFrame, VERSIONS, codec,
         decode, encode,
     },
 };
 
-/// Frames of one request that wait for its caller. While it is full the connection is not read: callers take
-/// frames as they come, and hand them on by memory that they have reserved.
-const WAITING_FRAMES: usize = 4;
-/// Requests that wait to be written.
-const WAITING_REQUESTS: usize = 16;
-
-/// Answers to one request; an error is that of the connection.
-pub(crate) type AnswerReceiver = mpsc::Receiver<Result<ResponseBody, PeerError>>;
-type AnswerSender = mpsc::Sender<Result<ResponseBody, PeerError>>;
-
 /// A connection to a peer that has accepted the greeting.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    requests: mpsc::Sender<Bytes>,
+    requests: RequestWriter,
     answers: Arc<PendingAnswers>,
     next_id: AtomicU64,
     max_frame_bytes: usize,
-    _tasks: [AbortOnDropHandle<()>; 2],
-}
-
-/// Who waits for which answers.
-#[derive(Debug, Default)]
-struct PendingAnswers(Mutex<PendingSenders>);
-
-#[derive(Debug, Default)]
-struct PendingSenders {
-    by_id: HashMap<u64, AnswerSender>,
-    /// Why the connection has ended.
-    end: Option<PeerError>,
-}
-
-impl PendingAnswers {
-    fn lock(&self) -> MutexGuard<'_, PendingSenders> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Who waits for an answer. After the last one nobody does.
-    fn of(&self, id: u64, is_last: bool) -> Option<AnswerSender> {
-        let mut pending = self.lock();
-        if is_last { pending.by_id.remove(&id) } else { pending.by_id.get(&id).cloned() }
-    }
-
-    /// Ends all requests in progress.
-    fn end(&self, error: PeerError) {
-        let mut pending = self.lock();
-        for (_, sender) in pending.by_id.drain() {
-            // One whose frames wait finds the end of its channel after them.
-            let _ = sender.try_send(Err(error.clone()));
-        }
-        pending.end.get_or_insert(error);
-    }
+    _reader: AbortOnDropHandle<()>,
 }
 
 impl Connection {
@@ -112,54 +65,48 @@ impl Connection {
         let greeting = timeout(config.connect_timeout, greeting).await;
         let (frames, write) = greeting.unwrap_or(Err(PeerError::Timeout))?;
         let answers = Arc::<PendingAnswers>::default();
-        let (requests, waiting) = mpsc::channel(WAITING_REQUESTS);
+        let requests = RequestWriter::new(write, Arc::clone(&answers), config.write_timeout);
         let reader = tokio::spawn(read_answers(frames, Arc::clone(&answers)));
-        let limit = config.write_timeout;
-        let writer = write_requests(write, waiting, Arc::clone(&answers), limit);
-        let tasks = [reader, tokio::spawn(writer)].map(AbortOnDropHandle::new);
+        let reader = AbortOnDropHandle::new(reader);
         NetMetrics::of_process().connections.increment(1);
         let (next_id, max_frame_bytes) = (AtomicU64::new(1), config.max_frame_bytes);
-        Ok(Self { requests, answers, next_id, max_frame_bytes, _tasks: tasks })
+        Ok(Self { requests, answers, next_id, max_frame_bytes, _reader: reader })
     }
 
     /// True if it takes no more requests.
     pub(crate) fn has_ended(&self) -> bool {
-        self.answers.lock().end.is_some()
+        self.answers.ended().is_some()
     }
 
     /// Prepares a request: its number, and where its answers come.
-    pub(crate) fn register(&self) -> Result<(u64, AnswerReceiver), PeerError> {
+    pub(crate) fn register<A: AnswerReceiver>(&self) -> Result<(u64, A), PeerError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let (sender, answers) = mpsc::channel(WAITING_FRAMES);
-        let mut pending = self.answers.lock();
-        if let Some(error) = &pending.end {
-            return Err(error.clone());
-        }
-        pending.by_id.insert(id, sender);
+        let (sender, answers) = A::open();
+        self.answers.add(id, sender)?;
         Ok((id, answers))
     }
 
-    /// Sends the request with this number. After an error nothing of it was sent.
-    pub(crate) async fn send(
+    /// Waits until the request with this number may be written.
+    pub(crate) async fn begin(
         &self,
         id: u64,
         body: RequestBody,
         timeout_ms: u32,
-    ) -> Result<(), PeerError> {
+    ) -> Result<OpenFrame, PeerError> {
         let frame = RequestFrame { id, timeout_ms, body: Some(body) };
         let (length, limit) = (frame.encoded_len(), self.max_frame_bytes);
         if length > limit {
             // The peer would end the connection, with all requests in progress.
             return Err(PeerError::TooLarge { length, limit });
         }
-        self.requests.send(encode(&frame)).await.map_err(|_| PeerError::Lost)
+        self.requests.begin(encode(&frame)).await
     }
 
     /// Ends a request. One whose answers may still come is cancelled, if the peer can be told now.
     pub(crate) fn forget(&self, id: u64) {
-        if self.answers.lock().by_id.remove(&id).is_some() {
+        if self.answers.remove(id) {
             let body = Some(RequestBody::Cancel(Nothing {}));
-            let _ = self.requests.try_send(encode(&RequestFrame { id, timeout_ms: 0, body }));
+            self.requests.try_write(encode(&RequestFrame { id, timeout_ms: 0, body }));
         }
     }
 }
@@ -219,25 +166,10 @@ async fn read_answers(mut frames: AnswerFrames, answers: Arc<PendingAnswers>) {
         let Some(body) = frame.body else {
             break PeerError::Frame("an answer that this version does not know".into());
         };
-        let sender = answers.of(frame.id, body.is_last());
-        if let Some(sender) = sender
-            && sender.send(Ok(body)).await.is_err()
-        {
-            answers.lock().by_id.remove(&frame.id);
-        }
+        answers.answered(frame.id, body).await;
     };
     if matches!(error, PeerError::Frame(_)) {
         NetMetrics::of_process().bad_frames.increment(1);
     }
     answers.end(error);
-}
-
-async fn write_requests(
-    write: WriteSide,
-    waiting: mpsc::Receiver<Bytes>,
-    answers: Arc<PendingAnswers>,
-    limit: Duration,
-) {
-    write_frames(write, waiting, limit).await;
-    answers.end(PeerError::Lost);
 }

@@ -77,18 +77,25 @@ impl MemberWatch {
     /// All members, by incarnation.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
-        let member = |(incarnation, seen): (&u64, &SeenManifest)| {
-            let Manifest { node, address, log_bytes, .. } = &seen.manifest;
-            Member {
-                name: node.clone(),
-                incarnation: *incarnation,
-                address: Some(address.clone()).filter(|address| !address.is_empty()),
-                state: self.state(*incarnation, seen),
-                heartbeat_age: self.now.saturating_sub(seen.changed_at),
-                log_bytes: *log_bytes,
-            }
-        };
-        self.seen.iter().map(member).collect()
+        self.seen.iter().map(|(incarnation, seen)| self.as_member(*incarnation, seen)).collect()
+    }
+
+    /// The member of this incarnation.
+    #[must_use]
+    pub fn member(&self, incarnation: u64) -> Option<Member> {
+        self.seen.get(&incarnation).map(|seen| self.as_member(incarnation, seen))
+    }
+
+    fn as_member(&self, incarnation: u64, seen: &SeenManifest) -> Member {
+        let Manifest { node, address, log_bytes, .. } = &seen.manifest;
+        Member {
+            name: node.clone(),
+            incarnation,
+            address: Some(address.clone()).filter(|address| !address.is_empty()),
+            state: self.state(incarnation, seen),
+            heartbeat_age: self.now.saturating_sub(seen.changed_at),
+            log_bytes: *log_bytes,
+        }
     }
 
     /// The last commit time in all manifests.

@@ -89,6 +89,11 @@ pub trait Membership: fmt::Debug + Send + Sync {
     /// Former incarnations whose rows this node has in its memtables are not listed.
     fn members(&self) -> Vec<Member>;
 
+    /// The one of [`Self::members`] with this incarnation.
+    fn member(&self, incarnation: u64) -> Option<Member> {
+        self.members().into_iter().find(|member| member.incarnation == incarnation)
+    }
+
     /// As [`Self::members`], by a look at the log table that began after the call. One look serves all who wait
     /// for it. A node that joined since is listed before it acknowledges its first point.
     ///

@@ -1,8 +1,8 @@
 //! Puts that wait for a frame to the node that owns their series.
 //!
-//! A put is sent at once while few frames are without an answer. Later ones are joined, and sent in one frame after
-//! the next answer: frames grow with the load, and no timer is needed. Callers that need an order wait for each put
-//! before the next one.
+//! A put is sent at once, by its caller, while few frames are without an answer. Later ones are joined, and sent in one
+//! frame after the next answer: frames grow with the load, and no timer is needed. Callers that need an order wait for
+//! each put before the next one.
 //!
 //! Puts of a frame end together, so only those are joined that end their waits at about the same time: an old one takes
 //! no others with it into a timeout.
@@ -65,6 +65,15 @@ pub(super) struct PutEnd {
     pub(super) was_joined: bool,
 }
 
+/// How a put is sent.
+#[derive(Debug)]
+pub(super) enum AddedPut {
+    /// At once, by its caller.
+    Alone(FrameTurn, PutFrame),
+    /// With others; its end comes later. Whoever has a turn sends it.
+    Joined(oneshot::Receiver<PutEnd>, Option<FrameTurn>),
+}
+
 /// The right to send frames of a queue, until it is empty.
 #[derive(Debug)]
 pub(super) struct FrameTurn {
@@ -77,7 +86,7 @@ impl PutQueue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a put. Returns where its end comes, and the right to send it, if there is one.
+    /// Adds a put.
     pub(super) fn add(
         self: &Arc<Self>,
         generation: u64,
@@ -85,32 +94,35 @@ impl PutQueue {
         batch: &CellBatch,
         deadline: Instant,
         permit: Arc<OwnedSemaphorePermit>,
-    ) -> (oneshot::Receiver<PutEnd>, Option<FrameTurn>) {
-        let (waiter, end) = oneshot::channel();
+    ) -> AddedPut {
         let mut state = self.lock();
-        let last = state.waiting.back_mut();
-        if let Some(open) = last.filter(|open| open.takes(table, batch, deadline)) {
-            open.generation = open.generation.max(generation);
-            open.deadline = open.deadline.min(deadline);
-            open.latest_deadline = open.latest_deadline.max(deadline);
-            open.cells.extend_from_slice(batch.as_bytes());
-            open.waiters.push(waiter);
-            open.permits.push(permit);
-        } else {
-            state.waiting.push_back(PutFrame {
+        let has_turn = state.in_progress < FRAMES_IN_PROGRESS;
+        state.in_progress += usize::from(has_turn);
+        let turn = has_turn.then(|| FrameTurn { queue: Arc::clone(self), has_ended: false });
+        let open = state.waiting.back_mut().filter(|open| open.takes(table, batch, deadline));
+        let mut frame = match open {
+            Some(open) => {
+                open.join(generation, batch, deadline, permit);
+                return AddedPut::Joined(open.waiter(), turn);
+            }
+            None => PutFrame {
                 table: table.clone(),
                 generation,
                 deadline,
                 latest_deadline: deadline,
                 cells: batch.as_bytes().to_vec(),
-                waiters: vec![waiter],
+                waiters: Vec::new(),
                 permits: vec![permit],
-            });
+            },
+        };
+        match turn {
+            Some(turn) if state.waiting.is_empty() => AddedPut::Alone(turn, frame),
+            turn => {
+                let end = frame.waiter();
+                state.waiting.push_back(frame);
+                AddedPut::Joined(end, turn)
+            }
         }
-        let has_turn = state.in_progress < FRAMES_IN_PROGRESS;
-        state.in_progress += usize::from(has_turn);
-        drop(state);
-        (end, has_turn.then(|| FrameTurn { queue: Arc::clone(self), has_ended: false }))
     }
 }
 
@@ -142,6 +154,27 @@ impl PutFrame {
         let earliest = self.deadline.min(deadline);
         let spread = self.latest_deadline.max(deadline).duration_since(earliest);
         self.table == *table && self.cells.len() <= room && spread <= DEADLINE_SPREAD
+    }
+
+    fn join(
+        &mut self,
+        generation: u64,
+        batch: &CellBatch,
+        deadline: Instant,
+        permit: Arc<OwnedSemaphorePermit>,
+    ) {
+        self.generation = self.generation.max(generation);
+        self.deadline = self.deadline.min(deadline);
+        self.latest_deadline = self.latest_deadline.max(deadline);
+        self.cells.extend_from_slice(batch.as_bytes());
+        self.permits.push(permit);
+    }
+
+    /// Where the end of the put comes that was added last.
+    fn waiter(&mut self) -> oneshot::Receiver<PutEnd> {
+        let (waiter, end) = oneshot::channel();
+        self.waiters.push(waiter);
+        end
     }
 
     /// What is sent.
@@ -177,44 +210,60 @@ mod tests {
     }
 
     /// Adds a put of this number, which is its key, its generation, and the tenths of a second of its deadline.
-    fn add(
-        queue: &Arc<PutQueue>,
-        table: &str,
-        number: u8,
-        value: &[u8],
-    ) -> (oneshot::Receiver<PutEnd>, Option<FrameTurn>) {
+    fn add(queue: &Arc<PutQueue>, table: &str, number: u8, value: &[u8]) -> AddedPut {
         let deadline = Instant::now() + Duration::from_millis(100) * number.into();
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let batch = batch(number, value);
         queue.add(number.into(), &Table::new(table), &batch, deadline, Arc::new(permit))
     }
 
+    /// Adds a put that is sent at once.
+    fn add_alone(
+        queue: &Arc<PutQueue>,
+        table: &str,
+        number: u8,
+        value: &[u8],
+    ) -> (FrameTurn, PutFrame) {
+        match add(queue, table, number, value) {
+            AddedPut::Alone(turn, frame) => (turn, frame),
+            joined @ AddedPut::Joined(..) => panic!("{joined:?}"),
+        }
+    }
+
+    /// Adds a put while two frames are in progress.
+    fn add_joined(
+        queue: &Arc<PutQueue>,
+        table: &str,
+        number: u8,
+        value: &[u8],
+    ) -> oneshot::Receiver<PutEnd> {
+        match add(queue, table, number, value) {
+            AddedPut::Joined(end, None) => end,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Keys of the puts of the next frame, and the generation.
     fn take(turn: &mut FrameTurn) -> Option<(Vec<u8>, u64)> {
-        let frame = turn.next_frame()?;
+        turn.next_frame().map(keys_of)
+    }
+
+    fn keys_of(frame: PutFrame) -> (Vec<u8>, u64) {
         let batch = CellBatch::from_bytes(frame.cells.clone()).unwrap();
         let keys = batch.rows().flat_map(|row| row.key.to_vec()).collect();
         let generation = frame.generation;
         frame.end(&FrameEnd::Fenced);
-        Some((keys, generation))
+        (keys, generation)
     }
 
     #[tokio::test]
     async fn puts_are_joined_while_frames_are_without_an_answer() {
         let queue = Arc::<PutQueue>::default();
-        let (first, turn) = add(&queue, "t", 1, b"x");
-        let mut turn = turn.unwrap();
-        assert_eq!(take(&mut turn), Some((vec![1], 1)));
-        assert!(!first.await.unwrap().was_joined);
-        let (_, second_turn) = add(&queue, "t", 2, b"x");
-        let mut second_turn = second_turn.unwrap();
-        assert_eq!(take(&mut second_turn), Some((vec![2], 2)));
-        let mut ends = Vec::new();
-        for (table, number) in [("t", 5), ("t", 3), ("other", 4), ("t", 6)] {
-            let (end, turn) = add(&queue, table, number, b"x");
-            assert!(turn.is_none(), "two frames are in progress");
-            ends.push(end);
-        }
+        let (mut turn, first) = add_alone(&queue, "t", 1, b"x");
+        let (mut second_turn, second) = add_alone(&queue, "t", 2, b"x");
+        assert_eq!((keys_of(first), keys_of(second)), ((vec![1], 1), (vec![2], 2)));
+        let ends = [("t", 5), ("t", 3), ("other", 4), ("t", 6)]
+            .map(|(table, number)| add_joined(&queue, table, number, b"x"));
         assert_eq!(take(&mut turn), Some((vec![5, 3], 5)));
         assert_eq!(take(&mut second_turn), Some((vec![4], 4)));
         assert_eq!(take(&mut turn), Some((vec![6], 6)));
@@ -224,21 +273,35 @@ mod tests {
             joined.push(end.await.unwrap().was_joined);
         }
         assert_eq!(joined, [true, true, false, false]);
-        let turns = [7, 8, 9].map(|number| add(&queue, "t", number, b"x").1.is_some());
         // A turn that is dropped has ended too.
-        assert_eq!(turns, [true, true, true]);
+        for number in [7, 8, 9] {
+            add_alone(&queue, "t", number, b"x");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_was_dropped_leaves_its_frames_to_the_next_one() {
+        let queue = Arc::<PutQueue>::default();
+        let (turn, _) = add_alone(&queue, "t", 1, b"x");
+        let (_second_turn, _) = add_alone(&queue, "t", 2, b"x");
+        let _waits = add_joined(&queue, "t", 3, b"x");
+        drop(turn);
+        let AddedPut::Joined(_end, Some(mut turn)) = add(&queue, "t", 4, b"x") else {
+            panic!("it is behind another one")
+        };
+        assert_eq!(take(&mut turn), Some((vec![3, 4], 4)));
+        assert_eq!(take(&mut turn), None);
     }
 
     #[tokio::test]
     async fn puts_are_not_joined_with_those_that_wait_much_longer() {
         let queue = Arc::<PutQueue>::default();
-        let turns = [1, 1].map(|number| add(&queue, "t", number, b"x").1.unwrap());
+        let [(mut turn, _), _second] = [1, 1].map(|number| add_alone(&queue, "t", number, b"x"));
         for number in [50, 54, 47, 30, 90] {
-            add(&queue, "t", number, b"x");
+            add_joined(&queue, "t", number, b"x");
         }
-        let [mut turn, _] = turns;
         let keys = std::iter::from_fn(|| take(&mut turn)).map(|(keys, _)| keys);
-        let expected = [vec![1, 1], vec![50, 54, 47], vec![30], vec![90]];
+        let expected = [vec![50, 54, 47], vec![30], vec![90]];
         assert_eq!(keys.collect::<Vec<_>>(), expected);
     }
 
@@ -246,11 +309,10 @@ mod tests {
     async fn a_frame_has_a_bounded_size_and_the_first_deadline() {
         let queue = Arc::<PutQueue>::default();
         let half = vec![0; FRAME_BYTES / 2];
-        let (_, turn) = add(&queue, "t", 9, &half);
-        for number in [8, 7] {
-            add(&queue, "t", number, if number == 8 { b"x" } else { &half });
+        let [(mut turn, _), _second] = [1, 1].map(|number| add_alone(&queue, "t", number, b"x"));
+        for (number, value) in [(9, &half[..]), (8, b"x"), (7, &half)] {
+            add_joined(&queue, "t", number, value);
         }
-        let mut turn = turn.unwrap();
         let before = Instant::now() + Duration::from_millis(800);
         let frame = turn.next_frame().unwrap();
         assert!(frame.deadline <= before && frame.waiters.len() == 2);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use tokio::{
+    runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep, timeout_at},
 };
@@ -16,7 +17,7 @@ use tsd_storage::{CellBatch, StorageError, Table};
 use super::{
     ForwardedMessage, PEER_BYTES,
     metrics::{ForwardMetrics, RefusedReason},
-    put_queue::{FrameTurn, PutQueue},
+    put_queue::{AddedPut, FrameTurn, PutFrame, PutQueue},
     slot_write::{SlotWrite, SlotWriteResult},
     slots::ClusterSlots,
     wire::{ForwardAnswer, ForwardMessage},
@@ -54,6 +55,13 @@ struct PeerQueue {
 struct FrameSender {
     peers: Arc<Peers>,
     slots: Arc<ClusterSlots>,
+}
+
+/// Frames that wait for a turn. When it is dropped, also with a caller that does not wait any more, a task sends them.
+struct WaitingFrames<'a> {
+    frames: &'a FrameSender,
+    to: &'a Member,
+    turn: Option<FrameTurn>,
 }
 
 /// What became of a frame.
@@ -108,6 +116,18 @@ impl PeerQueue {
     }
 }
 
+impl Drop for WaitingFrames<'_> {
+    fn drop(&mut self) {
+        let Some(mut turn) = self.turn.take() else { return };
+        if let Some(frame) = turn.next_frame()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let (frames, to) = (self.frames.clone(), self.to.clone());
+            runtime.spawn(async move { frames.send_puts(&to, frame, turn).await });
+        }
+    }
+}
+
 impl SlotSender {
     pub(super) fn new(peers: Arc<Peers>, slots: Arc<ClusterSlots>) -> Self {
         Self { frames: FrameSender { peers, slots }, queues: Mutex::default() }
@@ -122,8 +142,7 @@ impl SlotSender {
         write: &SlotWrite,
         deadline: Instant,
     ) -> SentWrite {
-        let members = self.frames.slots.membership().members();
-        let Some(member) = members.into_iter().find(|member| member.incarnation == to) else {
+        let Some(member) = self.frames.slots.membership().member(to) else {
             return SentWrite::NotMade(format!("the node of incarnation {to} is gone"));
         };
         let bytes = write.byte_len();
@@ -177,15 +196,20 @@ impl SlotSender {
         deadline: Instant,
         permit: Arc<OwnedSemaphorePermit>,
     ) -> Option<FrameEnd> {
-        let (end, turn) = queue.puts.add(generation, table, batch, deadline, permit);
-        if let Some(turn) = turn {
-            let (frames, member) = (self.frames.clone(), member.clone());
-            tokio::spawn(async move { frames.send_puts(&member, turn).await });
-        }
-        match end.await {
-            Ok(end) => (!end.was_joined || !end.frame.is_refused()).then_some(end.frame),
-            // The node stops, and nobody knows.
-            Err(_) => Some(FrameEnd::Answer(Err(PeerError::Lost))),
+        match queue.puts.add(generation, table, batch, deadline, permit) {
+            AddedPut::Alone(turn, frame) => {
+                let turn = Some(turn);
+                let _waiting = WaitingFrames { frames: &self.frames, to: member, turn };
+                Some(self.frames.send_put(member, frame).await.1)
+            }
+            AddedPut::Joined(end, turn) => {
+                drop(WaitingFrames { frames: &self.frames, to: member, turn });
+                match end.await {
+                    Ok(end) => (!end.was_joined || !end.frame.is_refused()).then_some(end.frame),
+                    // The node stops, and nobody knows.
+                    Err(_) => Some(FrameEnd::Answer(Err(PeerError::Lost))),
+                }
+            }
         }
     }
 
@@ -262,17 +286,24 @@ impl FrameEnd {
 }
 
 impl FrameSender {
-    /// Sends puts until none wait.
-    async fn send_puts(&self, to: &Member, mut turn: FrameTurn) {
-        while let Some(mut frame) = turn.next_frame() {
-            let deadline = frame.deadline;
-            let end = if deadline <= Instant::now() {
-                FrameEnd::Late
-            } else {
-                self.send(to, frame.message(), deadline).await
-            };
+    /// Sends puts, and then those that wait, until none do.
+    async fn send_puts(&self, to: &Member, first: PutFrame, mut turn: FrameTurn) {
+        let mut next = Some(first);
+        while let Some(frame) = next {
+            let (frame, end) = self.send_put(to, frame).await;
             frame.end(&end);
+            next = turn.next_frame();
         }
+    }
+
+    async fn send_put(&self, to: &Member, mut frame: PutFrame) -> (PutFrame, FrameEnd) {
+        let deadline = frame.deadline;
+        let end = if deadline <= Instant::now() {
+            FrameEnd::Late
+        } else {
+            self.send(to, frame.message(), deadline).await
+        };
+        (frame, end)
     }
 
     /// Sends a frame, and waits for its end.
@@ -302,11 +333,11 @@ impl FrameSender {
 impl PeerClient {
     /// Sends a write, and returns what became of it.
     async fn forward(&self, message: ForwardMessage, deadline: Instant) -> FrameEnd {
-        let mut request = match self.request(RequestBody::Forward(message), deadline).await {
+        let request = match self.send(RequestBody::Forward(message), deadline).await {
             Ok(request) => request,
             Err(error) => return FrameEnd::NotSent(error),
         };
-        FrameEnd::Answer(match request.next().await {
+        FrameEnd::Answer(match request.answer().await {
             Ok(ResponseBody::Forwarded(answer)) => Ok(answer),
             Ok(_) => Err(PeerError::Frame("an answer out of place".into())),
             Err(error) => Err(error),

@@ -539,12 +539,15 @@ async fn puts_that_wait_for_one_node_share_a_frame() {
     let shared = Arc::<SharedRow>::default();
     let nodes = nodes(2, &shared, TIMEOUT).await;
     settled(&nodes).await;
-    nodes[1].store.script(Operation::Put, [Fault::Pass, Fault::Pass]);
+    nodes[1].store.script(Operation::Put, [(); 4].map(|()| Fault::Pass));
     for (series, put) in put_at_once(&nodes, &shared).await {
         put.unwrap();
         assert_eq!(holders(&nodes, series).await, [2]);
     }
-    assert!(!nodes[1].store.is_used_up(Operation::Put), "20 puts are one");
+    assert!(
+        !nodes[1].store.is_used_up(Operation::Put),
+        "two are sent at once, and all others are one"
+    );
 }
 
 #[tokio::test]
@@ -552,9 +555,10 @@ async fn puts_of_a_frame_that_is_refused_are_sent_one_by_one() {
     let shared = Arc::<SharedRow>::default();
     let nodes = nodes(2, &shared, TIMEOUT).await;
     settled(&nodes).await;
-    // The frame, and then one of its puts.
+    // The two puts that are sent at once, the frame of all others, and then one of its puts.
     let too_long = || Fault::Error(StorageError::Rejected("too long".into()));
-    nodes[1].store.script(Operation::Put, [too_long(), too_long()]);
+    let faults = [Fault::Pass, Fault::Pass, too_long(), too_long()];
+    nodes[1].store.script(Operation::Put, faults);
     let ended = put_at_once(&nodes, &shared).await;
     let refused = ended.iter().filter(|(_, put)| put.is_err()).count();
     assert_eq!(refused, 1, "{ended:?}");

@@ -110,10 +110,8 @@ impl NameOwners {
 
     /// A member whose heartbeats go on.
     fn serving(&self, incarnation: u64) -> Option<Member> {
-        let mut members = self.peers.membership().members().into_iter();
-        members.find(|member| {
-            member.incarnation == incarnation && member.state == MemberState::Serving
-        })
+        let member = self.peers.membership().member(incarnation)?;
+        (member.state == MemberState::Serving).then_some(member)
     }
 
     /// Completes when a node answers nothing any more, or its heartbeats have stopped.
@@ -165,7 +163,7 @@ impl PeerClient {
         let count = names.len();
         let body = RequestBody::AssignUids(AssignUidsMessage::of(kind, names));
         self.metered(RequestKind::Uids, async {
-            match self.request(body, deadline).await?.next().await? {
+            match self.ask(body, deadline).await? {
                 ResponseBody::AssignedUids(answer) => answer.into_uids(count),
                 _ => Err(PeerError::Frame("an answer out of place".into())),
             }

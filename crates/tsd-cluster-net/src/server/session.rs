@@ -3,7 +3,7 @@
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     io::AsyncWriteExt,
     net::TcpStream,
@@ -16,7 +16,7 @@ use tsd_storage::{HeldRow, HeldRowBatches};
 
 use super::{ServerContext, dial_back::dial_back};
 use crate::{
-    forward::ForwardFrame,
+    forward::{ForwardFrame, ForwardMessage},
     frame_writer::{WriteEnd, write_frames},
     metrics::NetMetrics,
     names::{AssignedUidsMessage, NameMetrics},
@@ -183,6 +183,8 @@ fn check_hello(hello: &Hello, context: &ServerContext) -> Result<Welcome, String
     Ok(Welcome { version, name: identity.name.clone(), incarnation: identity.incarnation })
 }
 
+/// Answers requests: writes of others in the task of the connection, which has little to do until the log has them; all
+/// else in tasks of its own.
 async fn answer_all(
     requests: &mut Requests,
     frames: mpsc::Sender<Bytes>,
@@ -191,36 +193,45 @@ async fn answer_all(
 ) -> Result<(), SessionError> {
     let mut running = JoinSet::new();
     let mut by_id: HashMap<u64, AbortHandle> = HashMap::new();
+    let mut writes = FuturesUnordered::new();
     loop {
-        let request = match timeout(context.config.idle_timeout, requests.next()).await {
+        let next = tokio::select! {
+            biased;
+            Some(()) = writes.next() => continue,
+            next = timeout(context.config.idle_timeout, requests.next()) => next,
+        };
+        let request = match next {
             Ok(request) => request?,
-            Err(_) if running.is_empty() => return Ok(()),
+            Err(_) if running.is_empty() && writes.is_empty() => return Ok(()),
             Err(_) => continue,
         };
         let Some(RequestFrame { id, timeout_ms, body }) = request else { return Ok(()) };
         while running.try_join_next().is_some() {}
         by_id.retain(|_, request| !request.is_finished());
         let answers = AnswerWriter { id, frames: frames.clone() };
+        let limit = Duration::from_millis(timeout_ms.into());
         match body {
             Some(RequestBody::Cancel(_)) => {
                 if let Some(request) = by_id.remove(&id) {
                     request.abort();
                 }
             }
-            Some(_) if by_id.len() >= context.config.max_requests * 2 => {
+            Some(_) if by_id.len() + writes.len() >= context.config.max_requests * 2 => {
                 NetMetrics::of_process().busy.increment(1);
                 let busy = Err("too many requests in progress".to_owned());
                 if answers.done(busy).await.is_err() {
                     return Ok(());
                 }
             }
+            Some(RequestBody::Forward(message)) => writes.push(async move {
+                // The peer has its own deadline; what it does not wait for is dropped.
+                let _ = timeout(limit, answer_write(context, message, &answers)).await;
+            }),
             body => {
-                let limit = Duration::from_millis(timeout_ms.into());
                 let (context, peer) = (Arc::clone(context), Arc::clone(peer));
                 by_id.insert(
                     id,
                     running.spawn(async move {
-                        // The peer has its own deadline; what it does not wait for is dropped.
                         let _ = timeout(limit, answer(&context, &peer, body, &answers)).await;
                     }),
                 );
@@ -229,24 +240,21 @@ async fn answer_all(
     }
 }
 
-async fn answer(
+/// Makes a write of another node.
+async fn answer_write(
     context: &ServerContext,
-    peer: &str,
-    body: Option<RequestBody>,
+    message: ForwardMessage,
     answers: &AnswerWriter,
 ) -> Result<(), Closing> {
-    match (body, &context.service.writes) {
-        (Some(RequestBody::Forward(message)), Some(writes)) => {
-            let reply = writes.receive(ForwardFrame(message)).await;
-            answers.send(ResponseBody::Forwarded(reply.0)).await
-        }
-        // Boxed: these are few, and each forwarded write would have their size.
-        (body, _) => Box::pin(answer_other(context, peer, body, answers)).await,
-    }
+    let Some(writes) = &context.service.writes else {
+        return answers.done(Err("this node takes no writes of others".to_owned())).await;
+    };
+    let reply = writes.receive(ForwardFrame(message)).await;
+    answers.send(ResponseBody::Forwarded(reply.0)).await
 }
 
 /// Answers a request that is no write for another node.
-async fn answer_other(
+async fn answer(
     context: &ServerContext,
     peer: &str,
     body: Option<RequestBody>,
@@ -282,9 +290,6 @@ async fn answer_other(
             let done = if is_cancelled { Ok(()) } else { Err(no_query(id).to_string()) };
             answers.done(done).await
         }
-        Some(RequestBody::Forward(_)) => {
-            answers.done(Err("this node takes no writes of others".to_owned())).await
-        }
         Some(RequestBody::Forget(message)) => {
             let names = message.into_names();
             let done = names.map(|names| service.node.forget(&names));
@@ -299,7 +304,7 @@ async fn answer_other(
             }
             None => answers.done(Err(UNKNOWN_KIND.to_owned())).await,
         },
-        Some(RequestBody::Hello(_) | RequestBody::Cancel(_)) | None => {
+        Some(RequestBody::Hello(_) | RequestBody::Cancel(_) | RequestBody::Forward(_)) | None => {
             answers.done(Err("a request that this version does not know".to_owned())).await
         }
     }
