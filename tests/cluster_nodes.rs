@@ -23,9 +23,16 @@ fn node(hbase: &HBase, name: &str, data: &Path) -> DaemonBuilder {
 
 /// Three nodes with their data directories.
 fn nodes(hbase: &HBase) -> Vec<(Daemon, TempDir)> {
+    nodes_with(hbase, &[])
+}
+
+/// The same with settings.
+fn nodes_with(hbase: &HBase, settings: &[(&str, &str)]) -> Vec<(Daemon, TempDir)> {
     let start = |at: usize| {
         let data = directory();
-        (node(hbase, &format!("tsd{at}"), data.path()).start(), data)
+        let node = node(hbase, &format!("tsd{at}"), data.path());
+        let set = |node: DaemonBuilder, (key, value): &(&str, &str)| node.env(key, value);
+        (settings.iter().fold(node, set).start(), data)
     };
     let nodes: Vec<_> = (0..3).map(start).collect();
     wait_until_serving(&nodes);
@@ -99,11 +106,27 @@ fn what_one_node_acknowledges_is_read_on_all_until_and_after_its_flush() {
     assert_eq!(held(&cluster_status(first)), [0, 0, 0]);
     check_all();
     for (daemon, _) in nodes {
-        assert!(
-            metric(daemon.address(), "tsd_cluster_net_requests_total{kind=\"held\"}")
-                .is_some_and(|requests| requests > 0.0)
-        );
         assert!(daemon.terminate().success());
+    }
+}
+
+#[test]
+fn a_query_asks_each_other_node_once_for_all_salt_buckets() {
+    let hbase = HBase::with_tables();
+    let nodes = nodes_with(
+        &hbase,
+        &[
+            ("TSD_STORAGE_SALT_WIDTH", "1"),
+            ("TSD_STORAGE_SALT_BUCKETS", "20"),
+            // Each row would ask them, too.
+            ("TSD_STORAGE_ENABLE_COMPACTION", "false"),
+        ],
+    );
+    for (daemon, _) in &nodes {
+        put(daemon.address(), "m", 0, 100);
+        check(daemon.address(), "m", 100);
+        let requests = metric(daemon.address(), "tsd_cluster_net_requests_total{kind=\"held\"}");
+        assert_eq!(requests, Some(2.0));
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct FakeRows {
     rows: Mutex<BTreeMap<Bytes, HeldRow>>,
     /// Rows of a batch; 0: all of them.
     pub(crate) batch_rows: AtomicUsize,
+    /// How often it was asked for rows.
+    pub(crate) requests: AtomicUsize,
 }
 
 impl FakeRows {
@@ -97,12 +99,10 @@ impl HeldRowReader for FakeRows {
         filter: Option<RowFilter>,
     ) -> HeldRowBatches {
         let matches = |key: &[u8]| filter.as_ref().is_none_or(|filter| filter.matches(key));
-        let is_in = |range: &KeyRange, key: &Bytes| {
-            *key >= range.start && (range.stop.is_empty() || *key < range.stop)
-        };
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let rows = self.rows.lock().unwrap();
         let found = ranges.iter().flat_map(|range| {
-            let is_found = |row: &&HeldRow| is_in(range, &row.key) && matches(&row.key);
+            let is_found = |row: &&HeldRow| range.contains(&row.key) && matches(&row.key);
             rows.values().filter(is_found).cloned().collect::<Vec<_>>()
         });
         let found: Vec<HeldRow> = found.collect();

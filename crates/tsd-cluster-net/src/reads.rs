@@ -11,6 +11,7 @@
 //! node lacks them, so no read of such a table relies on it.
 
 mod fetch;
+mod group_rows;
 mod proof_failures;
 mod scanner;
 

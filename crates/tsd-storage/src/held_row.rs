@@ -19,6 +19,14 @@ pub struct KeyRange {
     pub stop: Bytes,
 }
 
+impl KeyRange {
+    /// True if it has the key.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        *self.start <= *key && (self.stop.is_empty() || *key < *self.stop)
+    }
+}
+
 /// What is held of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HeldRow {

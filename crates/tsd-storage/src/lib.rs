@@ -37,6 +37,7 @@ mod owned_flush_row;
 mod pooled_scanner;
 mod quarantine;
 mod retention;
+mod scan_group;
 mod series_read;
 mod snapshot;
 mod storage;
@@ -79,6 +80,7 @@ pub use retention::{
     Cutoffs, MetricPattern, RetainedStorage, Retention, RetentionRule, RetentionRules,
     RetentionStatus, first_base,
 };
+pub use scan_group::ScanGroup;
 pub use series_read::{
     BlockPiece, ReadSelection, SeriesBlock, SeriesRange, SeriesRead, SeriesScanner, SeriesVersion,
     SplitGoal, retain_points_family,

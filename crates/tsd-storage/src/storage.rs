@@ -7,8 +7,8 @@ use tsd_model::{Cell, Family, ReplacedColumn, Row};
 use tsd_series_index::SeriesIndex;
 
 use crate::{
-    CellBatch, HealthProblem, PinnedFiles, Quarantine, RowFilter, SeriesRead, SeriesScanner,
-    SeriesVersion, SplitGoal, StorageError, StorageFuture, Table, Verifier,
+    CellBatch, HealthProblem, PinnedFiles, Quarantine, RowFilter, ScanGroup, SeriesRead,
+    SeriesScanner, SeriesVersion, SplitGoal, StorageError, StorageFuture, Table, Verifier,
 };
 
 /// Request for the cells of one row.
@@ -66,6 +66,8 @@ pub struct Scan {
     pub batch_rows: Option<usize>,
     /// Return what is left where a file is in quarantine, instead of failing.
     pub reads_past_losses: bool,
+    /// The other scans of the same read, with this one.
+    pub group: Option<Arc<ScanGroup>>,
 }
 
 impl Scan {

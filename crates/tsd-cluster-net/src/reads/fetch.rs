@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep, timeout_at};
 use tsd_cluster::{Member, MemberState, ProofError};
-use tsd_storage::{HeldRow, HeldRowReader, StorageError, Table};
+use tsd_storage::{HeldRow, HeldRowReader, KeyRange, StorageError, Table};
 
 use super::{
     ReadConfig, ReadMemory,
@@ -43,7 +43,7 @@ pub(super) struct TakenRows {
     at: usize,
     /// The key from which on rows were not taken, if there were too many.
     stopped_at: Option<Bytes>,
-    _memory: Vec<ReservedMemory>,
+    memory: Arc<Vec<ReservedMemory>>,
 }
 
 /// Rows of one member, with their memory.
@@ -303,7 +303,31 @@ impl TakenRows {
             rows.retain(|row: &HeldRow| row.key < *key);
         }
         merge_rows(&mut rows);
-        Self { rows, at: 0, stopped_at, _memory: memory }
+        Self { rows, at: 0, stopped_at, memory: Arc::new(memory) }
+    }
+
+    /// Divides rows by ranges in order; `None` for a range of which they were not taken.
+    pub(super) fn divide(mut self, ranges: &[KeyRange]) -> Vec<Option<Self>> {
+        let mut divided: Vec<Option<Self>> = Vec::with_capacity(ranges.len());
+        for range in ranges.iter().rev() {
+            let rows = self.rows.split_off(self.rows.partition_point(|row| row.key < range.start));
+            let stopped_at = self.stopped_at.take_if(|key| range.contains(key));
+            let is_taken = self.stopped_at.as_ref().is_none_or(|key| range.start < *key);
+            let memory = Arc::clone(&self.memory);
+            divided.push(is_taken.then_some(Self { rows, at: 0, stopped_at, memory }));
+        }
+        divided.reverse();
+        divided
+    }
+
+    /// Those of a part of the range that was taken; `None` if it begins after what was taken.
+    pub(super) fn within(mut self, range: &KeyRange) -> Option<Self> {
+        if self.stopped_at.as_ref().is_some_and(|key| *key <= range.start) {
+            return None;
+        }
+        self.stopped_at.take_if(|key| !range.contains(key));
+        self.rows.retain(|row| range.contains(&row.key));
+        Some(self)
     }
 
     /// The key from which on rows were not taken.

@@ -8,9 +8,12 @@ use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use tsd_model::Row;
-use tsd_storage::{KeyRange, RowScanner, Scan, StorageError, StorageFuture, Table};
+use tsd_storage::{KeyRange, RowFilter, RowScanner, Scan, StorageError, StorageFuture, Table};
 
-use super::fetch::{HeldFetch, TakenRows};
+use super::{
+    fetch::{HeldFetch, TakenRows},
+    group_rows::GroupRows,
+};
 use crate::{row_merge::overlay, service::HeldQuery};
 
 /// Rows per batch if the scan does not specify it.
@@ -54,15 +57,38 @@ impl ClusterScanner {
     /// Opens the part that begins at a key.
     async fn open_part(&mut self, start: Bytes) -> Result<RowMerge, StorageError> {
         let Scan { stop, filter, .. } = self.scan.clone();
-        let ranges = vec![KeyRange { start: start.clone(), stop: stop.clone() }];
-        let query = HeldQuery { table: self.table.clone(), ranges, filter };
-        let held = self.fetch.fetch_part(&query).await?;
+        let range = KeyRange { start: start.clone(), stop: stop.clone() };
+        let held = match self.group_rows(&range).await? {
+            Some(held) => held,
+            None => self.held_rows(vec![range], filter).await?,
+        };
         // Held rows add and hide rows, so the store cannot apply the limit.
         let limit = self.scan.limit.filter(|_| held.is_empty()).map(|_| self.remaining);
         self.position = held.stopped_at().cloned();
         let stop = self.position.clone().unwrap_or(stop);
         let inner = (self.open)(Scan { start, stop, limit, ..self.scan.clone() });
         Ok(RowMerge { held, inner, stored: VecDeque::new(), has_ended: false })
+    }
+
+    async fn held_rows(
+        &mut self,
+        ranges: Vec<KeyRange>,
+        filter: Option<RowFilter>,
+    ) -> Result<TakenRows, StorageError> {
+        let query = HeldQuery { table: self.table.clone(), ranges, filter };
+        self.fetch.fetch_part(&query).await
+    }
+
+    /// The held rows of a range, if they were taken with those of the other scans of the read.
+    async fn group_rows(&mut self, range: &KeyRange) -> Result<Option<TakenRows>, StorageError> {
+        let Some(group) = self.scan.group.clone() else { return Ok(None) };
+        let Some(at) = group.index_of(range) else { return Ok(None) };
+        let taking = async {
+            let ranges = group.ranges();
+            let taken = self.held_rows(ranges.to_vec(), self.scan.filter.clone()).await?;
+            Ok(GroupRows::new(taken, ranges))
+        };
+        Ok(group.prepared(taking).await?.take(at, range))
     }
 
     async fn next_batch(&mut self) -> Result<Option<Vec<Row>>, StorageError> {

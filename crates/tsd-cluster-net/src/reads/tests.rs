@@ -2,12 +2,13 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::atomic::Ordering};
 
+use futures_util::future::join_all;
 use proptest::{collection::vec, prelude::*};
 use tsd_cluster::{Member, Membership, ProofError};
 use tsd_model::Family;
-use tsd_storage::{CellBatch, CellRef, Delete, HeldRow, MemoryStorage, ReadVersion};
+use tsd_storage::{CellBatch, CellRef, Delete, HeldRow, MemoryStorage, ReadVersion, ScanGroup};
 
 use super::*;
 use crate::{
@@ -172,7 +173,7 @@ fn shown(rows: Vec<Row>) -> Vec<(u8, BTreeMap<u8, u8>)> {
 async fn check(steps: Vec<ModelStep>) {
     let fixture = ReadFixture::new().await;
     for at in 1..3 {
-        fixture.rows(at).batch_rows.store(at, std::sync::atomic::Ordering::Relaxed);
+        fixture.rows(at).batch_rows.store(at, Ordering::Relaxed);
     }
     let mut model = ModelRows::new();
     for (at, step) in steps.into_iter().enumerate() {
@@ -223,7 +224,29 @@ async fn check_read(
         let gets = keys.clone().map(|key| Get::row(vec![key].into())).collect();
         let rows = fixture.reads.multi_get(&table(), gets).await.unwrap();
         assert_eq!(shown(rows.into_iter().flatten().collect()), expected);
+        let rows = scan_as_group(fixture, &keys).await;
+        assert_eq!(shown(rows), expected);
     }
+}
+
+fn range(from: u8, to: u8) -> KeyRange {
+    KeyRange { start: vec![from].into(), stop: vec![to].into() }
+}
+
+/// Scans of two keys each, all at once; the first one leaves its first key to one more.
+async fn scan_as_group(fixture: &ReadFixture, keys: &std::ops::Range<u8>) -> Vec<Row> {
+    let part = |from: u8| range(from, keys.end.min(from + 2));
+    let parts: Vec<KeyRange> = keys.clone().step_by(2).map(part).collect();
+    let group = Arc::new(ScanGroup::new(parts.clone()));
+    let mut scanned = parts;
+    scanned[0].start = vec![keys.start + 1].into();
+    scanned.insert(0, range(keys.start, keys.start + 1));
+    let scan = |KeyRange { start, stop }: KeyRange| {
+        let group = Some(Arc::clone(&group));
+        fixture.scan(Scan { start, stop, group, batch_rows: Some(2), ..Scan::default() })
+    };
+    let scanned = scanned.into_iter().filter(|range| range.start < range.stop);
+    join_all(scanned.map(scan)).await.into_iter().flat_map(Result::unwrap).collect()
 }
 
 proptest! {
@@ -244,6 +267,19 @@ async fn a_node_that_joined_since_the_last_look_is_asked() {
     *fixture.membership.newer.lock().unwrap() = Some(all);
     fixture.membership.members.lock().unwrap().retain(|member| member.incarnation != 3);
     assert_eq!(fixture.scan(Scan::default()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn the_scans_of_a_read_ask_each_node_once() {
+    let fixture = ReadFixture::new().await;
+    for (key, node) in [(3, 1), (7, 2), (12, 1)] {
+        fixture.rows(node).put(&[key], b"q", Some(b"1"), 10);
+    }
+    let rows = scan_as_group(&fixture, &(0..20)).await;
+    assert_eq!(rows.iter().map(|row| row.key[0]).collect::<Vec<_>>(), [3, 7, 12]);
+    // The scan of a part of the first range, and the one of its rest.
+    let requests = |node| fixture.rows(node).requests.load(Ordering::Relaxed);
+    assert_eq!((requests(1), requests(2)), (2, 2));
 }
 
 #[tokio::test]

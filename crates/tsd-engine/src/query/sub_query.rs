@@ -126,6 +126,7 @@ impl SubQueryRead<'_> {
             with_annotations: self.options.annotations,
             with_keys: self.options.query.delete,
             kept_identity: OnceLock::new(),
+            scans: OnceLock::new(),
             budget: Arc::clone(&self.budget),
             table,
             content,

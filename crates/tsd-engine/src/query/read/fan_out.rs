@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::sync::mpsc;
-use tsd_storage::RowFilter;
+use tsd_storage::{KeyRange, RowFilter, ScanGroup};
 
 use super::{
     merged_series::MergedSeries,
@@ -54,6 +54,7 @@ pub(crate) async fn read_all(job: &Arc<ScanJob>) -> Result<ReadSeries, QueryFail
         let _ = job.kept_identity.set(None);
     }
     let (parts, in_time_order) = parts_of(job, access, has_many_series).await?;
+    group_scans(job, &parts);
     // A file may leave the quarantine, or enter it, meanwhile.
     job.note_losses().await?;
     let mut results = read_parts(job, parts).await?;
@@ -83,6 +84,21 @@ pub(crate) async fn read_all(job: &Arc<ScanJob>) -> Result<ReadSeries, QueryFail
         series.append(again);
     }
     Ok(ReadSeries { series, query_scan, scanner_merge: merging.elapsed(), scanners })
+}
+
+/// Has the scans of key ranges share what the store does before each.
+fn group_scans(job: &ScanJob, parts: &[ScanPart]) {
+    let range = |part: &ScanPart| match &part.rows {
+        PartRows::Range(range) => {
+            Some(KeyRange { start: range.start.clone(), stop: range.stop.clone() })
+        }
+        _ => None,
+    };
+    let ranges: Vec<KeyRange> = parts.iter().filter_map(range).collect();
+    if ranges.len() > 1 {
+        // A read is divided once.
+        let _ = job.scans.set(Arc::new(ScanGroup::new(ranges)));
+    }
 }
 
 /// Reads series that are in several salt buckets. The number of buckets was changed after data was written. The

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 use tsd_model::{DAY_SECS, Family, Row, RowKey, SeriesKey, SummaryUse};
 use tsd_query::KeyRange;
-use tsd_storage::{RowFilter, RowScanner, Scan, SeriesBlock, StorageError};
+use tsd_storage::{RowFilter, RowScanner, Scan, ScanGroup, SeriesBlock, StorageError};
 
 use super::{
     block_rows::{BatchSize, FailedRow, add_pieces, cell_count, failed_row},
@@ -143,7 +143,10 @@ impl ScanJob {
     fn open(&self, rows: PartRows) -> RowSource {
         let batch_rows = self.engine.config.scan_batch_rows;
         match rows {
-            PartRows::Range(range) => RowSource::Scan(self.scan(range, self.filter.clone())),
+            PartRows::Range(range) => {
+                let group = self.scans.get().cloned();
+                RowSource::Scan(self.scan(range, self.filter.clone(), group))
+            }
             PartRows::Keys(keys) => {
                 let storage = Arc::clone(&self.engine.storage);
                 let keys = keys.into_iter();
@@ -166,7 +169,8 @@ impl ScanJob {
                 }
             }
             PartRows::Reread(ranges, filter) => {
-                let scans = ranges.into_iter().map(|range| self.scan(range, Some(filter.clone())));
+                let scan = |range| self.scan(range, Some(filter.clone()), None);
+                let scans = ranges.into_iter().map(scan);
                 RowSource::Merged(MergedBuckets::new(
                     scans,
                     self.plan.schema.salt_width(),
@@ -182,7 +186,12 @@ impl ScanJob {
         self.pipeline.summary_use().ok().filter(|_| reads_points)
     }
 
-    fn scan(&self, range: KeyRange, filter: Option<RowFilter>) -> Box<dyn RowScanner> {
+    fn scan(
+        &self,
+        range: KeyRange,
+        filter: Option<RowFilter>,
+        group: Option<Arc<ScanGroup>>,
+    ) -> Box<dyn RowScanner> {
         let scan = Scan {
             start: range.start,
             stop: range.stop,
@@ -191,6 +200,7 @@ impl ScanJob {
             time_range_ms: self.time_range_ms,
             batch_rows: Some(self.engine.config.scan_batch_rows),
             reads_past_losses: self.reads_past_losses(),
+            group,
             ..Scan::default()
         };
         self.engine.storage.scan(&self.table, scan)

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use hashbrown::HashMap;
 use tsd_query::{SeriesPipeline, SubQueryPlan};
-use tsd_storage::{RowFilter, SeriesBlock, Table};
+use tsd_storage::{RowFilter, ScanGroup, SeriesBlock, Table};
 
 use super::{merged_series::MergedSeries, series_state::SeriesState};
 use crate::query::{
@@ -29,6 +29,8 @@ pub(crate) struct ScanJob {
     pub(crate) with_annotations: bool,
     /// What the days of another read have in common with those of this one; `None` if they are not kept.
     pub(crate) kept_identity: OnceLock<Option<String>>,
+    /// The scans of its ranges, if there are several.
+    pub(crate) scans: OnceLock<Arc<ScanGroup>>,
     /// Return the keys of the rows, to delete them.
     pub(crate) with_keys: bool,
     pub(crate) budget: Arc<ReadBudget>,

@@ -60,6 +60,7 @@ fn job(engine: &EngineHandle, limit: usize) -> ScanJob {
         time_range_ms: None,
         with_annotations: false,
         kept_identity: OnceLock::new(),
+        scans: OnceLock::new(),
         with_keys: false,
         budget: Arc::new(ReadBudget::new(context, &engine.config, "m")),
         plan,
