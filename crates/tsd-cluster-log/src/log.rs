@@ -192,7 +192,7 @@ impl LogInner {
     }
 
     /// Runs a call on the log's runtime and blocks until it ends. A call that the end of the runtime has
-    /// dropped fails.
+    /// dropped fails; on this thread its timers would panic then, and end the process.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         call: impl Future<Output = Result<T, StorageError>> + Send + 'static,
@@ -251,9 +251,8 @@ impl CommitLog for ClusterLog {
     fn append(&self, group: &mut RecordGroup) -> Result<(), StorageError> {
         let records = group.record_count() as u64;
         group.seal(self.next_change.fetch_add(records, Ordering::Relaxed));
-        let payloads = split_group(group.as_bytes()).collect();
-        // On this thread: a task of the runtime would be two more threads that wake each other for each group.
-        self.inner.runtime.block_on(self.inner.append_group(payloads))
+        let (inner, payloads) = (Arc::clone(&self.inner), split_group(group.as_bytes()).collect());
+        self.inner.wait(async move { inner.append_group(payloads).await })
     }
 
     fn probe(&self) -> Result<(), StorageError> {

@@ -1,7 +1,7 @@
-//! Writes the frames of one direction of a connection.
+//! Writes the answers of a connection.
 //!
-//! Small frames that came while the last write ran are written at once: requests and answers are small and many, and
-//! a write costs the same for one and for ten of them.
+//! Small frames that came while the last write ran are written at once: answers are small and many, and a write costs
+//! the same for one and for ten of them.
 
 use std::time::Duration;
 

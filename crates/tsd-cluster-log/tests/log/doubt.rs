@@ -1,10 +1,11 @@
 //! Answers that are lost, calls that fail, and calls that are executed late.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use hbase_fake::{FaultKind, InjectedFault};
+use tokio::runtime::Runtime;
 
-use crate::node::{World, put, value};
+use crate::node::{World, put, value, wait_until};
 
 /// For faults without an answer: it ends the call.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -71,4 +72,21 @@ async fn a_start_goes_on_after_any_lost_answer() {
             }
         }
     }
+}
+
+#[test]
+fn an_append_in_progress_fails_when_its_runtime_ends() {
+    let of_world = Runtime::new().unwrap();
+    let world = of_world.block_on(World::start());
+    let of_node = Runtime::new().unwrap();
+    let node = of_node.block_on(world.open());
+    world.cluster.inject(InjectedFault::once("Mutate", FaultKind::NoResponse));
+    let before = world.cluster.calls("Mutate");
+    // A panic of the thread that appends would end the process.
+    let store = Arc::new(node.store);
+    let writer = Arc::clone(&store);
+    let put = of_world.spawn(async move { put(&*writer, b"row", b"1").await });
+    of_world.block_on(wait_until(|| world.cluster.calls("Mutate") > before));
+    drop(of_node);
+    assert!(of_world.block_on(put).unwrap().is_err());
 }
