@@ -54,6 +54,9 @@ enum Nodes {
     LocalLogs(usize),
     /// So many of one cluster.
     Cluster { number: usize, forward: bool },
+    /// So many of one cluster that does not forward, each client with a node of its own: what forwarding could cost at
+    /// least.
+    OwnClients(usize),
 }
 
 /// What a run has measured.
@@ -94,6 +97,7 @@ pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
         let number = number as usize;
         all.push(Nodes::LocalLogs(number));
         let ways: &[bool] = if number == 1 { &[true] } else { &[false, true] };
+        all.extend((number > 1).then_some(Nodes::OwnClients(number)));
         all.extend(ways.iter().map(|&forward| Nodes::Cluster { number, forward }));
     }
     for (at, nodes) in all.into_iter().enumerate() {
@@ -127,6 +131,7 @@ impl std::fmt::Display for Nodes {
             Self::Cluster { number, forward } => {
                 write!(f, "{number} nodes, forwarding {}", if *forward { "on" } else { "off" })
             }
+            Self::OwnClients(number) => write!(f, "{number} nodes, each with clients of its own"),
         }
     }
 }
@@ -149,7 +154,7 @@ fn run_nodes(
         // Every node has looked up all names before the clock starts.
         put_all(daemon, &PointLoad::of_this_hour(series, WARM_STEP..WARM_STEP + 1));
     }
-    let is_cluster = matches!(nodes, Nodes::Cluster { .. });
+    let is_cluster = !matches!(nodes, Nodes::LocalLogs(_));
     let warm_cells = if is_cluster {
         flush(addresses[0]);
         daemon::stored_cells(cluster)
@@ -168,7 +173,8 @@ fn run_nodes(
     let start = Instant::now();
     let interval = f64::from(request_points * CLIENTS) / offered;
     let interval = Duration::from_secs_f64(interval);
-    let (puts, queries) = send_beside_queries(&addresses, requests, interval, &load);
+    let keeps_node = matches!(nodes, Nodes::OwnClients(_));
+    let (puts, queries) = send_beside_queries(&addresses, keeps_node, requests, interval, &load);
     let acknowledged = load.points() as f64 / start.elapsed().as_secs_f64();
     let sent_after = sent();
     let (forwarded, frames) = (sent_after.0 - sent_before.0, sent_after.1 - sent_before.1);
@@ -216,6 +222,7 @@ fn start(
         [("tsd.storage.hold_seconds", &hold[..]), ("tsd.storage.memtable.size", "2147483648")];
     let (number, forward) = match nodes {
         Nodes::Cluster { number, forward } => (number, forward),
+        Nodes::OwnClients(number) => (number, false),
         Nodes::LocalLogs(number) => {
             let settings = [&common[..], &[("tsd.storage.ack", "log")]].concat();
             let start = |at| daemon::start(cluster, &data.join(format!("log{at}")), &settings);
@@ -257,6 +264,7 @@ fn flush(node: SocketAddr) {
 /// Sends all requests, each client one in an interval, while small queries run. Returns the milliseconds of each request, and of each query.
 fn send_beside_queries(
     nodes: &[SocketAddr],
+    keeps_node: bool,
     requests: Vec<ConnectionLoad>,
     interval: Duration,
     load: &PointLoad,
@@ -264,7 +272,7 @@ fn send_beside_queries(
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let queries = scope.spawn(|| query_until(&is_over, nodes, load));
-        let puts = send(nodes, requests, interval);
+        let puts = send(nodes, keeps_node, requests, interval);
         is_over.store(true, Ordering::SeqCst);
         (puts, queries.join().expect("queries"))
     })
@@ -290,14 +298,20 @@ fn query_until(is_over: &AtomicBool, nodes: &[SocketAddr], load: &PointLoad) -> 
 
 /// Sends the requests of all clients when they are due, or as soon after as the nodes accept them; returns the
 /// milliseconds of each.
-fn send(nodes: &[SocketAddr], loads: Vec<ConnectionLoad>, interval: Duration) -> Vec<f64> {
+fn send(
+    nodes: &[SocketAddr],
+    keeps_node: bool,
+    loads: Vec<ConnectionLoad>,
+    interval: Duration,
+) -> Vec<f64> {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let start = Instant::now();
         let mut clients = JoinSet::new();
         for (client, load) in loads.into_iter().enumerate() {
             let start = start + interval * client as u32 / CLIENTS;
-            clients.spawn(send_requests(client as u32, nodes.to_vec(), load, start, interval));
+            let own = if keeps_node { &nodes[client % nodes.len()..][..1] } else { nodes };
+            clients.spawn(send_requests(client as u32, own.to_vec(), load, start, interval));
         }
         clients.join_all().await.concat()
     })

@@ -4,9 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
+    runtime::Handle,
     sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     time::{Instant, error::Elapsed, timeout_at},
 };
+use tokio_util::task::AbortOnDropHandle;
 use tsd_storage::HeldRow;
 
 use crate::{
@@ -28,6 +30,8 @@ pub struct PeerClient {
     config: NetConfig,
     link: Mutex<PeerLink>,
     permits: Arc<Semaphore>,
+    /// Of its connections.
+    runtime: Handle,
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +86,12 @@ impl<A> Drop for PendingRequest<A> {
 }
 
 impl PeerClient {
-    /// A client of the run `incarnation` of the node at `address`.
+    /// A client of the run `incarnation` of the node at `address`. Its connections belong to the current runtime, also
+    /// if a caller in another one opens them.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime.
     #[must_use]
     pub fn new(
         address: &str,
@@ -91,8 +100,8 @@ impl PeerClient {
         config: NetConfig,
     ) -> Self {
         let permits = Arc::new(Semaphore::new(config.max_requests));
-        let (address, link) = (address.to_owned(), Mutex::default());
-        Self { address, incarnation, identity, config, link, permits }
+        let (address, link, runtime) = (address.to_owned(), Mutex::default(), Handle::current());
+        Self { address, incarnation, identity, config, link, permits, runtime }
     }
 
     /// Where the peer is said to be.
@@ -306,9 +315,7 @@ impl PeerClient {
         {
             return Err(error.clone());
         }
-        // Boxed: it is rare, and every request would have its size.
-        let open = Connection::open(&self.address, self.incarnation, &self.identity, &self.config);
-        match Box::pin(open).await {
+        match self.open_connection().await {
             Ok(connection) => {
                 let connection = Arc::new(connection);
                 (link.failures, link.failed) = (0, None);
@@ -325,6 +332,15 @@ impl PeerClient {
                 Err(error)
             }
         }
+    }
+
+    async fn open_connection(&self) -> Result<Connection, PeerError> {
+        let (address, incarnation) = (self.address.clone(), self.incarnation);
+        let (identity, config) = (Arc::clone(&self.identity), self.config.clone());
+        let open = async move { Connection::open(&address, incarnation, &identity, &config).await };
+        let opening = AbortOnDropHandle::new(self.runtime.spawn(open));
+        // An error: the runtime ends.
+        opening.await.unwrap_or(Err(PeerError::Lost))
     }
 
     fn pause(&self, failures: u32) -> Duration {

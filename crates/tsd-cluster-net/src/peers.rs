@@ -7,7 +7,10 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep, timeout_at},
+};
 use tsd_cluster::{Member, MemberState, Membership, Settlement};
 
 use crate::{
@@ -31,6 +34,8 @@ pub struct Peers {
     config: NetConfig,
     membership: Arc<dyn Membership>,
     clients: Mutex<HashMap<u64, Arc<PeerClient>>>,
+    /// Of the connections: callers may have runtimes of one thread, which have other work.
+    runtime: Handle,
 }
 
 /// What a member has answered to a request to all of them.
@@ -48,11 +53,15 @@ pub struct NodeAnswer<T> {
 pub type TimedReport = (NodeReport, i64);
 
 impl Peers {
-    /// The peers that `membership` lists.
+    /// The peers that `membership` lists. Connections to them belong to the current runtime.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime.
     #[must_use]
     pub fn new(identity: NodeIdentity, config: NetConfig, membership: Arc<dyn Membership>) -> Self {
-        let clients = Mutex::default();
-        Self { identity: Arc::new(identity), config, membership, clients }
+        let (clients, runtime) = (Mutex::default(), Handle::current());
+        Self { identity: Arc::new(identity), config, membership, clients, runtime }
     }
 
     /// This node, as its peers check it.
@@ -83,6 +92,7 @@ impl Peers {
         let listed = self.membership.members();
         clients.retain(|incarnation, _| listed.iter().any(|m| m.incarnation == *incarnation));
         let identity = Arc::clone(&self.identity);
+        let _runtime = self.runtime.enter();
         let client =
             Arc::new(PeerClient::new(address, member.incarnation, identity, self.config.clone()));
         clients.insert(member.incarnation, Arc::clone(&client));

@@ -159,6 +159,22 @@ async fn another_cluster_and_another_run_are_refused_with_the_reason() {
     client(identity(2), 1).probe(far()).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_outlives_the_runtime_of_its_first_caller() {
+    let node = FakeNode::start(1, patient()).await;
+    let membership = FakeMembership::new(2);
+    *membership.members.lock().unwrap() = vec![node.member()];
+    let peers = Arc::new(Peers::new(identity(2), patient(), membership));
+    let (of_caller, member) = (Arc::clone(&peers), node.member());
+    let first = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(of_caller.client(&member).probe(far()))
+    });
+    first.await.unwrap().unwrap();
+    // A connection of that runtime would give no answers any more.
+    peers.client(&node.member()).probe(far()).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_version_that_is_too_new_is_refused_with_both() {
     let node = FakeNode::start(1, patient()).await;
