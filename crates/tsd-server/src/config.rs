@@ -57,6 +57,8 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// Maximum time between two reads of a request body.
     pub body_timeout: Duration,
+    /// A request body that gets hardly any bytes in this time ends, if others have waited so long for memory.
+    pub body_stall: Duration,
     /// Maximum time without write progress before the connection is closed.
     pub write_timeout: Duration,
     /// How long a client that closed its sending side may still wait for a response; after that it
@@ -71,7 +73,7 @@ pub struct Limits {
     /// Maximum size of a request body after decompression (`tsd.http.request.max_inflated`); at
     /// least [`Self::body_bytes`].
     pub inflated_bytes: usize,
-    /// Maximum memory of all request bodies together; a request that would exceed it gets 503.
+    /// Maximum memory of all request bodies together; a request that would exceed it waits, and then gets 503.
     pub all_bodies_bytes: usize,
     /// How long a request body waits for memory before the request gets 503.
     pub memory_wait: Duration,
@@ -90,6 +92,7 @@ impl Default for Limits {
             idle_timeout: None,
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_mins(1),
+            body_stall: Duration::from_secs(2),
             write_timeout: Duration::from_mins(1),
             half_close_grace: Duration::from_secs(5),
             request_line_bytes: 4_096,

@@ -2,6 +2,7 @@
 
 mod access;
 mod body;
+mod body_pressure;
 mod cross_site;
 mod encode_response;
 mod encoding;

@@ -301,6 +301,10 @@ pub fn describe_metrics() {
             "Telnet error lines dropped because the client did not read them.",
         ),
         (
+            "tsd_server_stalled_bodies_total",
+            "Request bodies that were ended because they did not arrive while others waited for memory.",
+        ),
+        (
             "tsd_server_queries_total",
             "Queries, by outcome (success, invalid, failed, unauthorized, forbidden).",
         ),

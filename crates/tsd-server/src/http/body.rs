@@ -3,11 +3,22 @@
 //! Bodies of all kinds of requests, not only of puts: they have a limit of their own
 //! (`tsd.http.request.max_total`) within the memory limit of the process.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::{HeaderMap, body::Incoming, header};
+use hyper::{
+    HeaderMap,
+    body::{Frame, Incoming},
+    header,
+};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout, timeout_at},
@@ -16,6 +27,7 @@ use tsd_engine::{MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
 use tsd_protocol::ApiError;
 
 use super::{
+    body_pressure::BodyPressure,
     encoding::{Decompressor, Encoding},
     error::HttpError,
 };
@@ -37,8 +49,11 @@ const DISCARD_FOR: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub(crate) struct BodyMemory {
     units: Arc<Semaphore>,
+    /// All of them.
+    all: usize,
     process: ProcessMemory,
     wait: Duration,
+    pressure: Arc<BodyPressure>,
 }
 
 /// Reserved memory of a body.
@@ -50,36 +65,58 @@ struct BodyPermit {
 
 impl BodyMemory {
     pub(crate) fn new(limits: &Limits, process: ProcessMemory) -> Self {
-        let units = limits.all_bodies_bytes.div_ceil(UNIT_BYTES).min(Semaphore::MAX_PERMITS);
-        Self { units: Arc::new(Semaphore::new(units)), process, wait: limits.memory_wait }
+        let all = limits.all_bodies_bytes.div_ceil(UNIT_BYTES).min(Semaphore::MAX_PERMITS);
+        let units = Arc::new(Semaphore::new(all));
+        Self { units, all, process, wait: limits.memory_wait, pressure: Arc::default() }
     }
 
     pub(super) const fn process(&self) -> &ProcessMemory {
         &self.process
     }
 
-    /// How long a request may wait for memory.
-    pub(super) const fn wait(&self) -> Duration {
-        self.wait
-    }
-
-    /// Reserves `bytes` or fails with 503. It waits for memory of the process for a moment only,
-    /// since a waiting request holds memory itself.
-    async fn reserve(&self, bytes: usize) -> Result<BodyPermit, HttpError> {
+    /// Reserves `bytes` more for a body that has `whole` then, or fails with 503. It waits for a moment only, since a
+    /// waiting request holds memory itself; bodies that do not arrive meanwhile give theirs back.
+    async fn reserve(&self, bytes: usize, whole: usize) -> Result<BodyPermit, HttpError> {
         let overloaded = |what: &str| HttpError::ApiThenClose(ApiError::overloaded(what));
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES))
-            .ok()
-            .and_then(|units| Arc::clone(&self.units).try_acquire_many_owned(units).ok())
-            .ok_or_else(|| {
-                overloaded("too many request bodies in memory (tsd.http.request.max_total)")
-            })?;
-        let process = timeout(self.wait, self.process.reserve(MemoryPart::Bodies, bytes)).await;
-        let Ok(Some(process)) = process else {
-            self.process.record_refusal(MemoryPart::Bodies);
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
+        let until = Instant::now() + self.wait;
+        let acquired = match Arc::clone(&self.units).try_acquire_many_owned(units) {
+            Ok(acquired) => Some(acquired),
+            Err(_) if whole.div_ceil(UNIT_BYTES) > self.all => None,
+            Err(_) => {
+                let _waiting = self.pressure.wait();
+                let acquired = Arc::clone(&self.units).acquire_many_owned(units);
+                timeout_at(until, acquired).await.ok().and_then(Result::ok)
+            }
+        };
+        let Some(units) = acquired else {
+            let what = "too many request bodies in memory (tsd.http.request.max_total)";
+            return Err(overloaded(what));
+        };
+        let Some(process) = self.reserve_process(bytes, until).await else {
             let what = format!("no memory is left for the request body ({MEMORY_LIMIT_KEY})");
             return Err(overloaded(&what));
         };
         Ok(BodyPermit { _units: units, _process: process })
+    }
+
+    /// Reserves memory for what is made of a body.
+    pub(super) async fn reserve_parsed(&self, bytes: usize) -> Option<MemoryPermit> {
+        self.reserve_process(bytes, Instant::now() + self.wait).await
+    }
+
+    /// Reserves memory of the process; `None` and counted if there is none in time.
+    async fn reserve_process(&self, bytes: usize, until: Instant) -> Option<MemoryPermit> {
+        if let Some(reserved) = self.process.try_reserve(MemoryPart::Bodies, bytes) {
+            return Some(reserved);
+        }
+        let _waiting = self.pressure.wait();
+        let reserved = self.process.reserve(MemoryPart::Bodies, bytes);
+        let reserved = timeout_at(until, reserved).await.ok().flatten();
+        if reserved.is_none() {
+            self.process.record_refusal(MemoryPart::Bodies);
+        }
+        reserved
     }
 }
 
@@ -128,20 +165,12 @@ pub(crate) async fn read_body(
     let mut read = BytesMut::new();
     let mut permits = Vec::new();
     let mut reserved = 0;
+    let received = AtomicUsize::new(0);
+    let mut stall = pin!(memory.pressure.await_stall(&received, limits.body_stall));
     loop {
-        let frame = match timeout(limits.body_timeout, body.frame()).await {
-            Err(_) => {
-                let error = ApiError::new(408, "The request body did not arrive in time");
-                return Err(HttpError::ApiThenClose(error));
-            }
-            Ok(None) => break,
-            Ok(Some(Err(source))) => {
-                let error = ApiError::new(400, "The request body broke off");
-                return Err(HttpError::ApiThenClose(error.with_details(source.to_string())));
-            }
-            Ok(Some(Ok(frame))) => frame,
-        };
+        let Some(frame) = next_frame(&mut body, limits, stall.as_mut()).await? else { break };
         let Ok(data) = frame.into_data() else { continue };
+        received.fetch_add(data.len(), Ordering::Relaxed);
         let length = read.len() + data.len();
         if length > limits.body_bytes {
             drop((read, permits));
@@ -153,7 +182,7 @@ pub(crate) async fn read_body(
             // bound: a client that declares much and sends little must not use up the budget.
             let declared = declared.unwrap_or(0).min(MAX_INITIAL_RESERVATION) as usize;
             let target = length.max((reserved * 2).min(limits.body_bytes)).max(declared);
-            permits.push(memory.reserve(target - reserved).await?);
+            permits.push(memory.reserve(target - reserved, target).await?);
             reserved = target;
             read.reserve(target - read.len());
         }
@@ -173,6 +202,32 @@ pub(crate) async fn read_body(
     decode_charset(headers, inflated)
 }
 
+/// The next part of a body, if it comes in time; `None` at its end.
+async fn next_frame(
+    body: &mut Incoming,
+    limits: &Limits,
+    stall: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Option<Frame<Bytes>>, HttpError> {
+    let error = tokio::select! {
+        biased;
+        frame = timeout(limits.body_timeout, body.frame()) => match frame {
+            Ok(frame) => {
+                return frame.transpose().map_err(|source| {
+                    let error = ApiError::new(400, "The request body broke off");
+                    HttpError::ApiThenClose(error.with_details(source.to_string()))
+                });
+            }
+            Err(_) => ApiError::new(408, "The request body did not arrive in time"),
+        },
+        () = stall => {
+            metrics::counter!("tsd_server_stalled_bodies_total").increment(1);
+            let text = "The request body did not arrive in time: other requests wait for its memory";
+            ApiError::new(408, text)
+        }
+    };
+    Err(HttpError::ApiThenClose(error))
+}
+
 /// Decompresses a body of at most `limit` bytes. Memory is reserved as the result grows, since its
 /// size is not known, and other connections are served between two steps.
 async fn inflate(
@@ -189,7 +244,7 @@ async fn inflate(
         if out.len() == reserved {
             // One byte beyond the limit shows that it is exceeded.
             let target = (reserved * 2).max(INFLATE_START).min(limit + 1);
-            permits.push(memory.reserve(target - reserved).await?);
+            permits.push(memory.reserve(target - reserved, target).await?);
             out.reserve_exact(target - out.len());
             reserved = target;
         }

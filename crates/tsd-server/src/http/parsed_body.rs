@@ -11,7 +11,6 @@
 use std::cell::Cell;
 
 use hyper::Method;
-use tokio::time::timeout;
 use tsd_engine::{MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
 use tsd_protocol::{ApiError, BodyShape, ParseMemory, ParsedKind, QueryString};
 
@@ -36,7 +35,7 @@ pub(crate) struct PointMemory {
 impl PointMemory {
     /// Begins with a small reservation for a body of `bytes` bytes.
     pub(crate) async fn begin(memory: &BodyMemory, bytes: usize) -> Result<Self, ApiError> {
-        let permit = memory.reserve_parsed((bytes * 2).min(MAX_FIRST_BYTES)).await?;
+        let permit = reserve_parsed(memory, (bytes * 2).min(MAX_FIRST_BYTES)).await?;
         let process = memory.process().clone();
         Ok(Self {
             permit,
@@ -67,16 +66,13 @@ impl ParseMemory for PointMemory {
     }
 }
 
-impl BodyMemory {
-    /// Reserves memory for what is made of a body.
-    pub(super) async fn reserve_parsed(&self, bytes: usize) -> Result<MemoryPermit, ApiError> {
-        let process = self.process();
-        let reserved = timeout(self.wait(), process.reserve(MemoryPart::Bodies, bytes)).await;
-        reserved.ok().flatten().ok_or_else(|| {
-            process.record_refusal(MemoryPart::Bodies);
-            refusal(process, bytes)
-        })
-    }
+/// Reserves memory for what is made of a body.
+pub(super) async fn reserve_parsed(
+    memory: &BodyMemory,
+    bytes: usize,
+) -> Result<MemoryPermit, ApiError> {
+    let reserved = memory.reserve_parsed(bytes).await;
+    reserved.ok_or_else(|| refusal(memory.process(), bytes))
 }
 
 /// 503, or 413 if no other request is in the way.

@@ -16,7 +16,7 @@ use super::{
     cross_site::is_own_page,
     encode_response::{ResponseOptions, encode_response},
     error::{ErrorFormat, HttpError},
-    parsed_body::parsed_bytes,
+    parsed_body::{parsed_bytes, reserve_parsed},
     request::HttpRequest,
     request_path::RequestPath,
     response::{HttpResponse, OutgoingBody},
@@ -87,7 +87,7 @@ async fn route_request(
     // Until the request was handled.
     let _parsed = match parsed {
         0 => None,
-        bytes => Some(state.body_memory.reserve_parsed(bytes).await?),
+        bytes => Some(reserve_parsed(&state.body_memory, bytes).await?),
     };
     let request = HttpRequest {
         state,

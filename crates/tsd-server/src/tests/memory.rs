@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
     time::{sleep, timeout},
 };
 use tsd_engine::{MemoryPart, MemoryPermit, ProcessMemory};
@@ -14,6 +15,9 @@ use crate::Limits;
 const LIMIT: u64 = 8 << 20;
 /// Long enough for a server on a busy machine to do what it should not do.
 const SOON: Duration = Duration::from_millis(100);
+
+/// Bytes of a body that takes a part of the memory.
+const PART: usize = 128 << 10;
 
 /// A server with a small memory limit.
 async fn start() -> (Tsd, ProcessMemory) {
@@ -99,6 +103,68 @@ async fn a_body_that_waits_goes_on_when_memory_is_released() {
         drop(all);
     };
     assert_eq!(tokio::join!(put, release).0.status, 204);
+    tsd.no_connections().await;
+    released(&memory).await;
+}
+
+/// Sends a part of a body of a megabyte, and returns the connection when its memory is reserved.
+async fn send_part(tsd: &Tsd, memory: &ProcessMemory, bytes: usize) -> TcpStream {
+    let before = memory.reserved(MemoryPart::Bodies);
+    let mut stream = tsd.connect().await;
+    stream.write_all(head(1 << 20).as_bytes()).await.unwrap();
+    stream.write_all(" ".repeat(bytes).as_bytes()).await.unwrap();
+    while memory.reserved(MemoryPart::Bodies) < before + bytes as u64 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    stream
+}
+
+#[tokio::test]
+async fn bodies_that_do_not_arrive_give_their_memory_to_those_that_do() {
+    let memory = ProcessMemory::new(LIMIT, Vec::new());
+    let mut engine = engine_config();
+    engine.memory = memory.clone();
+    let (long, all) = (Duration::from_mins(10), 2 * PART);
+    let limits = Limits {
+        memory_wait: long,
+        body_stall: SOON,
+        all_bodies_bytes: all,
+        inflated_bytes: all,
+        ..Limits::default()
+    };
+    let tsd = Tsd::start_with(with_limits(limits), engine).await;
+    // Of the limit of all bodies; of the limit of the process, for the body; of that, for its points.
+    for left in [None, Some(0), Some(POINTS.len() + 64)] {
+        let silent = send_part(&tsd, &memory, PART).await;
+        let mut slow = send_part(&tsd, &memory, PART / 2).await;
+        let rest = left.map(|left| {
+            let mut rest = take_all(&memory, MemoryPart::Bodies);
+            rest.shrink(rest.bytes() - left);
+            rest
+        });
+        let trickle = async {
+            loop {
+                sleep(SOON / 4).await;
+                // Fails when the server has closed the connection.
+                let _ = slow.write_all(b" ").await;
+            }
+        };
+        let body = format!("{POINTS}{}", " ".repeat(left.map_or(PART, |_| 0)));
+        let put = tokio::select! {
+            put = tsd.post("/api/put", &body) => put,
+            () = trickle => panic!("it does not end"),
+        };
+        assert_eq!(put.status, 204, "{}", put.line());
+        // The longer body needs the memory of both.
+        for (mut refused, is_needed) in [(silent, true), (slow, left.is_none())] {
+            if is_needed {
+                let refused = read_to_end(&mut refused).await;
+                assert!(refused.starts_with("HTTP/1.1 408 "), "{refused}");
+                assert!(refused.contains("other requests wait for its memory"), "{refused}");
+            }
+        }
+        drop(rest);
+    }
     tsd.no_connections().await;
     released(&memory).await;
 }
