@@ -20,7 +20,7 @@ use hyper::{
     header,
 };
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout, timeout_at},
 };
 use tsd_engine::{MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
@@ -51,6 +51,8 @@ pub(crate) struct BodyMemory {
     units: Arc<Semaphore>,
     /// All of them.
     all: usize,
+    /// Notified when units are released.
+    released: Arc<Notify>,
     process: ProcessMemory,
     wait: Duration,
     pressure: Arc<BodyPressure>,
@@ -59,15 +61,30 @@ pub(crate) struct BodyMemory {
 /// Reserved memory of a body.
 #[derive(Debug)]
 struct BodyPermit {
-    _units: OwnedSemaphorePermit,
+    _units: BodyUnits,
     _process: MemoryPermit,
+}
+
+/// A part of the limit of all bodies.
+#[derive(Debug)]
+struct BodyUnits {
+    permit: Option<OwnedSemaphorePermit>,
+    released: Arc<Notify>,
+}
+
+impl Drop for BodyUnits {
+    fn drop(&mut self) {
+        self.permit = None;
+        self.released.notify_waiters();
+    }
 }
 
 impl BodyMemory {
     pub(crate) fn new(limits: &Limits, process: ProcessMemory) -> Self {
         let all = limits.all_bodies_bytes.div_ceil(UNIT_BYTES).min(Semaphore::MAX_PERMITS);
         let units = Arc::new(Semaphore::new(all));
-        Self { units, all, process, wait: limits.memory_wait, pressure: Arc::default() }
+        let (released, pressure) = (Arc::default(), Arc::default());
+        Self { units, all, released, process, wait: limits.memory_wait, pressure }
     }
 
     pub(super) const fn process(&self) -> &ProcessMemory {
@@ -78,18 +95,8 @@ impl BodyMemory {
     /// waiting request holds memory itself; bodies that do not arrive meanwhile give theirs back.
     async fn reserve(&self, bytes: usize, whole: usize) -> Result<BodyPermit, HttpError> {
         let overloaded = |what: &str| HttpError::ApiThenClose(ApiError::overloaded(what));
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
         let until = Instant::now() + self.wait;
-        let acquired = match Arc::clone(&self.units).try_acquire_many_owned(units) {
-            Ok(acquired) => Some(acquired),
-            Err(_) if whole.div_ceil(UNIT_BYTES) > self.all => None,
-            Err(_) => {
-                let _waiting = self.pressure.wait();
-                let acquired = Arc::clone(&self.units).acquire_many_owned(units);
-                timeout_at(until, acquired).await.ok().and_then(Result::ok)
-            }
-        };
-        let Some(units) = acquired else {
+        let Some(units) = self.reserve_units(bytes, whole, until).await else {
             let what = "too many request bodies in memory (tsd.http.request.max_total)";
             return Err(overloaded(what));
         };
@@ -98,6 +105,25 @@ impl BodyMemory {
             return Err(overloaded(&what));
         };
         Ok(BodyPermit { _units: units, _process: process })
+    }
+
+    /// Reserves a part of the limit of all bodies; `None` if there is none in time, or can be none. Small bodies do not
+    /// wait behind large ones.
+    async fn reserve_units(&self, bytes: usize, whole: usize, until: Instant) -> Option<BodyUnits> {
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
+        let mut waiting = None;
+        loop {
+            let released = self.released.notified();
+            if let Ok(permit) = Arc::clone(&self.units).try_acquire_many_owned(units) {
+                let released = Arc::clone(&self.released);
+                return Some(BodyUnits { permit: Some(permit), released });
+            }
+            if whole.div_ceil(UNIT_BYTES) > self.all {
+                return None;
+            }
+            waiting.get_or_insert_with(|| self.pressure.wait());
+            timeout_at(until, released).await.ok()?;
+        }
     }
 
     /// Reserves memory for what is made of a body.
@@ -197,7 +223,7 @@ pub(crate) async fn read_body(
         return decode_charset(headers, RequestBody { bytes, memory: permits });
     };
     let limit = limits.inflated_bytes.max(limits.body_bytes);
-    let inflated = inflate(encoding, bytes, limit, memory).await?;
+    let inflated = inflate(encoding, (bytes, reserved), limit, memory).await?;
     drop(permits);
     decode_charset(headers, inflated)
 }
@@ -228,11 +254,11 @@ async fn next_frame(
     Err(HttpError::ApiThenClose(error))
 }
 
-/// Decompresses a body of at most `limit` bytes. Memory is reserved as the result grows, since its
-/// size is not known, and other connections are served between two steps.
+/// Decompresses a body of at most `limit` bytes, for which `sent_bytes` are reserved as it was sent. Memory is reserved
+/// as the result grows, since its size is not known, and other connections are served between two steps.
 async fn inflate(
     encoding: Encoding,
-    sent: Bytes,
+    (sent, sent_bytes): (Bytes, usize),
     limit: usize,
     memory: &BodyMemory,
 ) -> Result<RequestBody, HttpError> {
@@ -244,7 +270,7 @@ async fn inflate(
         if out.len() == reserved {
             // One byte beyond the limit shows that it is exceeded.
             let target = (reserved * 2).max(INFLATE_START).min(limit + 1);
-            permits.push(memory.reserve(target - reserved, target).await?);
+            permits.push(memory.reserve(target - reserved, target + sent_bytes).await?);
             out.reserve_exact(target - out.len());
             reserved = target;
         }

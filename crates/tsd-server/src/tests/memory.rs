@@ -170,6 +170,40 @@ async fn bodies_that_do_not_arrive_give_their_memory_to_those_that_do() {
 }
 
 #[tokio::test]
+async fn a_small_body_does_not_wait_behind_a_large_one() {
+    let memory = ProcessMemory::new(LIMIT, Vec::new());
+    let mut engine = engine_config();
+    engine.memory = memory.clone();
+    let (long, all) = (Duration::from_mins(10), 2 * PART);
+    let limits = Limits {
+        memory_wait: long,
+        body_stall: long,
+        half_close_grace: SOON,
+        all_bodies_bytes: all,
+        inflated_bytes: all,
+        ..Limits::default()
+    };
+    let tsd = Tsd::start_with(with_limits(limits), engine).await;
+    let other = send_part(&tsd, &memory, PART / 2).await;
+    // Its reservation doubles beyond what is left.
+    let body = format!("{POINTS}{}", " ".repeat(PART));
+    let large = tsd.post("/api/put", &body);
+    let small = async {
+        while memory.reserved(MemoryPart::Bodies) < (PART + PART / 2) as u64 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        sleep(SOON).await;
+        let small = tsd.post("/api/put", POINTS).await;
+        drop(other);
+        small
+    };
+    let (large, small) = tokio::join!(large, small);
+    assert_eq!((large.status, small.status), (204, 204), "{} {}", large.line(), small.line());
+    tsd.no_connections().await;
+    released(&memory).await;
+}
+
+#[tokio::test]
 async fn a_telnet_connection_waits_for_memory_and_loses_nothing() {
     let (tsd, memory) = start().await;
     let mut stream = tsd.connect().await;
