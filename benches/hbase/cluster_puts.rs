@@ -100,6 +100,9 @@ pub(crate) fn run(cluster: &BenchCluster, directory: &Path, options: &Options) {
         all.extend((number > 1).then_some(Nodes::OwnClients(number)));
         all.extend(ways.iter().map(|&forward| Nodes::Cluster { number, forward }));
     }
+    // Not counted: HBase has just started, and compiles what it runs.
+    let data = directory.join("cluster-warm-up");
+    run_nodes(cluster, &data, all.len(), Nodes::LocalLogs(1), options);
     for (at, nodes) in all.into_iter().enumerate() {
         let data = directory.join(format!("cluster-{at}"));
         let mut result = run_nodes(cluster, &data, at, nodes, options);
