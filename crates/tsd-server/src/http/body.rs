@@ -247,8 +247,11 @@ async fn next_frame(
         },
         () = stall => {
             metrics::counter!("tsd_server_stalled_bodies_total").increment(1);
-            let text = "The request body did not arrive in time: other requests wait for its memory";
-            ApiError::new(408, text)
+            // Not the fault of its client, which may send it again.
+            let text = format!(
+                "others wait for the memory of a request body that does not arrive ({MEMORY_LIMIT_KEY})"
+            );
+            ApiError::overloaded(&text)
         }
     };
     Err(HttpError::ApiThenClose(error))
