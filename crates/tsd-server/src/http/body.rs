@@ -192,7 +192,8 @@ pub(crate) async fn read_body(
     let mut permits = Vec::new();
     let mut reserved = 0;
     let received = AtomicUsize::new(0);
-    let mut stall = pin!(memory.pressure.await_stall(&received, limits.body_stall));
+    let await_stall = || memory.pressure.await_stall(&received, limits.body_stall);
+    let mut stall = pin!(await_stall());
     loop {
         let Some(frame) = next_frame(&mut body, limits, stall.as_mut()).await? else { break };
         let Ok(data) = frame.into_data() else { continue };
@@ -211,6 +212,8 @@ pub(crate) async fn read_body(
             permits.push(memory.reserve(target - reserved, target).await?);
             reserved = target;
             read.reserve(target - read.len());
+            // It may have waited itself.
+            stall.set(await_stall());
         }
         read.extend_from_slice(&data);
     }

@@ -16,6 +16,8 @@ const LIMIT: u64 = 8 << 20;
 /// Long enough for a server on a busy machine to do what it should not do.
 const SOON: Duration = Duration::from_millis(100);
 
+/// Longer than any test.
+const LONG: Duration = Duration::from_mins(10);
 /// Bytes of a body that takes a part of the memory.
 const PART: usize = 128 << 10;
 
@@ -94,7 +96,7 @@ async fn a_body_that_waits_goes_on_when_memory_is_released() {
     let memory = ProcessMemory::new(LIMIT, Vec::new());
     let mut engine = engine_config();
     engine.memory = memory.clone();
-    let limits = Limits { memory_wait: Duration::from_mins(10), ..Limits::default() };
+    let limits = Limits { memory_wait: LONG, ..Limits::default() };
     let tsd = Tsd::start_with(with_limits(limits), engine).await;
     let all = take_all(&memory, MemoryPart::Bodies);
     let put = tsd.post("/api/put", POINTS);
@@ -105,6 +107,22 @@ async fn a_body_that_waits_goes_on_when_memory_is_released() {
     assert_eq!(tokio::join!(put, release).0.status, 204);
     tsd.no_connections().await;
     released(&memory).await;
+}
+
+/// A server whose bodies wait for memory until there is some; all of them have that of two parts.
+async fn start_patient(body_stall: Duration) -> (Tsd, ProcessMemory) {
+    let memory = ProcessMemory::new(LIMIT, Vec::new());
+    let mut engine = engine_config();
+    engine.memory = memory.clone();
+    let limits = Limits {
+        memory_wait: LONG,
+        body_stall,
+        half_close_grace: SOON,
+        all_bodies_bytes: 2 * PART,
+        inflated_bytes: 2 * PART,
+        ..Limits::default()
+    };
+    (Tsd::start_with(with_limits(limits), engine).await, memory)
 }
 
 /// Sends a part of a body of a megabyte, and returns the connection when its memory is reserved.
@@ -121,18 +139,7 @@ async fn send_part(tsd: &Tsd, memory: &ProcessMemory, bytes: usize) -> TcpStream
 
 #[tokio::test]
 async fn bodies_that_do_not_arrive_give_their_memory_to_those_that_do() {
-    let memory = ProcessMemory::new(LIMIT, Vec::new());
-    let mut engine = engine_config();
-    engine.memory = memory.clone();
-    let (long, all) = (Duration::from_mins(10), 2 * PART);
-    let limits = Limits {
-        memory_wait: long,
-        body_stall: SOON,
-        all_bodies_bytes: all,
-        inflated_bytes: all,
-        ..Limits::default()
-    };
-    let tsd = Tsd::start_with(with_limits(limits), engine).await;
+    let (tsd, memory) = start_patient(SOON).await;
     // Of the limit of all bodies; of the limit of the process, for the body; of that, for its points.
     for left in [None, Some(0), Some(POINTS.len() + 64)] {
         let silent = send_part(&tsd, &memory, PART).await;
@@ -174,19 +181,7 @@ async fn bodies_that_do_not_arrive_give_their_memory_to_those_that_do() {
 
 #[tokio::test]
 async fn a_small_body_does_not_wait_behind_a_large_one() {
-    let memory = ProcessMemory::new(LIMIT, Vec::new());
-    let mut engine = engine_config();
-    engine.memory = memory.clone();
-    let (long, all) = (Duration::from_mins(10), 2 * PART);
-    let limits = Limits {
-        memory_wait: long,
-        body_stall: long,
-        half_close_grace: SOON,
-        all_bodies_bytes: all,
-        inflated_bytes: all,
-        ..Limits::default()
-    };
-    let tsd = Tsd::start_with(with_limits(limits), engine).await;
+    let (tsd, memory) = start_patient(LONG).await;
     let other = send_part(&tsd, &memory, PART / 2).await;
     // Its reservation doubles beyond what is left.
     let body = format!("{POINTS}{}", " ".repeat(PART));
