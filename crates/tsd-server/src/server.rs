@@ -33,6 +33,8 @@ const FIRST_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// Minimum interval between two messages about refused connections, or failed accepts.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Ports that are tried if the system chooses one, and another address has it in use.
+const PORT_TRIES: u32 = 16;
 /// Interval of reads of the counters of UIDs.
 const UID_SPACE_INTERVAL: Duration = Duration::from_mins(1);
 
@@ -86,19 +88,7 @@ impl Server {
         let zone = tsd_engine::find_zone(&config.time_zone)
             .ok_or_else(|| BindError::NoSuchZone { name: config.time_zone.clone() })?;
         let clock = QueryClock { zone, ..QueryClock::utc(0) };
-        let mut port = config.port;
-        let mut listeners = Vec::new();
-        let mut addresses = Vec::new();
-        for ip in &config.bind {
-            let requested = SocketAddr::new(*ip, port);
-            let listener = listen(requested, &config)?;
-            let address = listener
-                .local_addr()
-                .map_err(|source| BindError::Listen { address: requested, source })?;
-            port = address.port();
-            listeners.push(listener);
-            addresses.push(address);
-        }
+        let (listeners, addresses) = listen_on_all(&config)?;
         let Some(&first) = addresses.first() else { return Err(BindError::NoAddress) };
         let upkeep = config.metrics.clone().map(|metrics| {
             tokio::spawn(async move {
@@ -183,6 +173,41 @@ async fn follow_uid_space(engine: EngineHandle) {
             debug!(%error, "cannot read the counters of UIDs");
         }
     }
+}
+
+/// Opens a listener for each address, all with the same port.
+fn listen_on_all(config: &ServerConfig) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), BindError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match try_listen_on_all(config) {
+            // The system has chosen a port that is free for the first address, and not for another one.
+            Err(BindError::Listen { source, .. })
+                if config.port == 0
+                    && source.kind() == io::ErrorKind::AddrInUse
+                    && tries < PORT_TRIES => {}
+            opened => return opened,
+        }
+    }
+}
+
+fn try_listen_on_all(
+    config: &ServerConfig,
+) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), BindError> {
+    let mut port = config.port;
+    let mut listeners = Vec::new();
+    let mut addresses = Vec::new();
+    for ip in &config.bind {
+        let requested = SocketAddr::new(*ip, port);
+        let listener = listen(requested, config)?;
+        let address = listener
+            .local_addr()
+            .map_err(|source| BindError::Listen { address: requested, source })?;
+        port = address.port();
+        listeners.push(listener);
+        addresses.push(address);
+    }
+    Ok((listeners, addresses))
 }
 
 /// Opens a listener. `[::]` takes IPv4, too, unless that has a listener of its own; on a host without
@@ -316,4 +341,30 @@ async fn accept(
 fn set_options(stream: &TcpStream, config: &ServerConfig) -> io::Result<()> {
     stream.set_nodelay(config.tcp_no_delay)?;
     SockRef::from(stream).set_keepalive(config.tcp_keep_alive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_addresses_have_one_port_also_if_the_system_chooses_it() {
+        let local = |last| std::net::IpAddr::from([127, 0, 0, last]);
+        // One of a hundred ports that are free on the first address.
+        let bind = |_| std::net::TcpListener::bind((local(2), 0)).expect("a port");
+        let _in_use: Vec<_> = (0..300).map(bind).collect();
+        for _ in 0..300 {
+            let bind = vec![local(1), local(2)];
+            let config = ServerConfig { bind, port: 0, ..ServerConfig::default() };
+            let (listeners, addresses) = listen_on_all(&config).expect("free ports");
+            let ports: Vec<u16> = addresses.iter().map(SocketAddr::port).collect();
+            assert!(matches!(ports[..], [first, second] if first == second), "{ports:?}");
+            assert_eq!(listeners.len(), 2);
+        }
+        let config = ServerConfig { bind: vec![local(1); 2], port: 0, ..ServerConfig::default() };
+        let Err(BindError::Listen { source, .. }) = listen_on_all(&config) else {
+            panic!("an address has two listeners")
+        };
+        assert_eq!(source.kind(), io::ErrorKind::AddrInUse);
+    }
 }
