@@ -345,18 +345,20 @@ fn set_options(stream: &TcpStream, config: &ServerConfig) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
 
     #[tokio::test]
     async fn all_addresses_have_one_port_also_if_the_system_chooses_it() {
         let local = |last| std::net::IpAddr::from([127, 0, 0, last]);
         // One of a hundred ports that are free on the first address.
-        let bind = |_| std::net::TcpListener::bind((local(2), 0)).expect("a port");
+        let bind = |_| std::net::TcpListener::bind((local(2), 0)).unwrap();
         let _in_use: Vec<_> = (0..300).map(bind).collect();
         for _ in 0..300 {
             let bind = vec![local(1), local(2)];
             let config = ServerConfig { bind, port: 0, ..ServerConfig::default() };
-            let (listeners, addresses) = listen_on_all(&config).expect("free ports");
+            let (listeners, addresses) = listen_on_all(&config).unwrap();
             let ports: Vec<u16> = addresses.iter().map(SocketAddr::port).collect();
             assert!(matches!(ports[..], [first, second] if first == second), "{ports:?}");
             assert_eq!(listeners.len(), 2);
