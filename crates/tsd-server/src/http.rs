@@ -2,6 +2,7 @@
 
 mod access;
 mod body;
+mod body_memory;
 mod body_pressure;
 mod cross_site;
 mod encode_response;
@@ -25,7 +26,7 @@ pub use self::routes::{
     quarantine::quarantine_json, query_list::running_queries, snapshot::snapshot_json,
     verify::verification_json,
 };
-pub(crate) use self::{body::BodyMemory, route::Route};
+pub(crate) use self::{body_memory::BodyMemory, route::Route};
 use crate::{
     server_state::ServerState,
     timeout_io::{RequestTracker, TimeoutIo},

@@ -1,14 +1,8 @@
-//! Reads request bodies within limits of size, time and total memory.
-//!
-//! Bodies of all kinds of requests, not only of puts: they have a limit of their own
-//! (`tsd.http.request.max_total`) within the memory limit of the process.
+//! Reads request bodies of all kinds within limits of size, time and total memory.
 
 use std::{
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -19,22 +13,17 @@ use hyper::{
     body::{Frame, Incoming},
     header,
 };
-use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout, timeout_at},
-};
-use tsd_engine::{MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
+use tokio::time::{Instant, timeout, timeout_at};
+use tsd_engine::MEMORY_LIMIT_KEY;
 use tsd_protocol::ApiError;
 
 use super::{
-    body_pressure::BodyPressure,
+    body_memory::{BodyMemory, BodyPermit},
     encoding::{Decompressor, Encoding},
     error::HttpError,
 };
 use crate::Limits;
 
-/// Unit of memory accounting, in bytes.
-const UNIT_BYTES: usize = 1_024;
 /// Maximum memory reserved up front for a declared `Content-Length`.
 const MAX_INITIAL_RESERVATION: u64 = 64 << 10;
 /// First reservation for a body that is decompressed, bytes; doubled as needed.
@@ -44,107 +33,6 @@ const INFLATE_STEP: usize = 256 << 10;
 /// How long the rest of an oversized body is read and discarded, so that the client sees the
 /// response and not a connection reset.
 const DISCARD_FOR: Duration = Duration::from_secs(2);
-
-/// Memory budget of all request bodies, a part of that of the process.
-#[derive(Clone, Debug)]
-pub(crate) struct BodyMemory {
-    units: Arc<Semaphore>,
-    /// All of them.
-    all: usize,
-    /// Notified when units are released.
-    released: Arc<Notify>,
-    process: ProcessMemory,
-    wait: Duration,
-    pressure: Arc<BodyPressure>,
-}
-
-/// Reserved memory of a body.
-#[derive(Debug)]
-struct BodyPermit {
-    _units: BodyUnits,
-    _process: MemoryPermit,
-}
-
-/// A part of the limit of all bodies.
-#[derive(Debug)]
-struct BodyUnits {
-    permit: Option<OwnedSemaphorePermit>,
-    released: Arc<Notify>,
-}
-
-impl Drop for BodyUnits {
-    fn drop(&mut self) {
-        self.permit = None;
-        self.released.notify_waiters();
-    }
-}
-
-impl BodyMemory {
-    pub(crate) fn new(limits: &Limits, process: ProcessMemory) -> Self {
-        let all = limits.all_bodies_bytes.div_ceil(UNIT_BYTES).min(Semaphore::MAX_PERMITS);
-        let units = Arc::new(Semaphore::new(all));
-        let (released, pressure) = (Arc::default(), Arc::default());
-        Self { units, all, released, process, wait: limits.memory_wait, pressure }
-    }
-
-    pub(super) const fn process(&self) -> &ProcessMemory {
-        &self.process
-    }
-
-    /// Reserves `bytes` more for a body that has `whole` then, or fails with 503. It waits for a moment only, since a
-    /// waiting request holds memory itself; bodies that do not arrive meanwhile give theirs back.
-    async fn reserve(&self, bytes: usize, whole: usize) -> Result<BodyPermit, HttpError> {
-        let overloaded = |what: &str| HttpError::ApiThenClose(ApiError::overloaded(what));
-        let until = Instant::now() + self.wait;
-        let Some(units) = self.reserve_units(bytes, whole, until).await else {
-            let what = "too many request bodies in memory (tsd.http.request.max_total)";
-            return Err(overloaded(what));
-        };
-        let Some(process) = self.reserve_process(bytes, until).await else {
-            let what = format!("no memory is left for the request body ({MEMORY_LIMIT_KEY})");
-            return Err(overloaded(&what));
-        };
-        Ok(BodyPermit { _units: units, _process: process })
-    }
-
-    /// Reserves a part of the limit of all bodies; `None` if there is none in time, or can be none. Small bodies do not
-    /// wait behind large ones.
-    async fn reserve_units(&self, bytes: usize, whole: usize, until: Instant) -> Option<BodyUnits> {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-        let mut waiting = None;
-        loop {
-            let released = self.released.notified();
-            if let Ok(permit) = Arc::clone(&self.units).try_acquire_many_owned(units) {
-                let released = Arc::clone(&self.released);
-                return Some(BodyUnits { permit: Some(permit), released });
-            }
-            if whole.div_ceil(UNIT_BYTES) > self.all {
-                return None;
-            }
-            waiting.get_or_insert_with(|| self.pressure.wait());
-            timeout_at(until, released).await.ok()?;
-        }
-    }
-
-    /// Reserves memory for what is made of a body.
-    pub(super) async fn reserve_parsed(&self, bytes: usize) -> Option<MemoryPermit> {
-        self.reserve_process(bytes, Instant::now() + self.wait).await
-    }
-
-    /// Reserves memory of the process; `None` and counted if there is none in time.
-    async fn reserve_process(&self, bytes: usize, until: Instant) -> Option<MemoryPermit> {
-        if let Some(reserved) = self.process.try_reserve(MemoryPart::Bodies, bytes) {
-            return Some(reserved);
-        }
-        let _waiting = self.pressure.wait();
-        let reserved = self.process.reserve(MemoryPart::Bodies, bytes);
-        let reserved = timeout_at(until, reserved).await.ok().flatten();
-        if reserved.is_none() {
-            self.process.record_refusal(MemoryPart::Bodies);
-        }
-        reserved
-    }
-}
 
 /// A complete, decompressed request body.
 #[derive(Debug, Default)]
@@ -192,7 +80,7 @@ pub(crate) async fn read_body(
     let mut permits = Vec::new();
     let mut reserved = 0;
     let received = AtomicUsize::new(0);
-    let await_stall = || memory.pressure.await_stall(&received, limits.body_stall);
+    let await_stall = || memory.await_stall(&received, limits.body_stall);
     let mut stall = pin!(await_stall());
     loop {
         let Some(frame) = next_frame(&mut body, limits, stall.as_mut()).await? else { break };

@@ -14,7 +14,7 @@ use hyper::Method;
 use tsd_engine::{MEMORY_LIMIT_KEY, MemoryPart, MemoryPermit, ProcessMemory};
 use tsd_protocol::{ApiError, BodyShape, ParseMemory, ParsedKind, QueryString};
 
-use super::{body::BodyMemory, request_path::RequestPath, route::Route};
+use super::{body_memory::BodyMemory, request_path::RequestPath, route::Route};
 
 /// Most that is reserved before points are parsed, bytes.
 const MAX_FIRST_BYTES: usize = 32 << 10;
